@@ -1,4 +1,4 @@
-"""Reads what a grammar lets be either calls or an answer: its first characters say which."""
+"""Parsing of constrained output that is either tool calls or an answer, told apart by its start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from greenroom.schemas.messages import Tool
 
 
 class AnswerOrCalls(ToolCallParser):
-    """A format of calls that only counts where the output begins with one.
+    """Reads tool calls only when the output starts with one.
 
-    In the strings of a JSON answer anything may stand, what looks like a call too.
+    Strings in a JSON answer may contain text that looks like a tool call.
 
     Args:
-        calls: The format itself.
+        calls: Parser of the family's tool-call format.
     """
 
     def __init__(self, calls: ToolCallParser) -> None:

@@ -1,4 +1,4 @@
-"""Text that is held back until it is known what it is."""
+"""A buffer of text that is held back until its kind is known."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from greenroom.engine.parsers.markers import WHITESPACE
 
 
 class HeldText:
-    """Pieces of text that are joined once, when they are wanted, however many they are."""
+    """A buffer that joins its pieces of text only once, when they are taken."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
 
     def add(self, text: str) -> None:
-        """Hold back one more piece."""
+        """Add a piece of text."""
         if text:
             self._pieces.append(text)
 
     def take(self) -> str:
-        """Return what is held, and hold nothing more."""
+        """Return the buffered text and clear the buffer."""
         if not self._pieces:
             return ""
         text = "".join(self._pieces)
@@ -25,7 +25,7 @@ class HeldText:
         return text
 
     def add_space_of(self, text: str) -> str:
-        """Hold back the white space with which a text begins; return the rest."""
+        """Hold back the white space at the start of a text; return the rest."""
         rest = text.lstrip(WHITESPACE)
         self.add(text[: len(text) - len(rest)])
         return rest

@@ -1,4 +1,4 @@
-"""Markers, and finding them in text that arrives in pieces."""
+"""Markers and the search for them in streamed text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Iterable
 WHITESPACE = " \t\r\n"
 
 LONGEST_HEAD = 1_024
-"""Characters in which it shows what a block is: names of tools are shorter, as is what stands before them."""
+"""Limit in characters within which a block shows its kind; tool names and text before them are shorter."""
 
 Markers = tuple[tuple[str, str], ...]
-"""Pairs of what opens and what closes a block; an empty end means that the end of the text closes it."""
+"""Pairs of markers that open and close a block; an empty end means that the block ends with the text."""
 
 
 def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of the markers, or for the beginning of one at the end of the text.
+    """Return a pattern for any of the markers, or for a partial marker at the end of the text.
 
-    A marker that begins with another never matches: the shorter one is complete first, wherever the text
-    is cut. No groups, so that `re` sees the first characters and skips ordinary text at full speed.
+    A marker that starts with another one never matches: the shorter one is complete first, however the text
+    is split. The pattern has no groups, so that `re` sees the first characters and skips ordinary text at
+    full speed.
     """
     ordered = sorted({marker for marker in markers if marker}, key=len)
     complete = [re.escape(marker) for marker in ordered]
@@ -27,7 +28,7 @@ def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
 
 
 def prefix_pattern(marker: str) -> str:
-    """Return a regular expression for the non-empty proper prefixes of a marker of two characters or more."""
+    """Return a pattern for the non-empty proper prefixes of a marker of at least two characters."""
     pattern = ""
     for character in reversed(marker[1:-1]):
         pattern = f"(?:{re.escape(character)}{pattern})?"
@@ -38,5 +39,5 @@ _SPACE = re.compile(f"[{WHITESPACE}]*")
 
 
 def skip_space(text: str, position: int) -> int:
-    """Return where white space that begins at a position ends."""
+    """Return the end of the white space that begins at a position."""
     return _SPACE.match(text, position).end()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Parsers for models that neither call tools nor think."""
+"""Parsers for models without tool calls and reasoning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.schemas.messages import Tool
 
 
 class NullToolStream(ToolCallStream):
-    """Everything is text."""
+    """Emits all output as text."""
 
     def feed(self, text: str) -> list[ParserEvent]:
         return [PlainText(text)] if text else []
@@ -21,7 +21,7 @@ class NullToolStream(ToolCallStream):
 
 
 class NullToolParser(ToolCallParser):
-    """Never finds a call."""
+    """Parses no tool calls."""
 
     parser_id = "null"
 
@@ -32,7 +32,7 @@ class NullToolParser(ToolCallParser):
 
 
 class NullThinkingStream(ThinkingStream):
-    """Everything follows the thought."""
+    """Emits all output as the answer."""
 
     thought_ended = True
 
@@ -44,7 +44,7 @@ class NullThinkingStream(ThinkingStream):
 
 
 class NullThinkingParser(ThinkingParser):
-    """Never finds a thought."""
+    """Parses no reasoning."""
 
     parser_id = "null"
 

@@ -1,4 +1,4 @@
-"""What a block of calls is read as: calls, or an error that says why it holds none."""
+"""Results of parsing a block: tool calls, or an error with the reason why it holds none."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import attrs
 
 @attrs.frozen
 class ParsedCall:
-    """A call as it was written: `arguments` is the JSON text of one object."""
+    """A tool call as the model wrote it; `arguments` is the JSON text of one object."""
 
     name: str
     arguments: str
 
 
 class Malformed(Exception):
-    """A block is no call, whatever may follow."""
+    """The block is no tool call, whatever text follows."""
 
 
 class Unclosed(Malformed):
-    """What looked like the end of a block stands inside a value.
+    """The apparent end of the block is inside a value.
 
     Args:
-        hides_markers: No marker means anything in that value, so that none in it opens another block.
+        hides_markers: True if markers inside that value have no meaning and cannot open another block.
     """
 
     def __init__(self, reason: str, hides_markers: bool = False) -> None:

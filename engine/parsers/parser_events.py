@@ -1,4 +1,4 @@
-"""What parsers make of text: calls, thoughts and plain text, in the order in which they were written."""
+"""Events that parsers emit in text order: tool calls, reasoning and plain text."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import attrs
 
 @attrs.frozen
 class PlainText:
-    """Text that belongs to the visible answer."""
+    """Text of the visible answer."""
 
     text: str
 
 
 @attrs.frozen
 class ThoughtText:
-    """Text that belongs to the thought."""
+    """Text of the reasoning."""
 
     text: str
 
 
 @attrs.frozen
 class CallName:
-    """A call to `name` begins; the arguments follow."""
+    """Start of a call to `name`; its arguments follow."""
 
     name: str
 
 
 @attrs.frozen
 class CallArguments:
-    """The next piece of the JSON text of the current call's arguments."""
+    """Next piece of the JSON text of the current call's arguments."""
 
     fragment: str
 
 
 @attrs.frozen
 class CallEnd:
-    """The current call is complete."""
+    """End of the current call."""
 
 
 ParserEvent = PlainText | CallName | CallArguments | CallEnd

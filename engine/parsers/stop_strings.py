@@ -1,4 +1,4 @@
-"""Stop strings in text that arrives in pieces."""
+"""Stop strings in streamed text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Lets text pass up to the first stop string.
+    """Passes text through up to the first stop string.
 
-    The first is the one that is complete first, as if every character were looked at alone; of two that
-    are complete at once, the longer. Text that may be the beginning of one is held back.
+    The first one is the one completed first, as if characters arrived singly; of two completed at once, the
+    longer. Text that may be the start of a stop string is held back.
 
     Attributes:
-        matched: The string that ended the text, if one did.
+        matched: Stop string that ended the text; None if there is none yet.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ class StopStrings:
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
-        """Return the text up to the first stop string, but for what may be the beginning of one."""
+        """Return the text up to the first stop string, without a possible start of one at its end."""
         if self._withheld:
             text = self._withheld + text
         ends = [(text.find(string) + len(string), -len(string), string) for string in self._strings]
@@ -39,7 +39,7 @@ class StopStrings:
         return text[:cut]
 
     def _partial_match(self, text: str) -> int:
-        """Return where a stop string may have begun at the end of the text, else its length."""
+        """Return the start of a possible stop string at the end of the text, else the text's length."""
         for first in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
             rest = text[first.start() :]
             if any(string.startswith(rest) for string in self._strings):
@@ -47,6 +47,6 @@ class StopStrings:
         return len(text)
 
     def flush(self) -> str:
-        """Return text that was held back and is no stop string, because something else follows it."""
+        """Return the text held back, which turned out to be no stop string."""
         withheld, self._withheld = self._withheld, ""
         return withheld

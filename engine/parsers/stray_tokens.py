@@ -1,4 +1,4 @@
-"""Control tokens that leak into an answer, where nothing reads them: doubled ends, empty channels, boxes."""
+"""Control tokens that leak into an answer: doubled end markers, empty channels, boxes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Role = Literal["read", "opens a thought", "mentioned", "meaningless"]
 
 
 class StrayTokens:
-    """Decides what becomes of the control tokens outside thoughts and calls.
+    """Decides which control tokens outside reasoning and calls are dropped, parsed or kept as text.
 
-    A token that a format may write and people write about, such as `</think>`, is dropped at the beginning
-    and at the end of an answer and before a call, and is text before other text. So is a thought
-    behind an answer in which nothing stands. Any other control token means nothing to a reader.
+    Marker tokens that people also write about, such as `</think>`, are dropped at the start and end of an
+    answer and before a call, but are text before other text. The same holds for empty reasoning behind an
+    answer. Any other control token is dropped.
 
     Attributes:
         held: Text that is dropped unless more of the answer follows.
@@ -33,11 +33,11 @@ class StrayTokens:
         self.held = ""
 
     def feed_token(self, token: ControlToken, *, thought_ended: bool, begun: bool) -> str:
-        """Return what the answer goes on with behind the token; the rest of it is dropped or held.
+        """Return the text that the answer continues with after a control token; drop or hold back the rest.
 
         Args:
-            thought_ended: No thought can begin any more.
-            begun: Something of the answer is there.
+            thought_ended: True if no reasoning can begin any more.
+            begun: True if part of the answer has been emitted.
         """
         text = token.text
         if self._thought and text in self._thought_ends and self._is_label(self._thought):
@@ -56,7 +56,7 @@ class StrayTokens:
         return ""
 
     def feed(self, text: str) -> str:
-        """Return what the answer goes on with: ordinary text, and what is held if that does not end it."""
+        """Return ordinary text for the answer, preceded by held text if the answer continues."""
         if not (self.held or self._thought):
             return text
         if self._thought and self._may_be_label(self._thought + text):

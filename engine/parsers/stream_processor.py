@@ -1,4 +1,4 @@
-"""One pass over a model's output: thoughts, calls, and visible text up to a stop string.
+"""Single-pass parsing of a model's output into reasoning, tool calls and text up to a stop string.
 
 Document 000, section 7.
 """
@@ -30,25 +30,26 @@ Delta = TextDelta | ReasoningDelta | ToolCallDelta
 
 
 class StreamProcessor:
-    """Turns the text of one choice into deltas. One per request and choice; plain Python, no IO.
+    """Turns the text of one choice into deltas; one per request and choice, without I/O.
 
-    Joined, its deltas are a function of the whole text, wherever it was cut. Stop strings count in the
-    visible text only, where they cannot reach across a call. A call is handed out in two deltas, its name
-    and its arguments, when its block has proved right; under `immediate`, in as many as its text came in.
-    Calls at the end of a thought that the model ended with its answer are made; nothing of them is shown
-    before, since text that may be such calls is held back. Control tokens that nothing reads are dropped.
+    The joined deltas depend on the whole text only, never on how it was split. Stop strings apply to the
+    visible text only and cannot span a call. A call is emitted as two deltas, name and arguments, once its
+    block is valid; with `immediate`, as many as the text's pieces. Calls at the end of reasoning that the
+    model never closed are emitted too; text that may be such calls is held back until then. Control tokens
+    that no parser reads are dropped.
 
     Args:
-        tool_parser: Format of the model's calls; without tools on offer they are text.
-        thinking_parser: Format of the model's thoughts.
-        prepared: Tools offered, stop strings, whether to parse at all and whether a thought is open already.
-        new_call_id: Makes the id of the next call.
-        index: Which choice of the request the deltas belong to.
-        release: When calls are handed out; `immediate` only under a grammar.
+        tool_parser: Parser of the model's tool calls; without offered tools, calls are text.
+        thinking_parser: Parser of the model's reasoning.
+        prepared: Prepared prompt: offered tools, stop strings, and whether to parse and whether reasoning is
+            open.
+        new_call_id: Factory of call ids.
+        index: Index of the choice that the deltas belong to.
+        release: Release mode of calls; `immediate` requires a grammar.
 
     Attributes:
-        tokens: All tokens fed.
-        reasoning_tokens: Those of the thought, its markers included.
+        tokens: Number of tokens fed.
+        reasoning_tokens: Number of reasoning tokens, including markers.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class StreamProcessor:
         self._new_call_id = new_call_id
         self._index = index
         self._call = -1
-        self._open = True  # Until the end, or a stop string.
+        self._open = True  # Closes at the end of the output or at a stop string.
         self._undecided_tokens = 0
         self._begun = False
         self._thought_tail: ThoughtTail | None = None
@@ -84,33 +85,34 @@ class StreamProcessor:
 
     @property
     def stopped(self) -> str | None:
-        """The stop string that ended the answer, if one did; nothing is returned after it."""
+        """Stop string that ended the answer, if any; no deltas follow it."""
         return self._stop.matched if self._stop is not None else None
 
     @property
     def has_tool_calls(self) -> bool:
-        """At least one call was returned."""
+        """True if at least one tool call was emitted."""
         return self._call >= 0
 
     @property
     def malformed_calls(self) -> int:
-        """Blocks that were returned as plain text though they look like calls.
+        """Number of blocks that look like tool calls but were emitted as plain text.
 
-        Those that stand behind a stop string, in the same piece of text, are among them.
+        Includes blocks behind a stop string in the same piece of text.
         """
         return self._calls.malformed_calls
 
     @property
     def in_reasoning(self) -> bool:
-        """What comes next is part of the thought, as far as is known."""
+        """True if the next text belongs to the reasoning, as far as is known."""
         return self._thoughts.in_thought
 
     def feed(self, text: str, tokens: int = 1, control: ControlToken | None = None) -> list[Delta]:
-        """Return the deltas that the next piece of output decides.
+        """Return the deltas that a further piece of output completes.
 
         Args:
-            tokens: How many tokens were decoded to get this text, which may be empty.
-            control: The last of these tokens, if it is a control token.
+            text: Decoded text, which may be empty.
+            tokens: Number of tokens decoded to get the text.
+            control: Last of these tokens, if it is a control token.
         """
         if control is not None:
             return self._feed_control_token(text, tokens, control)
@@ -130,7 +132,7 @@ class StreamProcessor:
         return deltas
 
     def _feed_control_token(self, text: str, tokens: int, token: ControlToken) -> list[Delta]:
-        """Feed a token whose text may mean nothing to a reader where it stands."""
+        """Feed a control token, whose text is dropped where no parser reads it."""
         before = text.removesuffix(token.text)
         deltas = self.feed(before, 0) if before and before != text else []
         if self._thoughts.in_thought or self._calls.in_call or not text.endswith(token.text):
@@ -140,10 +142,10 @@ class StreamProcessor:
         return [*deltas, *self.feed(read, tokens)]
 
     def finish(self, *, ended_by_model: bool = True) -> list[Delta]:
-        """Return the deltas that the end of the output decides. Harmless if called again.
+        """Return the remaining deltas at the end of the output; repeated calls return none.
 
         Args:
-            ended_by_model: The model wrote its own end; nothing cut the output.
+            ended_by_model: True if the model ended its output; False if the output was cut off.
         """
         deltas: list[Delta] = []
         self._calls.cut = not ended_by_model
@@ -159,7 +161,7 @@ class StreamProcessor:
         return deltas
 
     def _count_tokens(self, tokens: int, was_in_thought: bool, events: list[ThoughtEvent]) -> None:
-        """Attribute tokens; those of a marker that is still incomplete wait for what it turns out to be."""
+        """Count reasoning tokens; tokens of a partial marker wait until the marker is complete."""
         if was_in_thought or self._thoughts.in_thought or any(isinstance(e, ThoughtText) for e in events):
             self.reasoning_tokens += tokens + self._undecided_tokens
             self._undecided_tokens = 0
@@ -181,7 +183,7 @@ class StreamProcessor:
                 self._add_answer(deltas, self._calls.feed(event.text))
 
     def _end_thought(self, deltas: list[Delta], *, may_call: bool = False) -> None:
-        """Hand out what is left of the thought, and the calls behind it if they may be made."""
+        """Emit the rest of the reasoning, and the calls at its end if `may_call`."""
         tail = self._thought_tail
         if tail is None:
             return

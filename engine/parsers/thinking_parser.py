@@ -1,4 +1,4 @@
-"""The interface of parsers of thoughts, under the same rule as that of calls (`tool_call_parser.py`)."""
+"""Interface of reasoning parsers; the rule of `tool_call_parser.py` applies to them too."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from greenroom.engine.parsers.parser_events import ThoughtEvent
 
 
 class ThinkingStream(ABC):
-    """Splits one output, as it comes, into the thought and what follows it. One per request.
+    """Splits one output, as it streams, into reasoning and the text after it. One per request.
 
     Attributes:
-        in_thought: What comes next is part of the thought, as far as is known.
-        thought_ended: Nothing that may still come is part of a thought: `feed` returns its text unchanged.
+        in_thought: True if the next text belongs to the reasoning, as far as is known.
+        thought_ended: True once no more reasoning can follow: `feed` then returns its text unchanged.
     """
 
     in_thought: bool = False
@@ -21,22 +21,22 @@ class ThinkingStream(ABC):
 
     @abstractmethod
     def feed(self, text: str) -> list[ThoughtEvent]:
-        """Return the events that the next piece decides."""
+        """Return the events that a further piece of text completes."""
 
     @abstractmethod
     def finish(self) -> list[ThoughtEvent]:
-        """Return the events that the end of the text decides. Nothing may be fed afterwards."""
+        """Return the remaining events at the end of the text; nothing may be fed afterwards."""
 
 
 class ThinkingParser(ABC):
-    """One way of marking thoughts. Stateless: one instance serves all requests of a model.
+    """A format of marked reasoning. Stateless: one instance serves all requests of a model.
 
     Attributes:
         parser_id: Name in capability records (document 000, section 5.2).
-        markers: What opens and closes a thought.
-        also_opened_by: Further ends of a prompt inside a thought.
-        forced_end: What ends a thought whose budget is spent, if not the marker on a line of its own.
-        answer_starts: Markers of which one may stand before the visible answer.
+        markers: Pairs of markers that open and close the reasoning.
+        also_opened_by: Other prompt endings that leave the reasoning open.
+        forced_end: Text that ends reasoning over its token budget; by default the end marker on its own line.
+        answer_starts: Markers that may precede the visible answer.
     """
 
     parser_id: str
@@ -46,12 +46,12 @@ class ThinkingParser(ABC):
     answer_starts: tuple[str, ...] = ()
 
     def reads_outside_thoughts(self, token: str) -> bool:
-        """Return whether a control token means something to this format where no thought is open."""
+        """Return whether this format reads a control token while no reasoning is open."""
         starts = (start for start, _ in self.markers)
         return any(token in text for text in (*starts, *self.also_opened_by, *self.answer_starts))
 
     def is_opened_by(self, prompt: str) -> bool:
-        """Return whether a prompt ends inside a thought."""
+        """Return whether a prompt ends inside reasoning."""
         starts = tuple(start for start, _ in self.markers)
         return bool(starts) and prompt.rstrip().endswith((*starts, *self.also_opened_by))
 
@@ -60,5 +60,5 @@ class ThinkingParser(ABC):
         """Return a stream for one output.
 
         Args:
-            starts_open: The prompt ends inside a thought that the template has opened.
+            starts_open: True if the prompt ends inside reasoning that the template has opened.
         """

@@ -1,4 +1,4 @@
-"""Calls that a model writes at the end of a thought, which it then never closes."""
+"""Tool calls that a model writes at the end of reasoning that it never closes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from greenroom.engine.parsers.tool_call_parser import ToolCallParser, ToolCallSt
 from greenroom.schemas.messages import Tool
 
 _MAX_CHARACTERS = 65_536
-"""Of a thought, which are held back because they may be calls: then they are a thought."""
+"""Limit on the characters held back as possible calls; longer text is reasoning."""
 
 _MAX_MARKERS = 64
-"""Of calls in one thought, behind which calls are looked for: a model in a loop costs no more."""
+"""Limit on the call markers per reasoning that are tried, so that a looping model stays cheap."""
 
 
 class ThoughtTail:
-    """Holds back what may turn out to be calls at the end of a thought.
+    """Holds back text at the end of the reasoning that may turn out to be tool calls.
 
-    That is what begins with the marker of a call, and in which nothing but calls has followed so far. Which
-    text is held at the end is a function of the whole thought, wherever it was cut.
+    That is text that starts with a call marker, followed by nothing but calls. The text held back at the end
+    depends on the whole reasoning only, never on how it was split.
 
     Args:
-        parser: Format of the model's calls.
-        tools: What was offered.
+        parser: Parser of the model's tool calls.
+        tools: Tools offered by the request.
 
     Attributes:
-        opening: What in a thought may be the beginning of a call; text without it need not be fed where
-            nothing is held back.
+        opening: Pattern of a possible start of a call; text without a match need not be fed while nothing is
+            held back.
     """
 
     def __init__(self, parser: ToolCallParser, tools: Sequence[Tool]) -> None:
@@ -44,11 +44,11 @@ class ThoughtTail:
 
     @property
     def is_holding(self) -> bool:
-        """Whether something is held back."""
+        """True while text is held back."""
         return self._stream is not None
 
     def feed(self, text: str) -> str:
-        """Return as much of the thought so far as is no call."""
+        """Return the reasoning text that is certainly no call."""
         if self._stream is None:
             return self._hold(text, 0)
         self._held += text
@@ -57,12 +57,12 @@ class ThoughtTail:
         return self._hold_later()
 
     def release(self) -> str:
-        """Return what is held back: it is no call, because more followed or because the text was cut."""
+        """Return the text held back as reasoning: the answer begins, or the output was cut off."""
         held, self._held, self._stream = self._held, "", None
         return held
 
     def finish(self) -> tuple[str, list[ParserEvent]]:
-        """Return what is left of the thought at its end, and the calls behind it."""
+        """Return the rest of the reasoning at its end, and the events of the calls behind it."""
         thought = ""
         while self._stream is not None:
             may_be_calls = self._may_be_calls(self._stream.finish())
@@ -73,13 +73,13 @@ class ThoughtTail:
         return thought, []
 
     def _hold_later(self) -> str:
-        """Give up what is held up to the next marker in it; return that as text."""
+        """Release the held text up to the next marker in it, and return that text."""
         if self._held.startswith(self._starts, self._at):
             self._markers += 1
         return self._hold(self._held, self._at + 1)
 
     def _hold(self, text: str, position: int) -> str:
-        """Hold back what begins with the first marker from a position on; return the text before."""
+        """Hold back the text from the first marker after a position; return the text before it."""
         while found := self.opening.search(text, position):
             if self._markers == _MAX_MARKERS:
                 break
@@ -101,6 +101,6 @@ class ThoughtTail:
         return len(self._held) <= _MAX_CHARACTERS and not any(text.strip(WHITESPACE) for text in texts)
 
     def _begins_with_marker(self) -> bool:
-        """Return whether what is held begins with a marker, or may yet: `[` may also begin bare calls."""
+        """Return whether held text starts with a marker or a partial one; `[` may also start bare calls."""
         held, at = self._held, self._at
         return any(start.startswith(held[at : at + len(start)]) for start in self._starts)

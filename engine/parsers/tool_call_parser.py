@@ -1,7 +1,7 @@
-"""The interface of parsers of calls: text in, in pieces of any size; calls and plain text out.
+"""Interface of tool-call parsers: streamed text in, tool calls and plain text out.
 
-A stream's outcome is a function of the whole text it was fed, never of where the pieces were cut: it
-decides only on what it has read and never takes a decision back (sans-IO, as in h11).
+A stream's result depends on the whole text only, never on how it was split: it decides only on text it has
+read and never revokes a decision (sans-IO, as in h11).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.schemas.messages import Tool
 
 Release = Literal["validated", "immediate"]
-"""When a call is handed out: once its whole block has proved right, or as it is being written.
+"""Release mode of a tool call: once its whole block is valid, or while it is written.
 
-`immediate` is for text that a grammar keeps right; a call that was begun is not taken back.
+`immediate` requires a grammar that constrains the text, since a call that has begun cannot be revoked.
 """
 
 
 class ToolCallStream(ABC):
-    """Splits one answer, as it comes, into calls and plain text. One per request.
+    """Splits one answer, as it streams, into tool calls and plain text. One per request.
 
     Attributes:
-        malformed_calls: Blocks that came back as plain text because they are no call or name no offered tool.
-        in_call: What comes next is part of a call, as far as is known.
-        cut: Set before `finish`: the model did not end the text, so that an argument may be missing where
-            nothing in the text says that there is none.
-        behind_thoughts: Set before `feed`: what is fed has been read for thoughts, and for the header that a
-            prompt may leave unfinished.
+        malformed_calls: Number of blocks emitted as text because they are malformed or name no offered tool.
+        in_call: True if the next text belongs to a call, as far as is known.
+        cut: Set before `finish`; True if the model did not end the text, so that an argument may be missing
+            unless the text shows otherwise.
+        behind_thoughts: Set before `feed`; True if a reasoning parser has already removed the reasoning and
+            the header that a prompt may leave open.
     """
 
     malformed_calls: int = 0
@@ -41,21 +41,22 @@ class ToolCallStream(ABC):
 
     @abstractmethod
     def feed(self, text: str) -> list[ParserEvent]:
-        """Return the events that the next piece decides."""
+        """Return the events that a further piece of text completes."""
 
     @abstractmethod
     def finish(self) -> list[ParserEvent]:
-        """Return the events that the end of the text decides. Nothing may be fed afterwards."""
+        """Return the remaining events at the end of the text; nothing may be fed afterwards."""
 
 
 class ToolCallParser(ABC):
-    """One format of tool calls. Stateless: one instance serves all requests of a model.
+    """A format of tool calls. Stateless: one instance serves all requests of a model.
 
     Attributes:
         parser_id: Name in capability records (document 000, section 5.2).
-        markers: What opens and closes a block of calls.
-        frames_text: Plain text has markup of this format too, so that it reads answers without tools as well.
-        preamble_frame: What stands around text before a call of the same turn, behind the turn's beginning.
+        markers: Pairs of markers that open and close a block of calls.
+        frames_text: True if plain text has markup of this format too, so that answers without tools are
+            parsed as well.
+        preamble_frame: Texts around an answer's text before a call in the same turn.
     """
 
     parser_id: str
@@ -70,15 +71,15 @@ class ToolCallParser(ABC):
         """Return a stream for one answer.
 
         Args:
-            tools: What was offered; a call to anything else is plain text. None accepts every name.
-            release: When calls are handed out.
+            tools: Tools offered by the request; calls to others are plain text. None accepts every name.
+            release: Release mode of calls.
         """
 
     def begins_call(self, text: str) -> bool | None:
-        """Return whether a text begins with a call, as far as its marker says; None if that is open yet.
+        """Return whether a text starts with a call's marker; None if more text is needed to decide.
 
         Args:
-            text: Without white space at its beginning.
+            text: Text without leading white space.
         """
         starts = tuple(start for start, _ in self.markers)
         if text.startswith(starts):
@@ -86,11 +87,11 @@ class ToolCallParser(ABC):
         return None if any(start.startswith(text) for start in starts) else False
 
     def reads_outside_calls(self, token: str) -> bool:
-        """Return whether a control token means something to this format where no call is being read."""
+        """Return whether this format reads a control token outside a call."""
         return any(token in start for start, _ in self.markers)
 
     def render(self, name: str, arguments: str) -> str | None:
-        """Return a call as this format writes it, for prompts; None where only the model's template knows.
+        """Return a call in this format, for prompts; None if only the model's template can render it.
 
         Args:
             arguments: JSON text of one object.
@@ -98,6 +99,6 @@ class ToolCallParser(ABC):
         return None
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str | None:
-        """Return all calls of one turn, for prompts: formats that keep them in one block write one."""
+        """Return all calls of one turn for prompts, in one block if the format requires it."""
         rendered = [self.render(call.name, call.arguments) for call in calls]
         return None if None in rendered else "\n".join(filter(None, rendered))

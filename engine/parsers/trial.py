@@ -1,4 +1,4 @@
-"""Parsing that tries whether a parser fits: what does not is no event of the log."""
+"""Trial parsing, whose malformed calls are not logged."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _is_trial: ContextVar[bool] = ContextVar("_is_trial", default=False)
 
 
 def is_trial() -> bool:
-    """Return whether what is parsed here was not written by a model."""
+    """Return whether this is a trial, whose text no model has written."""
     return _is_trial.get()
 
 
 @contextmanager
 def trial() -> Iterator[None]:
-    """Make parsing inside a trial."""
+    """Mark parsing inside the block as a trial."""
     token = _is_trial.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Calls without markers: such a block counts only where it begins the answer, or follows another."""
+"""Tool calls without markers: read only at the start of an answer or directly after another call."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
 JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
-"""How an object that is a call begins, without its white space."""
+"""Possible starts of a JSON tool call, without white space."""
 
 _JSON_SPACE = re.compile(r"[ \t\r\n]+")
 
 
 def begins_bare_json(text: str, starts: tuple[str, ...] = JSON_STARTS) -> bool | None:
-    """Return whether a text begins with a call as JSON; None if that cannot be told yet."""
+    """Return whether a text starts with a JSON tool call; None if more text is needed to decide."""
     dense = _JSON_SPACE.sub("", text) if text.startswith(("{", "[")) else text
     if dense.startswith(starts):
         return True
@@ -30,11 +30,11 @@ def begins_bare_json(text: str, starts: tuple[str, ...] = JSON_STARTS) -> bool |
 
 
 class BareBlockParser(BlockParser):
-    """A format whose calls may stand without markers; those of `markers` are understood too."""
+    """A format whose tool calls may lack markers; calls between `markers` are read too."""
 
     @abstractmethod
     def begins_bare(self, text: str) -> bool | None:
-        """Return whether a text begins with a call without a marker; None if that cannot be told yet."""
+        """Return whether a text starts with an unmarked tool call; None if more text is needed to decide."""
 
     def begins_call(self, text: str) -> bool | None:
         marked, bare = super().begins_call(text), self.begins_bare(text)
@@ -49,10 +49,10 @@ class BareBlockParser(BlockParser):
 
 
 class BeginningStream(BlockStream):
-    """A stream to which the beginning of an answer means more than what follows."""
+    """A stream that treats the start of an answer differently from the rest."""
 
     def _skip_padding(self) -> str:
-        """Hold back the whitespace that comes next; return the beginning of what stands behind it."""
+        """Hold back the white space that comes next and return the start of the text behind it."""
         begin = skip_space(self._pending, self._at)
         if begin > self._at:
             self._padding.append(self._pending[self._at : begin])
@@ -91,5 +91,5 @@ class _BareStream(BeginningStream):
 
     def _end_block(self, end: int) -> None:
         super()._end_block(end)
-        if self._start:  # Its end may have been found without its marker.
+        if self._start:  # The block may have ended without its end marker, which may still follow.
             self._trailers += (self._parser.ends[self._start],)

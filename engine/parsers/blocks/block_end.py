@@ -1,4 +1,4 @@
-"""Where a block of calls ends, while it is still being written."""
+"""Search for the end of a tool-call block while the model writes it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Callable
 from greenroom.engine.parsers.markers import LONGEST_HEAD, prefix_pattern
 from greenroom.engine.parsers.values.json_scanner import JsonScanner
 
-_MAX_ENDS_INSIDE_VALUES = 64  # Then the block counts as broken, so that a model in a loop costs little.
+_MAX_ENDS_INSIDE_VALUES = 64  # With more, the block is malformed: a looping model must stay cheap.
 
 
 class BlockEnd:
-    """Looks for the marker that closes one block. All positions count from the beginning of the block.
+    """Searches for the end marker of one block.
+
+    All positions count from the start of the block.
 
     Args:
-        start: The marker that opened it.
-        end: The marker that closes it; empty if the end of the text does.
-        following: A marker that ends it too, because it begins the next.
+        start: Marker that opened the block.
+        end: Marker that closes the block; empty if the block ends with the text.
+        following: Marker of the next block, which ends this one too.
     """
 
     def __init__(self, start: str, end: str, following: str = "") -> None:
@@ -30,12 +32,12 @@ class BlockEnd:
         self._inside_values: list[int] = []
 
     def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
-        """Return where the block's body ends and where what follows it begins; None if not yet.
+        """Return the end of the block's body and the end of the block; None if not found yet.
 
         Args:
-            text: What there is so far.
-            begin: Where in it the block begins.
-            final: Nothing will follow.
+            text: Text received so far.
+            begin: Start of the block in `text`.
+            final: True if no text follows.
         """
         start = begin + self._searched
         at = text.find(self._end, start) if self._end else -1
@@ -53,17 +55,17 @@ class BlockEnd:
         return None
 
     def _find_final(self, text: str, begin: int) -> tuple[int, int]:
-        """Return the end of the text, before which the marker may have been begun."""
+        """Return the end of the text as the block's end, without a partial end marker in the body."""
         unfinished = re.compile(rf"{prefix_pattern(self._end)}\Z") if len(self._end) > 1 else None
         found = unfinished.search(text, begin + self._searched) if unfinished else None
         return (found.start() if found else len(text)) - begin, len(text) - begin
 
     def begin_long(self, text: str) -> None:
-        """Note that `find` saw no end in a text that begins with the block; from now on, ask `goes_on`."""
+        """Start searching piece by piece, after `find` found no end in this text; then call `goes_on`."""
         self._tail = text[self._searched :]
 
     def goes_on(self, piece: str) -> bool:
-        """Return whether the block surely goes on behind a piece of text, so that nothing need be found."""
+        """Return whether the block certainly continues after a further piece of text."""
         if not self._kept:
             return True
         window = self._tail + piece
@@ -74,30 +76,30 @@ class BlockEnd:
         return True
 
     def skip(self, end: int) -> bool:
-        """Treat the end that was found as part of a value; return False if there were too many of them."""
+        """Treat the end marker found as part of a value; return False if there were too many of these."""
         self._inside_values.append(end)
         self._searched = self._passed
         return len(self._inside_values) <= _MAX_ENDS_INSIDE_VALUES
 
     def first(self, end: int) -> int:
-        """Return the first end that was found, which may stand inside a value; `end` if there was none."""
+        """Return the first end marker found, which may be inside a value; `end` if there was none."""
         return self._inside_values[0] if self._inside_values else end
 
     def is_cut_short(self, body_end: int, end: int) -> bool:
-        """Return whether the text ended before the whole marker was written."""
+        """Return whether the text ended before the end marker was complete."""
         return end - body_end < len(self._end)
 
     def keep(self, text: str, position: int) -> int:
-        """Return from where a text must be kept in which there is no closing marker yet."""
+        """Return the position from which to keep a text that has no end marker yet."""
         return max(position, len(text) - len(self._end))
 
 
 class JsonBlockEnd(BlockEnd):
-    """Finds the end of a block without an end marker: its JSON value is complete.
+    """Finds the end of a block without an end marker: the end of its JSON value.
 
     Args:
-        header: What stands before the value.
-        new_scanner: Makes what follows the value.
+        header: Pattern of the text before the JSON value.
+        new_scanner: Factory of the scanner that follows the JSON value.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a format says whose calls stand in blocks between markers."""
+"""Base class of formats whose tool calls are blocks between markers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class BlockFormat(ToolCallParser):
-    """A format whose calls stand between markers.
+    """A format whose tool calls are blocks between markers.
 
     Attributes:
-        body_start: Must match the beginning of a block, and the beginning of that beginning; where it does
-            not, the marker is plain text at once. None accepts anything. Like the two headers, it sees the
-            first `LONGEST_HEAD` characters only.
-        json_header: What comes before the JSON value with which a block without an end marker ends; None if
-            the end of the text ends such a block.
-        trailer: A marker that may follow a block and means nothing.
-        dropped: Further markers that structure the answer and mean nothing to a reader.
-        last: What means nothing as the last thing of an answer; elsewhere it may begin a marker.
+        body_start: Pattern that must match the start of a block and every prefix of that start; otherwise the
+            marker is plain text. None accepts any block. Like both headers, it is matched against the first
+            `LONGEST_HEAD` characters only.
+        json_header: Pattern of the text before the JSON value that ends a block without an end marker; None
+            if such a block ends with the text.
+        trailer: Marker that may follow a block and is dropped.
+        dropped: Further markers without meaning for the client, which are dropped.
+        last: Marker that is dropped at the end of an answer; elsewhere it may start a longer marker.
     """
 
     body_start: re.Pattern[str] | None = None
@@ -39,25 +39,25 @@ class BlockFormat(ToolCallParser):
 
     @abstractmethod
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        """Return the calls in a block.
+        """Return the tool calls in a block.
 
         Args:
-            body: What stands between the markers.
-            start: The marker that opened it.
+            body: Text between the markers.
+            start: Marker that opened the block.
 
         Raises:
-            Unclosed: The end marker stands inside a value.
-            Malformed: There is no call, or something besides calls.
+            Unclosed: The end marker is inside a value.
+            Malformed: The block holds no call, or other text besides calls.
         """
 
     def stream_calls(self, text: GrowingText, start: str) -> Reading[None] | None:
-        """Return what reads a block while it is written; None if it has to be complete.
+        """Return a reader that parses a block while it is written; None if the block must be complete.
 
-        Joined, what is handed out is what `parse_block` would return.
+        The arguments it emits, joined, equal those of `parse_block`.
 
         Args:
-            text: What stands behind the marker, as it comes.
-            start: The marker that opened the block.
+            text: Buffer of the text behind the marker.
+            start: Marker that opened the block.
         """
         return None
 
@@ -65,16 +65,16 @@ class BlockFormat(ToolCallParser):
         return super().reads_outside_calls(token) or any(token in text for text in self.dropped)
 
     def is_whole(self, body: str, rest: str) -> bool:
-        """Return whether calls that were read from a block show by themselves that no argument is missing.
+        """Return whether the calls of a block without its whole end marker certainly have all arguments.
 
         Args:
-            body: What stands in the block.
-            rest: How much there is of the marker that closes it; not all.
+            body: Body of the block.
+            rest: Part of the end marker that was written.
         """
         return True
 
     def new_block_end(self, start: str) -> BlockEnd:
-        """Return what finds the end of a block that `start` opened."""
+        """Return a finder of the end of a block that `start` opened."""
         end = self.ends.get(start, "")
         if not end and self.json_header is not None:
             return JsonBlockEnd(start, self.json_header)

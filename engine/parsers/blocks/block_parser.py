@@ -1,4 +1,4 @@
-"""Parsers of calls that stand in blocks between markers."""
+"""Parsers of tool calls that are blocks between markers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.schemas.messages import Tool
 
 
 class BlockParser(BlockFormat):
-    """A format whose calls stand between markers."""
+    """A format whose tool calls are blocks between markers."""
 
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"

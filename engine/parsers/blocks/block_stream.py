@@ -1,4 +1,4 @@
-"""Reads text for blocks of calls, as it comes."""
+"""Streaming search for tool-call blocks in a model's output."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _log = structlog.get_logger(__name__)
 
 
 class BlockStream(TextStream):
-    """Reads text for blocks.
+    """Parses tool-call blocks in streamed text.
 
-    A block that is no call comes back as text up to its end, or up to the next marker inside it, from where
-    reading goes on: a marker that the text only mentions does not hide a call behind it.
+    A malformed block is returned as text up to its end, or up to the next marker inside it, where parsing
+    resumes: a marker that the text only mentions does not hide a call behind it.
 
     Args:
-        release: Under `immediate` blocks are read while they are written, where their format can be. A
-            grammar holds them then, so that one that is cut before its first call has arguments is no text.
+        release: With `immediate`, blocks are parsed while they are written if the format supports it. A
+            grammar constrains such output, so a block cut off before its first call has arguments is dropped
+            instead of returned as text.
     """
 
     def __init__(self, parser: BlockFormat, offered: OfferedTools, release: Release = "validated") -> None:
@@ -59,7 +60,7 @@ class BlockStream(TextStream):
         if block is None:
             return self._read_whole_block(events)
         if not block.text.begun and not self._begin_streamed(block):
-            # What is too long to be a call, or no such call, is read when all of it is there.
+            # A head that is too long or no call is parsed again once the whole block is there.
             if block.state == "open" and block.fed < LONGEST_HEAD and not self._final:
                 return False
             self._begins_cut_call = self.cut and block.state == "open" and block.fed < LONGEST_HEAD
@@ -68,7 +69,7 @@ class BlockStream(TextStream):
         return self._read_streamed(events, block)
 
     def _begin_streamed(self, block: StreamedBlock) -> bool:
-        """Feed the beginning of a block; return whether a call was handed out."""
+        """Feed the start of a block; return whether a call has begun."""
         inside = self._at + len(self._start)
         body_start = self._parser.body_start
         if body_start is not None and not body_start.match(self._pending, inside, inside + LONGEST_HEAD):
@@ -123,18 +124,18 @@ class BlockStream(TextStream):
         return True
 
     def _is_complete(self, calls: list[ParsedCall], body: str, rest: str) -> bool:
-        """Return whether calls without the end of their block are whole."""
+        """Return whether calls without their block's end marker are complete."""
         needs_no_more = not self.cut and all(map(self._offered.has_required_arguments, calls))
         return needs_no_more or self._parser.is_whole(body, rest)
 
     def _read_on(self, events: list[ParserEvent], error: Malformed, end: int) -> bool:
-        """Go on behind an end that stands inside a value, or return what is text for certain."""
+        """Continue behind an end marker inside a value, or return the text that is certainly no call."""
         begin = self._dropped + self._at
         furthest = self._retries.count(begin + end)
         if furthest is not None:
             return self._return_as_text(events, "read too often", furthest - begin)
         if isinstance(error, Unclosed):
-            # At the end of the text there is no other end to look for.
+            # At the end of the text there is no further end marker to find.
             if not (self._final and self._at + end == len(self._pending)) and self._end.skip(end):
                 return True
             if error.hides_markers:
@@ -142,7 +143,7 @@ class BlockStream(TextStream):
         return self._return_as_text(events, str(error), self._next_marker(self._end.first(end)))
 
     def _next_marker(self, end: int) -> int:
-        """Return where the next marker inside a broken block begins; `end` if there is none before."""
+        """Return the start of the next marker inside a malformed block; `end` if there is none before it."""
         again = self._opening.search(self._pending, self._at + len(self._start), self._at + end)
         return again.start() - self._at if again and again.group() in self._parser.ends else end
 

@@ -1,4 +1,4 @@
-"""Calls in a section of their own, one after the other, each between markers."""
+"""Tool calls that follow one another in a section, each between its own markers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class _SectionEnd(BlockEnd):
-    """Finds the end of a section; where the text is cut, what may be the end of a call is left in it."""
+    """Finds the end of a section; a partial marker that may close a call stays in the body."""
 
     def __init__(self, start: str, end: str, common: str) -> None:
         super().__init__(start, end)
@@ -33,12 +33,12 @@ class _SectionEnd(BlockEnd):
 
 
 class SectionParser(BlockParser):
-    """A format whose blocks are lists of calls; white space between two calls means nothing.
+    """A format whose blocks are lists of calls, with optional white space between them.
 
     Attributes:
-        separator: What may stand between two calls besides white space.
-        common_end: How the ends of a section and of a call begin alike; a text that is cut there tells
-            that no argument follows.
+        separator: Text that may separate two calls, besides white space.
+        common_end: Common prefix of the markers that end a section and a call; a text cut off within it
+            certainly has no further argument.
     """
 
     separator: str = ""
@@ -46,7 +46,7 @@ class SectionParser(BlockParser):
 
     @abstractmethod
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        """Return the call that begins at a position, and where it ends.
+        """Return the call at a position and the position of its end.
 
         Raises:
             Unclosed: The text ends inside a value.
@@ -78,16 +78,17 @@ class SectionParser(BlockParser):
 
 @attrs.frozen
 class HeadedCallFormat:
-    """How a family writes a call whose name stands before its arguments.
+    """A tool-call format in which the function's name precedes JSON arguments.
 
     Args:
-        parser_id: Id of the parser, and of the grammar.
-        start: The marker that opens a section.
-        head: What stands before the arguments of a call; `{}` is its name, `{index}` its number, or
-            any id before the name. Line breaks in it and in the tail may be any white space when read.
-        tail: What follows the arguments.
-        between: What is written between two calls.
-        end: The marker that closes a section.
+        parser_id: Id of the parser and of the grammar.
+        start: Marker that opens a section.
+        head: Text before the arguments of a call; `{}` is the name, `{index}` the call's number or, when
+            parsed, any id before the name. The parser accepts any white space for line breaks in head and
+            tail.
+        tail: Text after the arguments.
+        between: Text written between two calls.
+        end: Marker that closes a section.
         preamble_frame: See `ToolCallParser`.
     """
 
@@ -139,9 +140,9 @@ HEADED_CALL_FORMATS = (
 
 
 class HeadedCallParser(SectionParser):
-    """Reads and writes one of the formats, whose arguments are JSON.
+    """Parses and renders one of these formats, whose arguments are JSON.
 
-    The markers of results are the template's; a model that writes them means nothing by them.
+    Only the template writes the markers of tool results. If a model writes them, they are dropped.
     """
 
     dropped = ("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>")
@@ -173,7 +174,7 @@ class HeadedCallParser(SectionParser):
         if tail is not None:
             return call, tail.end()
         if _squeezed(self._format.tail).startswith(_squeezed(text[end:])):
-            return call, len(text)  # The text was cut behind the arguments, which are whole.
+            return call, len(text)  # The text was cut off after complete arguments.
         raise Malformed("the call has no end")
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
@@ -186,7 +187,7 @@ class HeadedCallParser(SectionParser):
 
 
 def _loosely(text: str) -> str:
-    """Return an expression in which every line break may be any white space."""
+    """Return a pattern of a text in which each line break matches any white space."""
     return r"\s*".join(map(re.escape, text.split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""How often one stretch of text may be read anew."""
+"""Limit on how often the same text is parsed again."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ _MOST = 64
 
 
 class Retries:
-    """Counts attempts that end no further than one before them. Positions are those in the whole text.
+    """Counts failed attempts that end no later than an earlier one.
 
-    Markers of which none begins a call may stand in each other's blocks, so that each block goes through the
-    same text again; a model in a loop writes thousands of them.
+    Positions count from the start of the whole output. Markers without a call may lie in one another's
+    blocks, so each block parses the same text again, and a looping model writes thousands of them.
     """
 
     def __init__(self) -> None:
@@ -17,10 +17,10 @@ class Retries:
         self._count = 0
 
     def count(self, end: int) -> int | None:
-        """Note a failed attempt; return how far all is text if there were too many, else None.
+        """Record a failed attempt; after too many, return the position up to which all is text, else None.
 
         Args:
-            end: How far the attempt went.
+            end: Position up to which the attempt read.
         """
         if end > self._furthest:
             self._furthest, self._count = end, 0

@@ -1,4 +1,4 @@
-"""A block of calls that are handed out while they are written, because a grammar keeps them right."""
+"""Parsing of one tool-call block while it is written, which is safe because a grammar constrains it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
 
 
 class StreamedBlock:
-    """Feeds a block to what reads it.
+    """Feeds one block to its incremental parser.
 
     Attributes:
-        fed: Characters of the block that were fed.
-        state: `read` when all of it was; `refused` when it cannot be read so, from `text.unread` on.
+        fed: Number of characters fed so far.
+        state: `read` once the block is complete; `refused` if it is malformed from `text.unread` on.
     """
 
     def __init__(self, text: GrowingText, reading: Reading[None]) -> None:
@@ -24,7 +24,7 @@ class StreamedBlock:
         self._reading = reading
 
     def feed(self, piece: str) -> None:
-        """Read a further piece."""
+        """Feed a further piece of text."""
         self.text.grow(piece)
         self.fed += len(piece)
         if self.state != "open":
@@ -37,10 +37,10 @@ class StreamedBlock:
             self.state = "refused"
 
     def take_events(self, final: bool) -> list[ParserEvent]:
-        """Return what was handed out; a call that goes no further ends.
+        """Return the pending events; end the open call if it cannot continue.
 
         Args:
-            final: Nothing will follow.
+            final: True if no text follows.
         """
         events = self.text.take_events()
         if self.text.in_call and (final or self.state == "refused"):

@@ -1,4 +1,4 @@
-"""Text around blocks of calls, as it comes."""
+"""Streaming of the text around tool-call blocks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from greenroom.engine.parsers.tool_call_parser import ToolCallStream
 
 
 class TextStream(ToolCallStream):
-    """Reads text for the markers that open blocks.
+    """Searches text for the markers that open tool-call blocks.
 
-    Whitespace around calls is padding and dropped, and so held back until it is known not to be; only what
-    separates the text before from text behind is kept.
+    White space around calls is dropped as padding, so it is held back until text follows. Only the white
+    space that separates text before calls from text after them is kept.
     """
 
     def __init__(self, parser: BlockFormat) -> None:
         self._parser = parser
         self._opening = parser.opening
-        # How to read on; it returns False if that needs more text.
+        # The current parse step; it returns False when it needs more text.
         self._read: Callable[[list[ParserEvent]], bool] = self._read_text
-        # What is not decided begins at `_at`; what came in before it is dropped when a piece has been read.
+        # Text before `_at` is parsed and is removed after each piece.
         self._pending = ""
         self._at = 0
         self._dropped = 0
         self._long_block: list[str] | None = None
         self._padding: list[str] = []
-        # None before any text; empty behind text; after a call, what separates that text from more of it.
+        # None before any text, empty directly after text; after a call, the white space between text around
+        # it.
         self._separator: str | None = None
         self._trailers: tuple[str, ...] = ()
         self._final = self._is_plain = False
@@ -38,7 +39,7 @@ class TextStream(ToolCallStream):
 
     @abstractmethod
     def _open_block(self, start: str) -> None:
-        """Go on with the block that a marker opens."""
+        """Start parsing the block that a marker opens."""
 
     def feed(self, text: str) -> list[ParserEvent]:
         if self._is_plain and self._opening.search(text) is None:
@@ -82,7 +83,7 @@ class TextStream(ToolCallStream):
         return events
 
     def _ends_in_markup(self) -> bool:
-        """Return whether the beginning of a marker, with which the text ends, is surely no text."""
+        """Return whether a partial marker at the end of the output is certainly not text."""
         return False
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
@@ -104,7 +105,7 @@ class TextStream(ToolCallStream):
         return is_whole
 
     def _add_text_before_padding(self, events: list[ParserEvent], text: str) -> None:
-        """Hand out text, except for the whitespace at its end, which may be padding."""
+        """Emit text, but hold back its trailing white space, which may be padding."""
         body = text.rstrip(WHITESPACE)
         if not body:
             if text:

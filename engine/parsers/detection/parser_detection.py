@@ -1,6 +1,6 @@
-"""Which parsers a template speaks of, by the markers in it.
+"""Detection of a chat template's parsers by the markers in it.
 
-What a template shows is read by mlx-lm's own inference where it is one of the formats that mlx-lm knows.
+Templates without markers of our own parsers are left to mlx-lm's inference.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS
 
 
 def detect_tool_parser(template: str, vocabulary: Mapping[str, int] = MappingProxyType({})) -> str | None:
-    """Return the id of the parser whose calls a template seems to show.
+    """Return the id of the tool-call parser that a template's markers suggest.
 
-    It imports mlx-lm if the template has no marker of ours.
+    Imports mlx-lm if the template has no marker of our own parsers.
 
     Args:
-        template: The template's source.
-        vocabulary: The tokenizer's tokens; some models name their markers only there.
+        template: Source of the chat template.
+        vocabulary: Token ids by token; some models name their markers only there.
     """
     return (
         described_tool_parser(template)
@@ -32,7 +32,7 @@ def detect_tool_parser(template: str, vocabulary: Mapping[str, int] = MappingPro
 
 
 def described_tool_parser(text: str) -> str | None:
-    """Return the id of the parser whose calls a text speaks of, by words that no other format has."""
+    """Return the id of the tool-call parser whose distinctive markers a text contains, if there is one."""
     for parser_id, shown, absent in _SHOWN_CALLS:
         if all(word in text for word in shown) and not any(word in text for word in absent):
             return parser_id
@@ -40,7 +40,7 @@ def described_tool_parser(text: str) -> str | None:
 
 
 def detect_thinking_parser(template: str, vocabulary: Mapping[str, int] = MappingProxyType({})) -> str | None:
-    """Return the id of the parser whose thoughts a template seems to show; arguments as for calls."""
+    """Return the id of the reasoning parser that a template suggests; `Args` as in `detect_tool_parser`."""
     for parser_id, shown in _SHOWN_THOUGHTS:
         if all(text in template for text in shown):
             return parser_id
@@ -88,9 +88,9 @@ _SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("llama_json", ('{"name": function name, "parameters"',), ("<|python_tag|>",)),
     ("glm4_xml", ("<tool_call>", "<name>", "<arguments>"), ()),
 )
-"""Parsers with what a template of theirs shows, and what it does not; mlx-lm would take some for another."""
+"""Parser ids, the strings their templates contain and those they lack; mlx-lm would mistake some of them."""
 
-# Templates that open the thought in the prompt may show the end marker only.
+# Templates that open the reasoning in the prompt may contain the end marker only.
 _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("solar_open", ("<|think|>", "<|tool_call:name|>")),
     ("hunyuan_v3", ("</think:opensource>",)),
@@ -121,7 +121,7 @@ def _own_tool_parser_of_template(template: str) -> str | None:
 
 @attrs.frozen
 class _TokenizerStandIn:
-    """As much of a tokenizer as mlx-lm's inference looks at."""
+    """The tokenizer attributes that mlx-lm's inference reads."""
 
     chat_template: str | None
     vocabulary: Mapping[str, int] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""Every parser under the id that capability records know it by (document 000, section 5.3)."""
+"""Parsers by the ids that capability records use (document 000, section 5.3)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FURTHER_NAMES: dict[str, Callable[[], ToolCallParser]] = {
     "mlx_lm.mistral": MistralParser,
     "mlx_lm.qwen3_coder": Qwen3CoderParser,
 }
-"""What mlx-lm calls formats that have an id of ours; records may name them so."""
+"""Parsers by mlx-lm's names for formats that have ids of our own; records may use either."""
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "hermes_json": HermesJsonParser,
@@ -120,7 +120,7 @@ THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
 
 
 def make_tool_parser(parser_id: str) -> ToolCallParser:
-    """Return a new parser of that id.
+    """Return a new tool-call parser with that id.
 
     Raises:
         LookupError: No parser has that id.
@@ -131,7 +131,7 @@ def make_tool_parser(parser_id: str) -> ToolCallParser:
 
 
 def make_thinking_parser(parser_id: str) -> ThinkingParser:
-    """Return a new parser of that id.
+    """Return a new reasoning parser with that id.
 
     Raises:
         LookupError: No parser has that id.

@@ -1,4 +1,4 @@
-"""Functionary v3.2: every part of an answer is addressed to someone, `all` or a tool."""
+"""The tool-call format of Functionary v3.2: each part of an answer names its recipient, `all` or a tool."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NAME = re.compile(r"[^\s<>{}]{1,256}")
 
 
 class FunctionaryV32Parser(BlockParser):
-    r"""`>>>name\n{…}` is a call, `>>>all\n` goes before text.
+    r"""Parser of `>>>name\n{…}` for calls and `>>>all\n` for text.
 
-    The prompt ends with the first `>>>`, so that an answer begins with the name of its reader.
+    The prompt ends with the first `>>>`, so an answer begins with its recipient's name.
     """
 
     parser_id = "functionary_v32"

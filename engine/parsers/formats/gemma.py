@@ -1,4 +1,4 @@
-"""The formats of Gemma 4 and FunctionGemma: `call:f{key:value,…}`, with quotes that are tokens."""
+"""Tool-call formats of Gemma 4 and FunctionGemma: `call:f{key:value,…}`, with special tokens as quotes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _KEY = re.compile(r"[^\s<>{}\[\]:,\"']+")
 _BARE = re.compile(r"[^\s<>{}\[\]:,\"'][^<>{}\[\],\"'\n]*")
 _PYTHON_NAMES = {"None": None, "True": True, "False": False}
 _MAX_DEPTH = 100
-"""Levels of a value; each is a call of Python's."""
+"""Limit on nesting levels of a value, each of which takes a recursive call."""
 
 
 @attrs.frozen
 class GemmaCallFormat:
-    """The markers of one family.
+    """The markers of one model family.
 
     Args:
-        quote: What stands on both sides of a string; nothing is escaped between.
+        quote: Marker on both sides of a string; nothing is escaped in between.
     """
 
     parser_id: str
@@ -47,7 +47,7 @@ GEMMA_CALL_FORMATS = (
 
 
 class GemmaParser(BlockParser):
-    """Reads and writes one of the formats."""
+    """Parses and renders the tool calls of one of these formats."""
 
     body_start = re.compile(r"\s*(?:\Z|c(?:\Z|a(?:\Z|l(?:\Z|l(?:\Z|:[^\s<>{}:]*\s*(?:\Z|\{))))))")
 
@@ -160,8 +160,8 @@ class GemmaParser(BlockParser):
 
 
 def _bare_value(written: str) -> Any:
-    """Return what stands without quotes: a number, a word of JSON or of Python, or text."""
-    if written in _PYTHON_NAMES:  # The official template writes null so.
+    """Return an unquoted value: a number, a JSON or Python literal, or text."""
+    if written in _PYTHON_NAMES:  # The official template writes null as None.
         return _PYTHON_NAMES[written]
     try:
         value = json.loads(written)

@@ -1,4 +1,4 @@
-"""The formats of the GLM-4 models, and of LongCat."""
+"""Tool-call formats of the GLM-4 models and LongCat."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _STREAMED_NAME = re.compile(rf"{_NAME.pattern}(?=[<{{])")
 class Glm4NativeParser(BlockParser):
     """GLM-4.5 to 4.7: `<tool_call>name<arg_key>k</arg_key><arg_value>v</arg_value>…</tool_call>`.
 
-    Strings are written without quotes, so that the tool's schema decides what a value is. A value that holds
-    the tags of another is none: one of them has lost its end, and only a guess could tell the two apart.
+    Strings are unquoted, so the tool's schema decides a value's type. A value that contains the tags of
+    another argument is malformed: an end tag is missing, and only a guess could separate the two.
     """
 
     parser_id = "glm4_native"
@@ -83,7 +83,7 @@ class Glm4NativeParser(BlockParser):
 
 
 class LongcatParser(Glm4NativeParser):
-    """LongCat: the same, with tags of its own."""
+    """LongCat: GLM-4.5's format with its own tag names."""
 
     parser_id = "mlx_lm.longcat"
     markers = (("<longcat_tool_call>", "</longcat_tool_call>"),)
@@ -91,7 +91,7 @@ class LongcatParser(Glm4NativeParser):
 
 
 class Glm4XmlParser(BlockParser):
-    """GLM-4: `<tool_call><name>fn</name><arguments>{…}</arguments>`, closed by `</tool_call>` or not."""
+    """GLM-4: `<tool_call><name>fn</name><arguments>{…}</arguments>` with an optional `</tool_call>`."""
 
     parser_id = "glm4_xml"
     markers = (("<tool_call>", "</arguments>"),)

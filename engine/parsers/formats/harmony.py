@@ -1,4 +1,4 @@
-"""The format of gpt-oss: thoughts in the channel `analysis`, calls addressed to `functions.NAME`."""
+"""The format of gpt-oss: reasoning in the channel `analysis`, calls addressed to `functions.NAME`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _CALL_END = "<|call|>"
 
 
 class HarmonyThinkingParser(ThinkingParser):
-    """Messages in the channel `analysis` are thoughts. What else has no recipient is the visible answer.
+    """Parses messages in the channel `analysis` as reasoning and others without a recipient as the answer.
 
-    Calls are left as they stand, for the parser of calls.
+    Tool calls pass through unchanged for the tool-call parser.
     """
 
     parser_id = "harmony"
@@ -52,7 +52,7 @@ class HarmonyThinkingParser(ThinkingParser):
 
 
 class MessageThinkingStream(ThinkingStream):
-    """Messages in a row are joined: whitespace around them is dropped, a blank line stands between."""
+    """Joins consecutive messages with a blank line and strips the white space around each."""
 
     def __init__(self, messages: HarmonyMessages) -> None:
         self._messages = messages
@@ -84,7 +84,7 @@ class MessageThinkingStream(ThinkingStream):
 
 
 class _Paragraphs:
-    """Texts of several messages as one."""
+    """Joins the texts of several messages into one text."""
 
     def __init__(self) -> None:
         self._padding: list[str] = []
@@ -92,7 +92,7 @@ class _Paragraphs:
         self._is_empty = True
 
     def add(self, part: MessagePart) -> str:
-        """Return what can be said once the part is known."""
+        """Return the text that can be emitted once this part is known."""
         text = part.text.lstrip(WHITESPACE) if self._is_empty else part.text
         body = text.rstrip(WHITESPACE)
         said = ""
@@ -111,13 +111,13 @@ class _Paragraphs:
 
 
 def _call_text(part: MessagePart) -> str:
-    """Return a part of a call so that the whole call stands between two markers."""
+    """Return a part of a call as text, so that the whole call is again between two markers."""
     role = "" if not part.header or part.header.startswith((START, CHANNEL)) else f"{START}assistant"
     return f"{role}{part.header}{part.text}{_CALL_END if part.ends else ''}"
 
 
 class HarmonyParser(ToolCallParser):
-    """`<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>`: gpt-oss."""
+    """gpt-oss: `<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>`."""
 
     parser_id = "harmony"
     markers = ((CHANNEL, _CALL_END), (START, _CALL_END))
@@ -142,7 +142,7 @@ class HarmonyParser(ToolCallParser):
 
 
 class MessageToolStream(ToolCallStream):
-    """Where nothing has split off thoughts before, they are passed over here."""
+    """Parses tool calls and drops reasoning that no reasoning parser has removed."""
 
     def __init__(self, calls: ToolCallStream, messages: HarmonyMessages) -> None:
         self._raw_messages = messages
@@ -172,7 +172,7 @@ class MessageToolStream(ToolCallStream):
 
 
 class _AddressedCalls(BlockParser):
-    """Messages with a recipient, each from its header to its end."""
+    """Parser of messages with a recipient, each from its header to its end marker."""
 
     parser_id = "harmony"
     markers = ((CHANNEL, _CALL_END), (START, _CALL_END))

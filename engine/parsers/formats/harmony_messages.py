@@ -1,4 +1,4 @@
-"""The messages of gpt-oss, each in a channel: where one begins and ends, in text that arrives in pieces.
+"""The messages of gpt-oss, each in a channel, and their boundaries in streamed text.
 
     <|channel|>analysis<|message|>A thought.<|end|><|start|>assistant<|channel|>final<|message|>An answer.
 
@@ -22,13 +22,15 @@ MESSAGE_ENDS = ("<|end|>", "<|call|>", "<|return|>")
 CONTROL_TOKENS = (START, CHANNEL, "<|constrain|>", MESSAGE, *MESSAGE_ENDS)
 
 Kind = Literal["outside", "thought", "answer", "call"]
-"""What a piece of text belongs to; `outside` is text in no message at all."""
+"""Kind of message that a piece of text belongs to; `outside` is text between messages."""
 
 _LONGEST_HEADER = 400
-"""Characters after which what has begun like a header is text, so that no answer is held back; so is an end
-marker behind which so much white space stands."""
+"""Limit in characters on a header, and on white space after an end marker.
+
+Longer ones are treated as text, so that no answer is held back.
+"""
 _LONGEST_PIECE = 4_096
-"""Characters that are read at a time: what is not read yet is copied for each message."""
+"""Number of characters parsed at a time, since each message copies the unparsed rest."""
 _HEADER_TEXT = r"[\w\s.:=/-]"
 _HEADER = re.compile(
     rf"(?:<\|start\|>)?(?P<role>{_HEADER_TEXT}*)(?P<channels>(?:<\|channel\|>{_HEADER_TEXT}*)*)"
@@ -41,7 +43,7 @@ RECIPIENT = re.compile(r"\bto=(\S+)")
 
 
 def _means_all(header: re.Match[str]) -> bool:
-    """Return whether every word of a header is a role, a channel, a recipient or a type of content."""
+    """Return whether a header consists only of roles, channels, recipients and content types."""
     role, *others = [word for word in header["role"].split() if not word.startswith("to=")] or [""]
     if others or (role and role not in _ROLES and "." not in role):
         return False
@@ -57,10 +59,10 @@ class MessagePart:
     """A piece of a message.
 
     Args:
-        kind: What the text belongs to.
-        begins: It is the first of its message.
-        ends: It is the last.
-        header: What stood before the text of a call, when it begins.
+        kind: Kind of the message.
+        begins: True for the first part of a message.
+        ends: True for the last part.
+        header: Header of a call, on its first part.
     """
 
     kind: Kind
@@ -71,14 +73,16 @@ class MessagePart:
 
 
 class HarmonyMessages:
-    """Splits an output into messages. A marker where none can stand is text of the message around it.
+    """Splits an output into messages.
+
+    A marker that is invalid at its position is text of the current message.
 
     Args:
-        kind: What the output begins in.
+        kind: Kind of message that the output starts in.
 
     Attributes:
-        openings: What a header may begin with.
-        ends: What may end a message.
+        openings: Markers that open a header.
+        ends: Markers that end a message.
     """
 
     openings: tuple[str, ...] = (START, CHANNEL)
@@ -99,7 +103,7 @@ class HarmonyMessages:
         )
 
     def feed(self, text: str) -> list[MessagePart]:
-        """Return the parts that the next piece decides."""
+        """Return the message parts that a further piece of text completes."""
         parts: list[MessagePart] = []
         if self._state == "text" and not self._pending and self._any.search(text) is None:
             self._add_text(parts, text)
@@ -113,12 +117,12 @@ class HarmonyMessages:
         return parts
 
     def expect_no_header(self) -> None:
-        """Take what the output begins with for text, unless a marker says that it is a header."""
+        """Treat the start of the output as text, unless it is a marker that opens a header."""
         if self._state == "first":
             self._state = "text"
 
     def finish(self) -> list[MessagePart]:
-        """Return the parts that the end of the output decides."""
+        """Return the remaining parts at the end of the output."""
         self._final = True
         return self.feed(self._space_before.take() if not self._pending else "")
 
@@ -136,7 +140,10 @@ class HarmonyMessages:
                 return self._read_ended()
 
     def _read_first(self) -> bool:
-        """A prompt ends with the role, so that an output may begin with the rest of a header."""
+        """Read a header that the prompt has already begun, or text.
+
+        A prompt ends with the role, so the output may start with the rest of a header.
+        """
         self._pending = text = self._space_before.add_space_of(self._pending)
         if "to=".startswith(text) and not self._final:
             return False
@@ -182,7 +189,7 @@ class HarmonyMessages:
         self._state = "ended"
 
     def _read_ended(self) -> bool:
-        """Pass over what separates messages; several ends in a row end no more than one message."""
+        """Skip separators between messages; several end markers in a row end one message."""
         self._pending = text = self._space_before.add_space_of(self._pending)
         marker = next((one for one in self._markers if text.startswith(one)), "")
         if not marker and not self._final and any(one.startswith(text) for one in self._markers):
@@ -197,7 +204,7 @@ class HarmonyMessages:
         return True
 
     def _read_end(self, parts: list[MessagePart]) -> bool:
-        """Decide whether an end marker ends the message: something that can follow a message must follow."""
+        """Decide whether an end marker ends the message, by the text that follows it."""
         marker = next(end for end in self.ends if self._pending.startswith(end))
         at = skip_space(self._pending, len(marker))
         behind = self._pending[at : at + _LONGEST_HEADER]
@@ -237,7 +244,7 @@ class HarmonyMessages:
         self._state = "text"
 
     def _kind_of(self, header: re.Match[str]) -> Kind:
-        """Return what a message is that has this header."""
+        """Return the kind of message that a header announces."""
         channel = header["channels"].rpartition(CHANNEL)[2]
         if RECIPIENT.search(channel) or RECIPIENT.search(header["role"]):
             return "call"

@@ -1,4 +1,4 @@
-"""`<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, Granite 4 and many others."""
+"""The format `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, Granite 4 and others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JSON_BODY = re.compile(r"[ \t\r\n]*(?:\Z|[{\[][ \t\r\n]*(?:\Z|[\"{\[}]))")
 
 
 class HermesJsonParser(BlockParser):
-    """JSON between `<tool_call>` and `</tool_call>`."""
+    """JSON tool calls between `<tool_call>` and `</tool_call>`."""
 
     parser_id = "hermes_json"
     markers: Markers = (("<tool_call>", "</tool_call>"),)

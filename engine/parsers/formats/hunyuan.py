@@ -1,4 +1,4 @@
-"""The formats of the Hunyuan models."""
+"""Tool-call formats of the Hunyuan models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from greenroom.engine.parsers.values.tagged_arguments import (
     written_value,
 )
 
-# The open models write a label into every tag: `<tool_call:opensource>`.
+# The open models add a label to every tag: `<tool_call:opensource>`.
 _LABEL = "(?::opensource)?"
 _HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
 _KEY = re.compile(rf"\s*<arg_key{_LABEL}>(?P<key>[^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
@@ -30,7 +30,7 @@ _TAIL = re.compile(rf"\s*(?:</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>)")
 _VALUE_END = re.compile(
     rf"</arg_value{_LABEL}>(?=\s*(?:<arg_key{_LABEL}>|</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>|\Z))"
 )
-# With the first bracket of such a tail it is clear that no argument follows.
+# After the first characters of such a tail, no further argument can follow.
 _CUT_TAIL = re.compile(rf"\s*(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*\Z")
 
 
@@ -46,20 +46,20 @@ _TAGS = {label: _tags(label) for label in ("", ":opensource")}
 
 
 class _CallEnd(BlockEnd):
-    """Finds the end of a call without a section, and leaves it to the reader of calls."""
+    """Finds the end of a call outside a section and leaves the end marker to the call parser."""
 
     def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
         found = super().find(text, begin, final)
         return None if found is None else (found[1], found[1])
 
     def is_cut_short(self, body_end: int, end: int) -> bool:
-        return False  # The reader has looked.
+        return False  # `read_call` checks the end.
 
 
 class _TaggedCalls(SectionParser):
-    """`<tool_call>name<tool_sep><arg_key>k</arg_key><arg_value>v</arg_value>…</tool_call>`.
+    """Calls as `<tool_call>name<tool_sep><arg_key>k</arg_key><arg_value>v</arg_value>…</tool_call>`.
 
-    JSON may stand in place of the pairs.
+    JSON may replace the key-value pairs.
     """
 
     common_end = "</tool_call"
@@ -108,7 +108,7 @@ def _stream_call(text: GrowingText, label: str) -> Reading[None]:
 
 
 class HunyuanParser(_TaggedCalls):
-    """Hunyuan A13B and the dense models: an array of JSON calls in a section; later ones write tags in it."""
+    """Hunyuan A13B and the dense models: a section with an array of JSON calls; later models write tags."""
 
     parser_id = "hunyuan"
     markers = (("<tool_calls>", "</tool_calls>"),)
@@ -131,7 +131,7 @@ class HunyuanParser(_TaggedCalls):
 
 
 class HunyuanV3Parser(_TaggedCalls):
-    """Hunyuan 3: tags with a label, in a section, which these models sometimes forget."""
+    """Hunyuan 3: labeled tags in a section, whose markers these models sometimes omit."""
 
     parser_id = "hunyuan_v3"
     label = ":opensource"

@@ -20,11 +20,11 @@ from greenroom.engine.parsers.values.tagged_arguments import (
 
 
 class InvokeTags:
-    """The elements of one family.
+    """Parses and renders the elements of one model family.
 
     Args:
-        prefix: What their names begin with.
-        typed: An attribute says whether a value is a string; elsewhere the tool's schema decides.
+        prefix: Prefix of the element names.
+        typed: True if an attribute marks strings; otherwise the tool's schema decides.
     """
 
     def __init__(self, prefix: str, typed: bool = False) -> None:
@@ -45,7 +45,7 @@ class InvokeTags:
         )
 
     def read(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        """Return the call that begins at a position, and where it ends.
+        """Return the call at a position and the position of its end.
 
         Raises:
             Unclosed: The text ends inside a value.
@@ -65,11 +65,11 @@ class InvokeTags:
             return ParsedCall(name, arguments), end.end()
         rest = text[position:].strip()
         if rest.startswith("</") and f"</{self._prefix}invoke>".startswith(rest):
-            return ParsedCall(name, arguments), len(text)  # Cut, but no argument can follow.
+            return ParsedCall(name, arguments), len(text)  # The text is cut off, but no argument can follow.
         raise Malformed("the call has no end")
 
     def stream(self, text: GrowingText) -> Reading[None]:
-        """Read a call while it is written.
+        """Parse a call while it is written.
 
         Raises:
             Malformed: No call begins here.
@@ -83,7 +83,7 @@ class InvokeTags:
             yield from stream_tagged_call(text, head.group(1), self._streamed)
 
     def render(self, call: ParsedCall) -> str:
-        """Return a call, each argument on a line of its own."""
+        """Return a call as text, with each argument on its own line."""
         tag, pairs = self._prefix, argument_pairs(call.arguments)
         if pairs is None:
             return f'<{tag}invoke name="{call.name}">\n{call.arguments}\n</{tag}invoke>'
@@ -97,7 +97,7 @@ class InvokeTags:
 
 
 class InvokeSectionParser(SectionParser):
-    """Elements in a section of their own; the tool's schema tells what a value is."""
+    """Elements in a section; the tool's schema decides the type of a value."""
 
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "</"
@@ -117,7 +117,7 @@ class InvokeSectionParser(SectionParser):
 
 
 class DeepseekDsmlParser(InvokeSectionParser):
-    """DeepSeek V3.2 and later: each value has an attribute that tells strings.
+    """DeepSeek V3.2 and later: each value has an attribute that marks strings.
 
     The section is `function_calls`, from V4 on `tool_calls`.
     """
@@ -140,7 +140,7 @@ class MinimaxM2Parser(InvokeSectionParser):
 
 
 class Step3Parser(InvokeSectionParser):
-    """Step 3: elements, each between markers, in a section."""
+    """Step 3: a section of elements, each between markers."""
 
     parser_id = "step3"
     markers: Markers = (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),)
@@ -167,7 +167,7 @@ class Step3Parser(InvokeSectionParser):
         if text.startswith(self._tail, position):
             return call, position + len(self._tail)
         if self._tail.startswith(text[position:]):
-            return call, len(text)  # The text was cut behind the call, which is whole.
+            return call, len(text)  # The text was cut off after a complete call.
         raise Malformed("the call has no end")
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:

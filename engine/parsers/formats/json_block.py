@@ -1,4 +1,4 @@
-"""Calls as JSON behind a marker: many families differ in nothing but the marker and the shape of the JSON."""
+"""Tool calls as JSON behind a marker; many families differ only in the marker and the JSON's shape."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from greenroom.engine.parsers.values.json_calls import parse_json_calls, parse_k
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 Shape = Literal["list", "object", "keyed list"]
-"""An array of all calls, one object for each call, or an array of objects whose only key is the name."""
+"""JSON shape: an array of calls, one object per call, or an array of objects with the name as only key."""
 
 
 @attrs.frozen
 class JsonBlockFormat:
-    """How a family writes its blocks.
+    """A model family's format of JSON tool-call blocks.
 
     Args:
-        parser_id: Id of the parser, and of the grammar.
-        markers: What opens and closes a block; an empty end where the JSON value ends it. The first is
-            what is written, the others are read as well.
-        shape: What stands between them.
-        key: Under which the arguments are written; `arguments` and `parameters` are both read.
-        before: What is written before the opening marker.
-        space: What is written behind the opening marker.
-        after: What is written before the closing marker.
-        trailer: A marker that may follow a block and means nothing.
-        last: A marker that means nothing as the last thing of an answer.
+        parser_id: Id of the parser and of the grammar.
+        markers: Pairs of markers that open and close a block; the end is empty if the JSON value ends the
+            block. Rendering uses the first pair; parsing accepts all.
+        shape: Shape of the JSON between the markers.
+        key: Key of the rendered arguments; the parser accepts both `arguments` and `parameters`.
+        before: Text rendered before the opening marker.
+        space: Text rendered behind the opening marker.
+        after: Text rendered before the closing marker.
+        trailer: Marker that may follow a block and is dropped.
+        last: Marker that is dropped at the end of an answer.
     """
 
     parser_id: str
@@ -54,14 +54,14 @@ JSON_BLOCK_FORMATS = (
     JsonBlockFormat("jamba", (("<tool_calls>", "</tool_calls>"),)),
     JsonBlockFormat("nemotron_v2", (("<TOOLCALL>", "</TOOLCALL>"),), trailer="<SPECIAL_12>"),
     JsonBlockFormat("apertus", (("<|tools_prefix|>", "<|tools_suffix|>"),), "keyed list"),
-    # Phi-4-mini writes the tags where its tools stand between `<|tool|>` tags.
+    # Phi-4-mini writes the tags if its tools are listed between `<|tool|>` tags.
     JsonBlockFormat("phi4mini", (("functools", ""), ("<|tool_call|>", "<|/tool_call|>"))),
     JsonBlockFormat("firefunction", (("functools", ""),), before=" "),
     JsonBlockFormat("granite_20b", (("<function_call>", ""),), "object", space=" "),
     JsonBlockFormat(
         "internlm2", (("<|action_start|><|plugin|>", "<|action_end|>"),), "object", "parameters", space="\n"
     ),
-    # GigaChat 3.0 changes the role of the message, 3.1 has a token for it.
+    # GigaChat 3.0 changes the role of the message; 3.1 has a token for calls.
     JsonBlockFormat(
         "gigachat3",
         (("<|message_sep|>\n\nfunction call<|role_sep|>\n", ""), ("<|function_call|>", "")),
@@ -71,11 +71,11 @@ JSON_BLOCK_FORMATS = (
     ),
     JsonBlockFormat("ernie45", (("<tool_call>", "</tool_call>"),), "object", space="\n", after="\n"),
 )
-"""Every family whose calls are this."""
+"""All families with this kind of format."""
 
 
 class JsonBlockParser(BlockParser):
-    """Reads and writes one of the formats."""
+    """Parses and renders one of these formats."""
 
     body_start = JSON_BODY
     json_header = re.compile(r"[ \t\r\n]*(?=[\[{])")

@@ -1,4 +1,4 @@
-"""The format of Kimi K3: elements whose tags are tokens, `<|open|>call tool="f" index="1"<|sep|>…`."""
+"""Tool-call format of Kimi K3: elements with tokens as tags, `<|open|>call tool="f" index="1"<|sep|>…`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: 
 
 
 class KimiK3Parser(SectionParser):
-    """Each argument says of what type it is; in place of arguments one JSON object may stand."""
+    """Kimi K3: each argument states its type; one JSON object may replace the arguments."""
 
     parser_id = "mlx_lm.kimi_k3"
     markers = (("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),)
@@ -57,7 +57,7 @@ class KimiK3Parser(SectionParser):
         if end is not None:
             return ParsedCall(name, arguments), end.end()
         if text.startswith("<|c", skip_space(text, position)) and _CUT_END.match(text, position):
-            return ParsedCall(name, arguments), len(text)  # Cut, but no argument can follow.
+            return ParsedCall(name, arguments), len(text)  # The text is cut off, but no argument can follow.
         raise Malformed("the call has no end")
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
@@ -96,7 +96,7 @@ def _attributes(text: str, *known: str) -> dict[str, str]:
     """Return the attributes of a tag.
 
     Raises:
-        Malformed: One comes twice or means nothing, so that it would be lost.
+        Malformed: An attribute occurs twice or is unknown, so its value would be lost.
     """
     pairs = _ATTRIBUTE.findall(text)
     attributes = {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in pairs}

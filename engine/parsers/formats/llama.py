@@ -1,4 +1,4 @@
-"""The formats of the Llama 3 and 4 models."""
+"""Tool-call formats of the Llama 3 and 4 models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
 
 
 class LlamaXmlParser(BlockParser):
-    """`<function=name>{…}</function>`: the format Llama 3 documents for custom tools."""
+    """`<function=name>{…}</function>`: the format that Llama 3 documents for custom tools."""
 
     parser_id = "llama_xml"
     markers = (("<function=", "</function>"),)
@@ -48,7 +48,7 @@ class LlamaXmlParser(BlockParser):
 class LlamaPythonParser(BlockParser):
     """`<|python_tag|>module.method(args)<|eom_id|>`: Llama 3 in an `ipython` environment.
 
-    The end marker is usually a stop token and never seen. JSON after the tag is read as well.
+    The end marker is usually a stop token and absent from the text. JSON after the tag is parsed too.
     """
 
     parser_id = "llama_python"
@@ -69,9 +69,9 @@ class LlamaPythonParser(BlockParser):
 
 
 class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
-    """`{"name": …, "parameters": …}` as the whole answer: what the templates of Llama 3.1 to 3.3 ask for.
+    """`{"name": …, "parameters": …}` as the whole answer, as Llama 3.1 to 3.3's templates request.
 
-    Several calls are separated by semicolons. The tag of `LlamaPythonParser` is understood too.
+    Semicolons separate several calls. The tag of `LlamaPythonParser` is parsed too.
     """
 
     parser_id = "llama_json"
@@ -91,14 +91,17 @@ class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
 
 
 class _TagEnd(BlockEnd):
-    """The end of a tag's block, also shown by the next tag. Its calls are whole wherever it ends."""
+    """Finds the end of a tag's block, which the next tag also marks.
+
+    Its calls are complete wherever the block ends.
+    """
 
     def is_cut_short(self, body_end: int, end: int) -> bool:
         return False
 
 
 class _JsonTagEnd(_TagEnd):
-    """The same, or the end of JSON, which needs no marker."""
+    """Finds the end of a tag's block, or of its JSON value, which needs no end marker."""
 
     def __init__(self, start: str, end: str, following: str) -> None:
         super().__init__(start, end, following)
@@ -116,7 +119,7 @@ class _JsonTagEnd(_TagEnd):
 class BarePythonicParser(BareBlockParser):
     """`[get_weather(city="Paris"), …]` as the whole answer: Llama 3.2 and 4, ToolACE.
 
-    Llama 4 may put it between `<|python_start|>` and `<|python_end|>`, and may write JSON instead.
+    Llama 4 may enclose it in `<|python_start|>` and `<|python_end|>`, and may write JSON instead.
     """
 
     parser_id = "bare_pythonic"

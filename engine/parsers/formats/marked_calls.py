@@ -1,4 +1,4 @@
-"""Formats that put calls of a common shape between markers of their own."""
+"""Formats that put tool calls of a common shape between markers of their own."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class _OneBlock(BlockParser):
-    """A format that keeps all calls of a turn in one block."""
+    """A format that puts all tool calls of a turn in one block."""
 
     @abstractmethod
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
-        """Return the block."""
+        """Return a block of tool calls as text."""
 
     def render(self, name: str, arguments: str) -> str:
         return self.render_block([ParsedCall(name, arguments)])
@@ -45,7 +45,7 @@ class MinimaxM1Parser(_OneBlock, HermesJsonParser):
 
 
 class AprielParser(MinimaxM1Parser):
-    """Apriel: an array of calls between the same markers."""
+    """Apriel: an array of calls between MiniMax M1's markers."""
 
     parser_id = "apriel"
 
@@ -74,7 +74,7 @@ class Cohere2Parser(_OneBlock):
 
 
 class CommandRParser(_OneBlock):
-    """Command R and R+: an array of actions in a fence of Markdown after the word `Action:`."""
+    """Command R and R+: an array of actions in a fenced code block after the word `Action:`."""
 
     parser_id = "command_r"
     markers = (("Action:\n```json", "```"), ("Action: ```json", "```"), ("Action:```json", "```"))
@@ -91,7 +91,7 @@ class CommandRParser(_OneBlock):
 
 
 class Olmo3Parser(_OneBlock):
-    """OLMo 3: calls as Python, one per line, between `<function_calls>` and `</function_calls>`."""
+    """OLMo 3: Python calls, one per line, between `<function_calls>` and `</function_calls>`."""
 
     parser_id = "olmo3"
     markers = (("<function_calls>", "</function_calls>"),)
@@ -109,7 +109,7 @@ class Olmo3Parser(_OneBlock):
 
 
 class Lfm2Parser(_OneBlock):
-    """LFM 2: a list of calls as Python after `<|tool_call_start|>`; some of its models write JSON."""
+    """LFM 2: a list of Python calls after `<|tool_call_start|>`; some of its models write JSON."""
 
     parser_id = "mlx_lm.pythonic"
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
@@ -128,7 +128,7 @@ class Lfm2Parser(_OneBlock):
 
 
 def _action(call: ParsedCall, first: str = "") -> str:
-    """Return a call in Cohere's words."""
+    """Return a call as JSON with Cohere's keys."""
     json = render_json_call(call.name, call.arguments, "parameters")
     return json.replace('{"name"', f'{{{first}"tool_name"', 1)
 

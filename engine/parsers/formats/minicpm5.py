@@ -1,4 +1,4 @@
-"""The format of MiniCPM 5: `<function name="f"><param name="k">v</param></function>`, values as in XML."""
+"""Tool-call format of MiniCPM 5: `<function name="f"><param name="k">v</param></function>`, XML values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEEDS_CDATA = re.compile(r"[<&\n]|\A\s|\s\Z")
 
 
 class Minicpm5Parser(BlockParser):
-    """Values that hold markup or more than one line stand in a CDATA section, in which nothing is markup."""
+    """MiniCPM 5: values with markup or several lines are in a CDATA section, where nothing is markup."""
 
     parser_id = "mlx_lm.minicpm5"
     markers = (("<function name=", "</function>"),)
@@ -71,7 +71,7 @@ def _read_value(text: str, position: int) -> tuple[str, int]:
             raise Unclosed("a value has no end")
         return text[position : end.start()].strip(WHITESPACE), end.end()
     parts, position = list[str](), opened.end()
-    while True:  # A value that holds the end of such a section is written as two of them.
+    while True:  # A value that contains `]]>` is split over two CDATA sections.
         end = _CDATA_END.search(text, position)
         if end is None:
             raise Unclosed("a value has no end", hides_markers=True)
@@ -92,7 +92,7 @@ def _key(before: re.Match[str]) -> tuple[str, bool]:
     return (before.group(1) or before.group(2)).strip(), False
 
 
-# A value in a CDATA section makes its call one that is read when it is complete.
+# The incremental parser refuses a CDATA section, so a call with one is parsed when complete.
 _TAGS = StreamedTags(
     re.compile(rf"{_KEY.pattern}(?=\s*(?:[^\s<]|<[^!]))"),
     ValueEnd("</param>", ("<param", "</function>"), stripped=True),

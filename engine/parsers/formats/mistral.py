@@ -1,4 +1,4 @@
-"""The formats of the Mistral models."""
+"""Tool-call formats of the Mistral models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED = r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]\s*|(?=\{))"
 class MistralParser(BlockParser):
     """`[TOOL_CALLS][{"name": …, "arguments": …}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call.
 
-    Some of these models leave `[ARGS]` out.
+    Some of these models omit `[ARGS]`.
     """
 
     parser_id = "mistral"

@@ -1,6 +1,6 @@
-"""The format of Muse Spark: messages to itself, to the user and to tools, with calls as elements.
+"""Muse Spark's format: messages addressed to itself, the user or tools, with tool calls as elements.
 
-to=self<|message|>A thought.<|eom|><|start|>assistant to=user<|message|>An answer.<|eot|>
+to=self<|message|>Some reasoning.<|eom|><|start|>assistant to=user<|message|>An answer.<|eot|>
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTROL_TOKENS = (START, MESSAGE, *_MESSAGE_ENDS)
 
 
 class _MuseMessages(HarmonyMessages):
-    """Without channels: the recipient says what a message is. One to a tool holds the call."""
+    """Messages without channels: the recipient decides the kind; a message to a tool holds a call."""
 
     openings = (START,)
     ends = _MESSAGE_ENDS
@@ -38,7 +38,7 @@ class _MuseMessages(HarmonyMessages):
 
 
 class MuseThinkingParser(ThinkingParser):
-    """Messages to `self` are thoughts."""
+    """Parses messages to `self` as reasoning."""
 
     parser_id = "muse"
     markers = (("to=self<|message|>", "<|eom|>"),)
@@ -53,7 +53,7 @@ class MuseThinkingParser(ThinkingParser):
 
 
 class MuseParser(InvokeSectionParser):
-    """Elements with a prefix, between `<atem:function_calls>` and `</atem:function_calls>`."""
+    """Elements with the prefix `atem:`, between `<atem:function_calls>` and `</atem:function_calls>`."""
 
     parser_id = "mlx_lm.muse_spark"
     markers = (("<atem:function_calls>", "</atem:function_calls>"),)

@@ -1,4 +1,4 @@
-"""Calls written as Python: `get_weather(city="Paris", from=2)`, in a list or one by one."""
+"""Tool calls written as Python: `get_weather(city="Paris", from=2)`, in a list or one by one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")
 
 
 def parse_pythonic_calls(body: str, offered: OfferedTools) -> list[ParsedCall]:
-    """Return calls that stand in a list, one per line, or with commas or semicolons between them.
+    """Return tool calls written as Python, in a list, one per line or separated by commas or semicolons.
 
-    Names of arguments may be Python's keywords, and values may be JSON's names.
+    Argument names may be Python keywords, and values may be JSON literals.
 
     Raises:
         Unclosed: The text ends inside a call.
-        Malformed: There is no call, or anything else.
+        Malformed: The text holds no call, or other text besides calls.
     """
     position, lists = skip_space(body, 0), 0
-    while lists < 2 and body.startswith("[", position):  # Some models write a list in a list.
+    while lists < 2 and body.startswith("[", position):  # Some models nest the list in another list.
         position, lists = skip_space(body, position + 1), lists + 1
     calls: list[ParsedCall] = []
     while position < len(body) and not (lists and body.startswith("]", position)):
@@ -70,7 +70,7 @@ def _read_call(text: str, position: int, offered: OfferedTools) -> tuple[ParsedC
 
 
 def render_pythonic_call(name: str, arguments: str) -> str:
-    """Return a call as Python; text that is no JSON object stays as it is."""
+    """Return a tool call as Python; arguments that are no JSON object are copied unchanged."""
     pairs = argument_pairs(arguments)
     if pairs is None:
         return f"{name}({arguments})"

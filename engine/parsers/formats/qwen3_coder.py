@@ -1,4 +1,4 @@
-"""The formats of Qwen 3 Coder and its successors, and of Seed-OSS."""
+"""Tool-call formats of Qwen 3 Coder and its successors, and of Seed-OSS."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from greenroom.engine.parsers.values.tagged_arguments import (
 
 _HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
 _KEY = re.compile(r"<parameter=(?P<key>[^\s<>]+)>\n?")
-# The function's own end may be missing, or cut short, at the end of a block.
+# At the end of a block, the end tag of the function may be missing or cut off.
 _END = re.compile(rf"</function>\s*|(?:{prefix_pattern('</function>')})?\Z")
-# With the first bracket of its end it is clear that no argument follows.
+# After the first characters of the end tag, no further argument can follow.
 _SHOWN_END = re.compile(r"</(?:f[a-z]*>?\s*)?\Z")
 _VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
 
@@ -36,10 +36,10 @@ _TAGS = StreamedTags(
 
 
 class Qwen3CoderParser(BlockParser):
-    """`<tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>`.
+    """Qwen 3: `<tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>`.
 
-    Values stand without quotes, each on lines of its own; the tool's schema decides what they are. These
-    models often forget the outer tag, so that it is read without.
+    Values are unquoted and on lines of their own; the tool's schema decides their types. These models often
+    omit the outer tag, so a lone function is parsed too.
     """
 
     parser_id = "qwen3_coder"
@@ -97,7 +97,7 @@ class Qwen3CoderParser(BlockParser):
 
 
 class SeedOssParser(Qwen3CoderParser):
-    """Seed-OSS: Qwen's tags inside `<seed:tool_call>`, values on the line of their tag."""
+    """Seed-OSS: Qwen's tags inside `<seed:tool_call>`, with each value on the line of its tag."""
 
     parser_id = "seed_oss"
     markers = (("<seed:tool_call>", "</seed:tool_call>"), ("<function=", "</function>"))
@@ -105,7 +105,7 @@ class SeedOssParser(Qwen3CoderParser):
 
     def _argument(self, key: str, value: object) -> str:
         written = written_value(value)
-        space = "" if written.strip("\n") == written else "\n"  # One line break at each end is no part of it.
+        space = "" if written.strip("\n") == written else "\n"  # The parser strips one line break per end.
         return f"<parameter={key}>{space}{written}{space}</parameter>"
 
 

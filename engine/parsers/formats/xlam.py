@@ -1,4 +1,4 @@
-"""The format of the xLAM models."""
+"""Tool-call format of the xLAM models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
 
 
 class XlamParser(BareBlockParser):
-    """An array of calls as the whole answer, or behind one of the markers that these models use."""
+    """xLAM: an array of calls as the whole answer, or behind one of several markers."""
 
     parser_id = "xlam"
     markers = (("```json", "```"), ("<tool_call>", "</tool_call>"), ("[TOOL_CALLS]", ""))

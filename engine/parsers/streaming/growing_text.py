@@ -1,7 +1,7 @@
-"""A block of calls that is read while it is being written.
+"""Incremental parsing of a tool-call block while it is written.
 
-What reads it is a generator that yields where it needs more text. It decides only on what it has read, so
-that its outcome does not depend on where the text was cut.
+A parser is a generator that yields whenever it needs more text. It decides only on text it has read, so its
+result does not depend on how the text was split.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
-"""What yields whenever it needs more text, and returns what it has read."""
+"""An incremental parser: yields when it needs more text, and returns its result."""
 
 
 class GrowingText:
-    """The text so far, and the calls that are handed out from it.
+    """Buffer of a block's text, and of the events of the tool calls parsed from it.
 
     Args:
-        offered: What may be called.
-        text: What stands there already.
+        offered: Tools that may be called.
+        text: Initial text.
 
     Attributes:
-        text: What is not read yet begins at `at`; what stands before may be gone with the next piece.
-        begun: A call was handed out, so that the block cannot turn out to be text.
-        in_call: The last of them has not ended.
+        text: Text whose unread part begins at `at`; the part before may be removed with the next piece.
+        begun: True once a call has begun, so that the block can no longer be plain text.
+        in_call: True while the last call has not ended.
     """
 
     def __init__(self, offered: OfferedTools, text: str = "") -> None:
@@ -43,25 +43,25 @@ class GrowingText:
 
     @property
     def unread(self) -> str:
-        """What nothing has read yet."""
+        """Text that has not been parsed yet."""
         return self.text[self.at :]
 
     def grow(self, piece: str) -> None:
-        """Add the next piece."""
+        """Append the next piece of text."""
         self.text = self.text[self.at :] + piece
         self.at = 0
 
     def take_events(self) -> list[ParserEvent]:
-        """Return what was handed out since the last time."""
+        """Return the events since the last time and clear them."""
         self._flush()
         events, self._events = self._events, []
         return events
 
     def begin_call(self, name: str) -> None:
-        """Hand out the beginning of a call.
+        """Emit the start of a call.
 
         Raises:
-            Malformed: The tool is not on offer.
+            Malformed: The tool was not offered.
         """
         if not self.offered.accepts(name):
             raise Malformed("tool not offered")
@@ -69,24 +69,24 @@ class GrowingText:
         self.begun = self.in_call = True
 
     def add(self, fragment: str) -> None:
-        """Hand out the next piece of the JSON text of the arguments."""
+        """Emit the next piece of the arguments' JSON text."""
         if fragment:
             self._fragments.append(fragment)
 
     def end_call(self) -> None:
-        """Hand out the end of the call."""
+        """Emit the end of the call."""
         self._flush()
         self._events.append(CallEnd())
         self.in_call = False
 
     def take_to(self, end: int) -> str:
-        """Read up to a position."""
+        """Return the text up to a position and move there."""
         taken = self.text[self.at : end]
         self.at = end
         return taken
 
     def peek(self) -> Reading[str]:
-        """Return the next character that is no white space, which stays."""
+        """Skip white space and return the next character without reading it."""
         while True:
             self.at = skip_space(self.text, self.at)
             if self.at < len(self.text):
@@ -94,7 +94,7 @@ class GrowingText:
             yield
 
     def take_any(self, literals: Sequence[str]) -> Reading[str]:
-        """Read one of some literals, white space before it aside; empty if none of them comes next."""
+        """Skip white space and read one of several literals; return an empty string if none comes next."""
         yield from self.peek()
         while True:
             rest = self.text[self.at : self.at + max(map(len, literals))]
@@ -107,19 +107,19 @@ class GrowingText:
             yield
 
     def expect(self, literal: str) -> Reading[None]:
-        """Read a literal that has to come next, white space before it aside.
+        """Skip white space and read a required literal.
 
         Raises:
-            Malformed: Something else comes.
+            Malformed: Other text comes next.
         """
         if not (yield from self.take_any([literal])):
             raise Malformed(f"{literal} expected")
 
     def match(self, *patterns: re.Pattern[str]) -> Reading[re.Match[str]]:
-        """Read what the first of some patterns matches, none of which more text makes longer.
+        """Read the match of the first pattern that matches; more text must not make such a match longer.
 
         Raises:
-            Malformed: None matches within `LONGEST_HEAD` characters.
+            Malformed: No pattern matches within `LONGEST_HEAD` characters.
         """
         while True:
             limit = min(len(self.text), self.at + LONGEST_HEAD)

@@ -1,4 +1,4 @@
-"""Calls whose arguments are JSON, handed out while they are written."""
+"""Incremental parsing of tool calls with JSON arguments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from greenroom.engine.parsers.values.json_calls import ARGUMENTS, LABELS, NAMES
 
 
 def stream_headed_call(text: GrowingText, head: re.Pattern[str], end: str = "") -> Reading[None]:
-    """Read a call whose name stands before its arguments.
+    """Parse a call in which the name precedes the arguments.
 
     Args:
-        head: What stands before the object. Its group is the name.
-        end: What follows the object; empty if the object ends the block.
+        head: Pattern of the text before the JSON object; its group is the name.
+        end: Text after the object; empty if the object ends the block.
     """
     found = yield from text.match(head)
     if end and end in found.group():
@@ -30,7 +30,7 @@ def stream_headed_call(text: GrowingText, head: re.Pattern[str], end: str = "") 
 def stream_headed_section(
     text: GrowingText, head: re.Pattern[str], tail: re.Pattern[str], end: str
 ) -> Reading[None]:
-    """Read such calls one after the other, each up to its tail."""
+    """Parse calls with a head and a tail, one after the other, up to the section's end."""
     while not (yield from text.take_any([end])):
         found = yield from text.match(head)
         text.begin_call(found.group(1))
@@ -40,11 +40,11 @@ def stream_headed_section(
 
 
 def stream_json_calls(text: GrowingText, end: str = "", keyed: bool = False) -> Reading[None]:
-    """Read calls that are JSON objects: one, several in a row, or an array of them.
+    """Parse calls that are JSON objects: one, several in a row, or an array of them.
 
     Args:
-        end: What closes the block; empty if its JSON value does.
-        keyed: The only key of an object is the name of the tool.
+        end: Marker that closes the block; empty if its JSON value ends it.
+        keyed: True if an object's only key is the tool's name.
     """
     listed = (yield from text.peek()) == "["
     if listed:
@@ -70,7 +70,7 @@ def stream_json_calls(text: GrowingText, end: str = "", keyed: bool = False) -> 
 
 
 def _stream_object(text: GrowingText, keyed: bool) -> Reading[None]:
-    """Read a call behind its first bracket. Its name has to come before its arguments."""
+    """Parse a call behind its opening brace; its name must precede its arguments."""
     name, called = "", False
     while True:
         character = yield from text.peek()
@@ -100,7 +100,7 @@ def _stream_object(text: GrowingText, keyed: bool) -> Reading[None]:
 
 
 def stream_named_or_json(text: GrowingText, head: re.Pattern[str]) -> Reading[None]:
-    """Read a call that is headed by its name, or calls that are JSON."""
+    """Parse a call headed by its name, or calls that are JSON."""
     if (yield from text.peek()) in "[{":
         yield from stream_json_calls(text)
     else:

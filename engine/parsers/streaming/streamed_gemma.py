@@ -1,4 +1,4 @@
-"""Calls of Gemma 4 and FunctionGemma, handed out while they are written."""
+"""Incremental parsing of Gemma 4's and FunctionGemma's tool calls."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MAX_DEPTH = 100
 
 
 class GemmaStream:
-    """Reads the calls of a block.
+    """Parses the calls of a block.
 
     Args:
-        quote: What stands on both sides of a string.
-        end: What closes the block.
-        bare_value: Returns what stands for itself without quotes.
+        quote: Marker on both sides of a string.
+        end: Marker that closes the block.
+        bare_value: Function that decodes an unquoted value.
     """
 
     def __init__(self, text: GrowingText, quote: str, end: str, bare_value: Callable[[str], Any]) -> None:
@@ -41,7 +41,7 @@ class GemmaStream:
         self._bare_value = bare_value
 
     def read(self) -> Reading[None]:
-        """Read all calls, and what closes their block."""
+        """Parse all calls and their block's end marker."""
         text = self._text
         while not text.begun or not (yield from text.take_any([self._end])):
             if text.begun and (yield from text.peek()) == ",":

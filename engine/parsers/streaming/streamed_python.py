@@ -1,4 +1,4 @@
-"""Calls written as Python, handed out while they are written."""
+"""Incremental parsing of tool calls written as Python."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LONGEST_ESCAPE = 10
 
 
 def stream_python_calls(text: GrowingText, end: str = "") -> Reading[None]:
-    """Read calls in a list, or one per line.
+    """Parse calls in a list, or one per line.
 
     Args:
-        end: What closes the block; empty if the bracket of the list does.
+        end: Marker that closes the block; empty if the list's bracket ends it.
     """
     lists = 0
-    while (yield from text.peek()) == "[" and lists < 2:  # Some models write a list in a list.
+    while (yield from text.peek()) == "[" and lists < 2:  # Some models nest the list in another list.
         text.at += 1
         lists += 1
     while True:
@@ -52,7 +52,7 @@ def stream_python_calls(text: GrowingText, end: str = "") -> Reading[None]:
 
 
 def _stream_arguments(text: GrowingText, name: str) -> Reading[None]:
-    """Read the arguments of a call, all of which have to be named, and its last bracket."""
+    """Parse the arguments of a call, which must be named, and its closing bracket."""
     before = "{"
     while True:
         yield from text.peek()
@@ -97,7 +97,7 @@ def _add_container(text: GrowingText) -> Reading[None]:
 
 
 def _stream_strings(text: GrowingText) -> Reading[None]:
-    """Read a string; several in a row are one, as in Python."""
+    """Parse a string; adjacent strings are joined, as in Python."""
     text.add('"')
     while (yield from text.peek()) in _QUOTES:
         quote = text.text[text.at]
@@ -110,7 +110,7 @@ def _stream_strings(text: GrowingText) -> Reading[None]:
 
 
 def _add_string(text: GrowingText, quote: str) -> Reading[None]:
-    """Read a string behind its first quote; an escape that may go on waits."""
+    """Parse a string behind its opening quote; hold back an escape that may continue."""
     while True:
         end = STRING_PARTS[quote].match(text.text, text.at).end()  # type: ignore[union-attr]
         closed = text.text.startswith(quote, end)
@@ -124,7 +124,7 @@ def _add_string(text: GrowingText, quote: str) -> Reading[None]:
 
 
 def _before_open_escape(text: str, begin: int, end: int) -> int:
-    """Return where the last escape begins if it may go on; the end if none may."""
+    """Return the start of the last escape if it may continue, else the end."""
     starts = [found.start() for found in _ESCAPED.finditer(text, begin, end)]
     if not starts or text[starts[-1] + 1] not in _LONG_ESCAPES or end - starts[-1] >= _LONGEST_ESCAPE:
         return end
@@ -132,7 +132,7 @@ def _before_open_escape(text: str, begin: int, end: int) -> int:
 
 
 def stream_python_or_json(text: GrowingText, end: str = "") -> Reading[None]:
-    """Read calls that are Python, or JSON as some models write where Python is meant."""
+    """Parse calls written as Python, or as JSON, which some models write instead."""
     yield from text.peek()
     begun = yield from text.match(_BEGUN)
     text.at = begun.start()

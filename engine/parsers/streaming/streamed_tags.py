@@ -1,4 +1,4 @@
-"""Calls whose arguments stand one by one between tags, handed out while they are written."""
+"""Incremental parsing of tool calls whose arguments are enclosed in tags, one by one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def _plain_key(before: re.Match[str]) -> tuple[str, bool]:
 
 @attrs.frozen
 class StreamedTags:
-    """How the arguments of a call follow one another.
+    """The tags around the arguments of a call.
 
     Args:
-        before: What stands before a value.
-        value_end: What closes it.
-        tail: What follows the last argument.
-        key: Returns an argument's name, and whether a tag says that it is a string.
-        json: What stands before and behind a JSON object in place of the arguments; None if nothing does.
+        before: Pattern of the text before a value.
+        value_end: End of a value.
+        tail: Pattern of the text after the last argument.
+        key: Function that returns an argument's name and whether a tag marks the value as a string.
+        json: Patterns of the text before and after a JSON object that replaces the arguments; None if there
+            is no such form.
     """
 
     before: re.Pattern[str]
@@ -43,7 +44,7 @@ class StreamedTags:
 
 
 def stream_tagged_call(text: GrowingText, name: str, tags: StreamedTags) -> Reading[None]:
-    """Read the arguments of a call, and what follows the last of them."""
+    """Parse the arguments of a call and its tail."""
     if tags.json is None and (yield from text.peek()) == "{":
         text.begin_call(name)
         yield from add_json_object(text)

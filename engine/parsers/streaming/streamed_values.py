@@ -1,4 +1,4 @@
-"""Values in calls as JSON text, piece by piece."""
+"""Incremental conversion of call arguments to JSON text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def string_inside(text: str) -> str:
-    """Return a piece of a string as it stands between the quotes of JSON."""
+    """Return a piece of a string as the inside of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def add_json_object(text: GrowingText) -> Reading[None]:
-    """Hand out a JSON object as it stands."""
+    """Copy a JSON object to the arguments unchanged."""
     scanner = JsonScanner()
     while True:
         end = scanner.feed(text.text, text.at)
@@ -33,16 +33,16 @@ def add_json_object(text: GrowingText) -> Reading[None]:
 
 
 def json_scalar(text: GrowingText) -> Reading[str]:
-    """Return a JSON value that is neither object nor array, as it stands."""
+    """Return the text of a JSON value that is neither object nor array."""
     scalar = yield from text.match(_SCALAR)
     return scalar.group()
 
 
 def json_text(text: GrowingText) -> Reading[str]:
-    """Return what a JSON string stands for.
+    """Return the decoded text of a JSON string.
 
     Raises:
-        Malformed: It is none.
+        Malformed: The value is not a string.
     """
     return _decoded((yield from json_scalar(text)))
 
@@ -51,7 +51,7 @@ _SCALAR = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+(?=[^-+.\w]))')
 
 
 def add_json_string(text: GrowingText) -> Reading[None]:
-    """Hand out a JSON string behind its first quote, with no more escapes than it needs."""
+    """Copy a JSON string, read from behind its opening quote, with no more escapes than necessary."""
     text.add('"')
     while True:
         end = _INSIDE.match(text.text, text.at).end()  # type: ignore[union-attr]
@@ -78,14 +78,14 @@ def _decoded(written: str, strict: bool = True) -> str:
 
 @attrs.frozen
 class ValueEnd:
-    """What closes a value that stands without quotes.
+    """The end of an unquoted value.
 
     Args:
-        tag: Its text.
-        followers: What may come behind it, white space aside; a tag before anything else is part of the
-            value. Empty if anything may.
-        line_break: One before the tag is no part of the value.
-        stripped: No white space at the value's ends is.
+        tag: End tag.
+        followers: Texts that may follow the tag after white space; a tag before other text is part of the
+            value. Empty if any text may follow.
+        line_break: True if one line break before the tag is not part of the value.
+        stripped: True if white space around the value is not part of it.
     """
 
     tag: str
@@ -94,7 +94,7 @@ class ValueEnd:
     stripped: bool = False
 
     def find(self, text: str, at: int) -> tuple[int, int]:
-        """Return how far the value surely goes, and where what follows its tag begins; -1 if not yet."""
+        """Return the certain end of the value and the position behind its end tag, or -1 if not found yet."""
         begin = at
         while (found := text.find(self.tag, begin)) >= 0:
             behind = found + len(self.tag)
@@ -116,7 +116,7 @@ class ValueEnd:
         return None if any(follower.startswith(rest) for follower in self.followers) else False
 
     def _tag_begun(self, text: str, at: int) -> int:
-        """Return where the tag may have begun at the end of a text; its length if it has not."""
+        """Return the start of a partial end tag at the end of the text, else the text's length."""
         while at < len(text) and not self.tag.startswith(text[at:]):
             at += 1
         return at
@@ -128,7 +128,7 @@ class ValueEnd:
 
 
 def add_raw_string(text: GrowingText, ending: ValueEnd) -> Reading[None]:
-    """Hand out a string that stands without quotes, up to and with what closes it."""
+    """Copy an unquoted string as JSON, and read its end tag."""
     text.add('"')
     if ending.stripped:
         yield from text.peek()
@@ -143,7 +143,7 @@ def add_raw_string(text: GrowingText, ending: ValueEnd) -> Reading[None]:
 
 
 def raw_value(text: GrowingText, ending: ValueEnd) -> Reading[str]:
-    """Return what stands without quotes, up to what closes it, which is read too."""
+    """Return an unquoted value, and read its end tag."""
     pieces: list[str] = []
     if ending.stripped:
         yield from text.peek()

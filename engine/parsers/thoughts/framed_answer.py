@@ -1,4 +1,4 @@
-"""Thoughts whose answer stands between markers of its own: `<think>…</think><answer>…</answer>`."""
+"""Reasoning before an answer that has its own markers: `<think>…</think><answer>…</answer>`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
 
 
 class FramedAnswerParser(ThinkingParser):
-    """Reads thoughts between two markers, and drops the two around the answer.
+    """Parses reasoning between two markers and drops the markers around the answer.
 
-    The first counts where the answer begins, the second as the last thing of it; elsewhere they are text.
+    The answer's start marker counts only at its start, the end marker only at its end; elsewhere they are
+    text.
 
     Args:
-        thought: What opens and closes a thought.
-        answer: What opens and closes the answer behind it.
+        thought: Markers that open and close the reasoning.
+        answer: Markers that open and close the answer.
     """
 
     def __init__(self, parser_id: str, thought: tuple[str, str], answer: tuple[str, str]) -> None:
@@ -78,7 +79,7 @@ class _FramedAnswerStream(ThinkingStream):
         return [*read, PlainText(text)] if text else read
 
     def _open(self) -> None:
-        """Drop the first marker once it is known whether it is there."""
+        """Drop the answer's start marker once its presence is known."""
         self._pending = text = self._space.add_space_of(self._pending)
         if text.startswith(self._start):
             self._pending = text[len(self._start) :]
@@ -89,7 +90,7 @@ class _FramedAnswerStream(ThinkingStream):
             self._state = "free"
 
     def _framed_answer(self) -> str:
-        """Return what is known to be part of the answer; what may be its end is kept."""
+        """Return the text that is certainly part of the answer; keep a possible end marker."""
         said: list[str] = []
         while self._pending:
             found = self._closing.search(self._pending)
@@ -99,7 +100,7 @@ class _FramedAnswerStream(ThinkingStream):
             self._pending = self._pending[cut + len(self._end) if whole else cut :]
             if not whole:
                 break
-            said.append(self._held_end.take())  # One that was held already did not end the answer.
+            said.append(self._held_end.take())  # An end marker that was held back did not end the answer.
             self._held_end.add(self._take_space())
             self._held_end.add(self._end)
             self._ended = True
@@ -116,6 +117,6 @@ class _FramedAnswerStream(ThinkingStream):
         self._space.add(text[len(body) :])
 
     def _take_space(self) -> str:
-        """Return the white space behind what was said last: none before the answer has begun."""
+        """Return the white space behind the last emitted text; none before the answer has begun."""
         space = self._space.take()
         return "" if self._answer_is_empty and not self._ended else space

@@ -1,4 +1,4 @@
-"""Thoughts between markers at the beginning of an output: `<think>…</think>` and its likes."""
+"""Reasoning between markers at the start of an output, such as `<think>…</think>`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BLANK_LINES = re.compile(r"(?:[ \t]*\r?\n)+")
 
 
 class MarkedThinkingParser(ThinkingParser):
-    """Thoughts between two markers.
+    """Parses reasoning between two markers.
 
     Args:
-        dropped: Further markers that structure the answer and mean nothing to a reader.
-        ended_by: Markers of what cannot stand in a thought, such as calls: they end it, and are read on.
+        dropped: Further markers without meaning for the client, which are dropped.
+        ended_by: Markers, such as those of calls, that end the reasoning and are then parsed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ThinkTagParser(MarkedThinkingParser):
 
 
 class SolarOpenThinkingParser(MarkedThinkingParser):
-    """Solar Open: each part of a turn is a message of its own, thoughts, answer and calls."""
+    """Solar Open: reasoning, answer and calls of a turn are separate messages."""
 
     forced_end = "<|end|><|begin|>assistant"
     answer_starts = ("<|content|>", "<|begin|>assistant<|content|>")
@@ -62,11 +62,11 @@ class SolarOpenThinkingParser(MarkedThinkingParser):
 
 
 class _MarkedThinkingStream(ThinkingStream):
-    """Thoughts come first; once the answer has begun, such markers are text.
+    """Parses reasoning before the answer; once the answer has begun, its markers are text.
 
-    Whitespace around a thought and blank lines before the answer are dropped. Several thoughts in a row are
-    one, with a blank line between. A thought that does not end is a thought to the end; calls in it are not
-    made.
+    White space around reasoning and blank lines before the answer are dropped. Consecutive pieces of
+    reasoning are joined with a blank line. Unclosed reasoning lasts to the end; calls in it are not parsed
+    here.
     """
 
     def __init__(self, parser: MarkedThinkingParser, starts_open: bool) -> None:
@@ -130,7 +130,7 @@ class _MarkedThinkingStream(ThinkingStream):
         return True
 
     def _read_thought(self, events: list[ThoughtEvent]) -> bool:
-        if self._may_open_again:  # Some models repeat the marker that their template has written already.
+        if self._may_open_again:  # Some models repeat the start marker of their template.
             self._pending = text = self._pending.lstrip(WHITESPACE)
             if self._start.startswith(text) and text != self._start and not self._final:
                 return False

@@ -1,4 +1,4 @@
-"""Which two markers the thoughts of each family stand between."""
+"""Markers around the reasoning of each model family."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ THOUGHT_MARKERS = {
     "mlx_lm.channel": ("<|channel>thought", "<channel|>"),
     "mlx_lm.xtml": ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 }
-"""By the id of the parser: those of Magistral and Ministral, Seed-OSS, Kimi-VL, Granite 3.2, Apriel,
-Command R7B and A, and MiniMax M3; then those that mlx-lm knows besides `<think>`: LongCat, Gemma 4 and
-Kimi K3 among them."""
+"""Reasoning markers by parser id.
+
+First those of Magistral and Ministral, Seed-OSS, Kimi-VL, Granite 3.2, Apriel, Command R7B and A, and MiniMax
+M3; then those that mlx-lm knows besides `<think>`, LongCat, Gemma 4 and Kimi K3 among them.
+"""
 
 COHERE_STRUCTURE = (
     "<|START_RESPONSE|>",
@@ -28,7 +30,7 @@ COHERE_STRUCTURE = (
     "<|END_TEXT|>",
     "<|END_THINKING|>",
 )
-"""What stands around the visible answer of Cohere's models."""
+"""Markers around the visible answer of Cohere's models."""
 
 _DROPPED = {
     "cohere2": COHERE_STRUCTURE,
@@ -43,14 +45,14 @@ _DROPPED = {
 _ANSWER_STARTS = {"cohere2": ("<|START_RESPONSE|>", "<|START_TEXT|>")}
 
 _ALSO_OPENED_BY = {"seed_oss": ("<seed:think><seed:cot_budget_reflect>",)}
-"""Seed-OSS, whose thinking budget is 0, is made to say so."""
+"""Text that Seed-OSS's template writes at a reasoning budget of 0."""
 
 
 class NamedThinkingParser(MarkedThinkingParser):
-    """Thoughts between the markers that a family writes.
+    """Parses reasoning between the markers of a model family.
 
     Args:
-        parser_id: A key of `THOUGHT_MARKERS`.
+        parser_id: Key of `THOUGHT_MARKERS`.
     """
 
     def __init__(self, parser_id: str) -> None:

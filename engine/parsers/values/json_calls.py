@@ -1,4 +1,4 @@
-"""Calls written as JSON objects, in the shapes that models use."""
+"""Tool calls written as JSON objects, in the shapes that models use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-# Between two calls of one block: an array's brackets and commas, Llama's semicolons, a marker written
-# twice, and the one brace too many that small models like to add.
+# Text between two calls of a block: an array's brackets and commas, Llama's semicolons, a repeated marker,
+# and the extra brace that small models often add.
 _BETWEEN = re.compile(r"\}?(?:[ \t\r\n,;\[\]]|<tool_call>)*")
 
 
@@ -20,10 +20,10 @@ def _refuse(constant: str) -> Any:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object, for its decoder.
+    """Return the members of a JSON object, as a hook for its decoder.
 
     Raises:
-        ValueError: A key comes twice, so that a value would be lost.
+        ValueError: A key occurs twice, so a value would be lost.
     """
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -35,32 +35,32 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_rep
 _LENIENT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats, strict=False)
 
 NAMES = ("name", "tool_name", "function")
-"""Members that hold the name of a call."""
+"""Keys of a call's name."""
 ARGUMENTS = ("arguments", "parameters")
-"""Members that hold its arguments."""
+"""Keys of a call's arguments."""
 LABELS = frozenset({"id", "call_id", "tool_call_id", "index", "type"})
-"""Members that only tell a call from others."""
+"""Keys that only identify a call; they are ignored."""
 
 
 def dump_json(value: Any) -> str:
-    """Return JSON of a decoded value, such that it can be sent as UTF-8.
+    """Return the JSON text of a decoded value, encodable as UTF-8.
 
     Raises:
-        Malformed: It has no JSON form.
+        Malformed: The value has no JSON form.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        # A lone surrogate is legal in JSON only as an escape.
+        # JSON allows a lone surrogate only as an escape.
         return text if _encodable(text) else json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise Malformed(str(error)) from error
 
 
 def normalize_object(text: str) -> str:
-    """Return the JSON text of one object, as it stands where that is valid, else written anew.
+    """Return the JSON text of one object, unchanged if it is valid, else serialized again.
 
     Raises:
-        Malformed: It is not an object.
+        Malformed: The text is not an object.
     """
     for decoder in (_STRICT, _LENIENT):
         try:
@@ -79,27 +79,27 @@ def parse_json_calls(body: str) -> list[ParsedCall]:
 
     Raises:
         Unclosed: The text ends inside a string.
-        Malformed: It holds no call, or something besides calls.
+        Malformed: The text holds no call, or other text besides calls.
     """
     return _parse_objects(body, _call)
 
 
 def parse_keyed_calls(body: str) -> list[ParsedCall]:
-    """Return all calls in a block of objects whose only key is the name of the tool: `{"name": {…}}`.
+    """Return all calls in a block of objects whose only key is the tool's name: `{"name": {…}}`.
 
     Raises:
         Unclosed: The text ends inside a string.
-        Malformed: It holds no call, or something besides calls.
+        Malformed: The text holds no call, or other text besides calls.
     """
     return _parse_objects(body, _keyed_call)
 
 
 def read_value(text: str, position: int) -> tuple[Any, int]:
-    """Return the JSON value that begins at a position, and where it ends.
+    """Return the JSON value at a position and the position of its end.
 
     Raises:
         Unclosed: The text ends inside a string.
-        Malformed: It is not JSON.
+        Malformed: The text is not JSON.
     """
     for decoder in (_STRICT, _LENIENT):
         try:
@@ -113,7 +113,7 @@ _Members = dict[str, tuple[Any, int, int]]
 
 
 def _members(text: str, position: int) -> tuple[_Members, int]:
-    """Return the members of the object at `position`, with where their values stand, and the object's end."""
+    """Return the members of the object at `position`, with the positions of their values, and its end."""
     for decoder in (_STRICT, _LENIENT):
         try:
             return _decode_members(text, position, decoder)
@@ -136,7 +136,7 @@ def _decode_members(text: str, position: int, decoder: json.JSONDecoder) -> tupl
         members[key] = (value, start, end)
         position = _space(text, end)
         if position == len(text) and ("arguments" in members or "parameters" in members):
-            return members, position  # Only the last brace is missing; the arguments are whole.
+            return members, position  # Only the last brace is missing; the arguments are complete.
         if not text.startswith("}", position):
             position = _expect(text, position, ",")
     return members, position + 1

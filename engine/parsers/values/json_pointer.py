@@ -1,4 +1,4 @@
-"""What a reference inside a JSON document leads to."""
+"""JSON pointers inside a document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_INDEX_DIGITS = 6
 
 
 def value_at(document: Any, reference: str) -> Any:
-    """Return what `#/…` leads to, a JSON pointer as a fragment (RFC 6901); None if nothing stands there."""
+    """Return the value at `#/…`, a JSON pointer as a fragment (RFC 6901); None if there is none."""
     value = document
     for part in unquote(reference.removeprefix("#/")).split("/"):
         name = part.replace("~1", "/").replace("~0", "~")

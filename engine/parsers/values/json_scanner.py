@@ -1,4 +1,4 @@
-"""Finding where a value of JSON or of Python ends while it is still being written."""
+"""Search for the end of a JSON or Python value while the model writes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _INSIDE = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
 
 
 class JsonScanner:
-    """Follows one JSON object or array through pieces of text. It trusts the JSON to be right."""
+    """Follows one JSON object or array through pieces of text; assumes valid JSON."""
 
     _outside = re.compile(r'["{}\[\]]')
 
@@ -18,10 +18,10 @@ class JsonScanner:
         self._escaped = False
 
     def feed(self, text: str, position: int = 0) -> int:
-        """Return the index in `text` just behind the bracket that closes the value, or -1 if it goes on.
+        """Return the index behind the bracket that closes the value, or -1 if the value continues.
 
         Args:
-            position: Where in `text` the next piece begins.
+            position: Start of the next piece in `text`.
         """
         if self._escaped and position < len(text):
             position += 1
@@ -44,6 +44,6 @@ class JsonScanner:
 
 
 class PythonScanner(JsonScanner):
-    """Follows one list of Python, with strings in either kind of quotes."""
+    """Follows one Python list, with strings in either kind of quotes."""
 
     _outside = re.compile(r"""["'{}\[\]()]""")

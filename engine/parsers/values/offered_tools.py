@@ -1,4 +1,4 @@
-"""The tools that a request offered, and what their schemas say about a value's type."""
+"""The tools that a request offers, and the value types in their schemas."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _UNDECODED = object()
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
 _MAX_REFERENCES = 16
-"""Levels of references and alternatives: a schema may refer to itself."""
+"""Limit on nested references and alternatives, since a schema may refer to itself."""
 _MAX_DIGITS = 300
-"""Of a number that is not written as JSON wants it; those of more are no finite ones."""
+"""Limit on the digits of a number that is not valid JSON; a longer one exceeds the range of floats."""
 
 
 class OfferedTools:
-    """Which names may be called, and with which arguments.
+    """The tools that may be called, and their arguments.
 
     Args:
-        tools: None accepts every name.
+        tools: Offered tools; None accepts every name.
     """
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
@@ -45,21 +45,21 @@ class OfferedTools:
         self._tools = {tool.name: tool for tool in tools or ()}
 
     def accepts(self, name: str) -> bool:
-        """Return whether a call to `name` is a call."""
+        """Return whether a tool may be called."""
         return self._any or name in self._tools
 
     def meant(self, dotted: str) -> str:
-        """Return the tool that a name of Python means: `module.method`, `module.call`, or the last part."""
+        """Return the tool meant by a dotted Python name: `module.method`, `module.call` or the last part."""
         module, _, method = dotted.rpartition(".")
         candidates = [dotted, *([module] if method == "call" else []), method]
         return next((name for name in candidates if self.accepts(name)), dotted)
 
     def may_begin(self, text: str) -> bool:
-        """Return whether the name of a tool begins with this text."""
+        """Return whether the name of an offered tool starts with this text."""
         return self._any or any(name.startswith(text) for name in self._tools)
 
     def has_required_arguments(self, call: ParsedCall) -> bool:
-        """Return whether a call has all the arguments that its tool requires."""
+        """Return whether a call has all required arguments of its tool."""
         tool = self._tools.get(call.name)
         required = tool.parameters.get("required") if tool is not None else None
         if not isinstance(required, Sequence):
@@ -67,20 +67,20 @@ class OfferedTools:
         return {name for name in required if isinstance(name, str)}.issubset(json.loads(call.arguments))
 
     def argument_names(self, name: str) -> list[str]:
-        """Return names of the tool's arguments in the order of its schema."""
+        """Return the names of the tool's arguments in the order of its schema."""
         return list(self._properties(name))
 
     def takes_text(self, name: str, argument: str) -> bool:
-        """Return whether an argument is a string whatever its text."""
+        """Return whether the schema admits only strings for an argument."""
         tool = self._tools.get(name)
         types = schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
         return types == {"string"}
 
     def parse_value(self, name: str, argument: str, text: str) -> Any:
-        """Return the value that `text` stands for in formats that do not quote strings.
+        """Return the value of an argument in formats that do not quote strings.
 
-        A string stays as it is where the schema takes strings only; everything else is decoded as JSON
-        if it can be, and to one of the schema's types if the schema also takes strings.
+        Text stays a string if the schema admits strings only. Other text is decoded as JSON if possible; if
+        the schema also admits strings, only to one of its other types.
         """
         tool = self._tools.get(name)
         types = schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
@@ -100,10 +100,10 @@ class OfferedTools:
 
 
 def schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
-    """Return the JSON types that a schema admits, as far as it says so; empty if it does not.
+    """Return the JSON types that a schema states; empty if it states none.
 
     Args:
-        root: The schema that its references lead into.
+        root: Root schema that references point into.
     """
     if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
         return set()
@@ -130,7 +130,7 @@ def _decode(text: str, types: set[str]) -> Any:
         pass
     if stripped in _PYTHON_NAMES:
         return _PYTHON_NAMES[stripped]
-    if stripped[:1] in ("[", "{"):  # Models write Python's lists and dicts where they mean JSON's.
+    if stripped[:1] in ("[", "{"):  # Models write Python lists and dicts for JSON.
         try:
             value, end = read_literal(stripped, 0)
         except Malformed:
@@ -140,7 +140,7 @@ def _decode(text: str, types: set[str]) -> Any:
 
 
 def _decode_loosely(text: str, types: set[str]) -> Any:
-    """Return what `FALSE`, `NULL` or `007` stands for where the schema leaves no doubt."""
+    """Return the value of text such as `FALSE`, `NULL` or `007`, if the schema makes it unambiguous."""
     word = text.lower()
     only_others = bool(types) and "string" not in types
     if word in ("true", "false") and "boolean" in types:

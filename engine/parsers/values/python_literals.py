@@ -1,4 +1,4 @@
-"""Python's literals, and JSON's names for them, read where they stand in a text. Nothing is evaluated."""
+"""Parsing of Python literals, and of JSON's names for them, without evaluation."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ STRING_PARTS = {
     quote: re.compile(rf"(?:[^\\{quote[0]}]++|\\.|(?!{quote}){quote[0]})*+", re.DOTALL)
     for quote in ('"', "'", '"""', "'''")
 }
-"""What stands between the quotes of a string, by the quotes."""
+"""Patterns of the inside of a string, by its quotes."""
 _ESCAPE = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[0-3]?[0-7]{1,2}|[\n'\"\\abfnrtv])"
 )
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _MAX_DEPTH = 100
-"""Levels; each is a call of Python's."""
+"""Limit on nesting levels, each of which takes a recursive call."""
 _MAX_DIGITS = 4_000
-"""Of an integer: Python reads no more than 4,300, and in time that grows with their square."""
+"""Limit on an integer's digits: Python reads at most 4,300, in quadratic time."""
 
 
 def skip_space(text: str, position: int) -> int:
-    """Return where the next thing stands."""
+    """Return the end of the white space that begins at a position."""
     return _SPACE.match(text, position).end()  # type: ignore[union-attr]
 
 
 def expect(text: str, position: int, character: str) -> int:
-    """Return where what follows `character` stands, which has to come next.
+    """Return the position behind a required character and the white space around it.
 
     Raises:
-        Unclosed: The text ends before it.
-        Malformed: Something else comes.
+        Unclosed: The text ends before the character.
+        Malformed: Other text comes next.
     """
     position = skip_space(text, position)
     if not text.startswith(character, position):
@@ -51,11 +51,11 @@ def expect(text: str, position: int, character: str) -> int:
 
 
 def read_literal(text: str, position: int, depth: int = 0) -> tuple[Any, int]:
-    """Return the value that stands at `position`, and where it ends.
+    """Return the value at `position` and the position of its end.
 
     Raises:
-        Unclosed: The text ends inside it.
-        Malformed: There is none.
+        Unclosed: The text ends inside the value.
+        Malformed: There is no literal.
     """
     if depth > _MAX_DEPTH:
         raise Malformed("a value is nested too deep")
@@ -73,7 +73,7 @@ def read_literal(text: str, position: int, depth: int = 0) -> tuple[Any, int]:
 
 
 def _read_strings(text: str, position: int) -> tuple[str, int]:
-    """Read a string; several in a row are one, as in Python."""
+    """Return the text of a string and its end; adjacent strings are joined, as in Python."""
     parts, end = [], position
     while start := _STRING_START.match(text, position):
         raw, quote = start.groups()
@@ -87,12 +87,12 @@ def _read_strings(text: str, position: int) -> tuple[str, int]:
 
 
 def unescaped(text: str) -> str:
-    """Return what the inside of a string stands for."""
+    """Return the inside of a string with its escapes decoded."""
     return _ESCAPE.sub(_unescape, text)
 
 
 def _unescape(escape: re.Match[str]) -> str:
-    """Return the character; an escape that Python does not know never comes here and stays as it is."""
+    """Return the character of a known escape; the pattern leaves unknown escapes unchanged."""
     return str(ast.literal_eval(f"'{escape.group()}'"))
 
 

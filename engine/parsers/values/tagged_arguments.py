@@ -1,4 +1,4 @@
-"""Arguments that stand one by one between tags, strings without quotes."""
+"""Arguments enclosed in tags one by one, with unquoted strings."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def read_tagged_arguments(
     behind: re.Pattern[str],
     foreign: re.Pattern[str] | None = None,
 ) -> tuple[str, int]:
-    """Return the arguments of a call as JSON text, and where the last of them ends.
+    """Return the arguments of a call as JSON text, and the end of the last one.
 
-    Some models write them as one JSON object.
+    Some models write them as one JSON object instead.
 
     Args:
-        name: The tool, whose schema decides what a value is.
-        before: What stands before a value. Its group `key` is the argument's name; where it has a group
+        name: Tool whose schema decides the type of a value.
+        before: Pattern of the text before a value. Its group `key` is the argument's name; if it has a group
             `string` that is `true`, the value is a string whatever the schema says.
-        behind: What stands behind a value, up to the next one. A tag in which no argument or end follows is
-            part of the value.
-        foreign: What no value may hold.
+        behind: Pattern of the text after a value. An end tag without another argument or the call's end
+            behind it is part of the value.
+        foreign: Pattern that no value may contain.
 
     Raises:
         Unclosed: A value has no end.
-        Malformed: A name comes twice, so that a value would be lost, or a value holds what it may not.
+        Malformed: A name occurs twice, so a value would be lost, or a value matches `foreign`.
     """
     at = skip_space(text, position)
     if text.startswith("{", at):
@@ -58,10 +58,10 @@ def read_tagged_arguments(
 
 
 def argument_pairs(arguments: str) -> dict[str, Any] | None:
-    """Return the arguments of a call that a client tells of; None if they are no JSON object.
+    """Return the arguments of a call in the history; None if they are not a JSON object.
 
     Args:
-        arguments: JSON text, if the client kept to the protocol: a history may hold anything.
+        arguments: Text sent by the client, which may be invalid JSON.
     """
     try:
         pairs = dict(json.loads(arguments or "{}"))
@@ -72,5 +72,5 @@ def argument_pairs(arguments: str) -> dict[str, Any] | None:
 
 
 def written_value(value: object) -> str:
-    """Return a value as it stands between tags: a string without quotes, anything else as JSON."""
+    """Return a value as text between tags: an unquoted string, or JSON."""
     return value if isinstance(value, str) else dump_json(value)
