@@ -20,7 +20,7 @@ from greenroom.tests.attack.observation import observe
 from greenroom.tests.attack.requests import files
 from greenroom.tests.attack.requests.connections import attacks
 from greenroom.tests.attack.requests.json_pieces import Literal, Made, Members, Nested, Repeated, Text, encode
-from greenroom.tests.attack.requests.steps import Attack, Call, FormCall
+from greenroom.tests.attack.requests.steps import Attack, Call, FormCall, References, SilentReaders
 from greenroom.tests.attack.server.free_port import free_port
 from greenroom.tests.attack.server.target import Target
 
@@ -184,6 +184,22 @@ def test_hostile_models_do_no_harm_to_others(tmp_path: Path) -> None:
     target.start()
     try:
         assert [*faults_of_models(target, models, Limits(gap=2.0), print)] == []
+    finally:
+        target.stop()
+
+
+@pytest.mark.soak
+def test_stored_items_do_no_harm_to_others(tmp_path: Path) -> None:
+    from greenroom.tests.attack.server.serving import server_command
+    from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
+
+    make_tokenizer(tmp_path)
+    plain = make_tiny_model("qwen3", tmp_path / "plain", tmp_path)
+    target = Target(server_command((plain,)), free_port(), ("plain",), tmp_path)
+    target.start()
+    try:
+        for step in (SilentReaders(16, 12), References(2_000, 4)):
+            assert observe(target, Attack((step,)), Limits(gap=2.0)) == []
     finally:
         target.stop()
 

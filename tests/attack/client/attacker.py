@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import trio
 
+from greenroom.tests.attack.client.stored_items import read_nothing, reference_request
 from greenroom.tests.attack.client.wire import as_bytes, head, post
 from greenroom.tests.attack.requests.steps import (
     Abandoned,
@@ -23,6 +24,8 @@ from greenroom.tests.attack.requests.steps import (
     HangUp,
     Phase,
     RawBytes,
+    References,
+    SilentReaders,
     SlowReaders,
     Suspension,
 )
@@ -33,6 +36,8 @@ STALL_TIMEOUT = 30.0
 """Seconds without a byte after which a stream that has begun counts as stuck; others may be long."""
 LINGER = 2.0
 """Seconds that a client of nonsense waits for an answer before it leaves."""
+
+_HUNG_UP = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 _STREAM = {"stream": True, "temperature": 0, "messages": [{"role": "user", "content": "Go on"}]}
 
@@ -95,6 +100,11 @@ class Attacker:
                 await self._at_once(step.copies, self._send_raw, step)
             case SlowReaders():
                 await self._at_once(step.copies, self._read_slowly)
+            case SilentReaders():
+                with contextlib.suppress(*_HUNG_UP):
+                    await read_nothing(self.port, step.megabytes, step.copies)
+            case References():
+                await self._at_once(step.copies, self._refer, step)
             case Suspension():
                 os.kill(self.process, signal.SIGSTOP)
                 try:
@@ -112,10 +122,16 @@ class Attacker:
             stream = await trio.open_tcp_stream("127.0.0.1", self.port)
             async with stream:
                 await do(stream, *arguments)
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+        except _HUNG_UP:
             pass  # a server may hang up on a client like this one
 
-    async def _call(self, stream: trio.SocketStream, step: Call | FormCall, data: Iterable[bytes]) -> None:
+    async def _refer(self, stream: trio.SocketStream, step: References) -> None:
+        request = await reference_request(self.port, self.models[0], step.mentions)
+        await self._call(stream, step, [request])
+
+    async def _call(
+        self, stream: trio.SocketStream, step: Call | FormCall | References, data: Iterable[bytes]
+    ) -> None:
         received = bytearray()
         with trio.move_on_after(ANSWER_TIMEOUT) as waiting:
             self._waiting.add(waiting)

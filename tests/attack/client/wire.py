@@ -39,7 +39,7 @@ def as_bytes(step: Call | FormCall) -> Iterable[bytes]:
 def _request(step: Call) -> bytes:
     body = step.body.whole() if isinstance(step.body, Bytes) else encode(step.body, MAKERS).encode()
     fields = {"content-type": "application/json", "content-length": str(len(body)), **dict(step.headers)}
-    return _request_head(step.method, step.path, fields) + body
+    return request_head(step.method, step.path, fields) + body
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class FormBytes:
 
     def __iter__(self) -> Iterator[bytes]:
         upload = _upload(self.step)
-        yield _request_head("POST", self.step.path, upload.headers)
+        yield request_head("POST", self.step.path, upload.headers)
         yield from upload.pieces()
 
 
@@ -60,7 +60,8 @@ def _upload(step: FormCall) -> Upload:
     return form(files.content(step.file), step.name, **dict(step.fields))
 
 
-def _request_head(method: str, path: str, headers: dict[str, str]) -> bytes:
+def request_head(method: str, path: str, headers: dict[str, str]) -> bytes:
+    """Return the head of a request after which its connection closes."""
     fields = {"host": "localhost", "connection": "close", **headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()

@@ -17,7 +17,9 @@ from greenroom.tests.attack.requests.steps import (
     HangUp,
     Phase,
     RawBytes,
+    References,
     Shutdown,
+    SilentReaders,
     SlowReaders,
     Step,
     Suspension,
@@ -101,9 +103,19 @@ def attacks(
         copies,
     )
     readers = st.builds(SlowReaders, st.sampled_from([1, 8]))
+    silent = st.builds(SilentReaders, st.sampled_from([1, 16]), st.sampled_from([1, 12]))
+    references = st.builds(References, st.sampled_from([10, 2_000]), st.sampled_from([1, 4]))
     suspensions = st.builds(Suspension, st.sampled_from([0.5, 3.0]))
     step: st.SearchStrategy[Step] = weighted(
-        (6, requests), *other, (3, hang_ups), (2, raw), (2, abandoned), (1, readers), (1, suspensions)
+        (6, requests),
+        *other,
+        (3, hang_ups),
+        (2, raw),
+        (2, abandoned),
+        (1, readers),
+        (1, silent),
+        (1, references),
+        (1, suspensions),
     )
     plain = st.builds(Attack, st.lists(step, min_size=1, max_size=3).map(tuple), st.booleans())
     if not restarts:

@@ -109,6 +109,22 @@ class SlowReaders:
 
 
 @attrs.frozen
+class SilentReaders:
+    """Clients that ask for a stored conversation of so many megabytes, and read nothing of it."""
+
+    megabytes: int
+    copies: int
+
+
+@attrs.frozen
+class References:
+    """Requests whose input names one stored item of a megabyte again and again."""
+
+    mentions: int
+    copies: int
+
+
+@attrs.frozen
 class Suspension:
     """SIGSTOP, and SIGCONT after that many seconds: a laptop that sleeps."""
 
@@ -122,7 +138,18 @@ class Shutdown:
     phases: tuple[Phase, ...]
 
 
-Step = Call | FormCall | HangUp | Abandoned | RawBytes | SlowReaders | Suspension | Shutdown
+Step = (
+    Call
+    | FormCall
+    | HangUp
+    | Abandoned
+    | RawBytes
+    | SlowReaders
+    | SilentReaders
+    | References
+    | Suspension
+    | Shutdown
+)
 
 
 @attrs.frozen
