@@ -1,4 +1,4 @@
-"""What is known about a model before it is loaded: probed once, else detected from its files."""
+"""Model capabilities known before loading: probed once, or detected from the model's files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 
 ModelType = Literal["text", "vision", "embeddings", "rerank", "speech", "transcription"]
-"""What kind of model it is: what it is asked, and what it answers."""
+"""The type of a model, which decides its input and its output."""
 
 Family = Literal[
     "qwen",
@@ -28,21 +28,21 @@ Family = Literal[
     "hunyuan",
     "default",
 ]
-"""Which adapter speaks for the model."""
+"""The model family, which selects the adapter."""
 
 
 Modality = Literal["text", "image", "audio", "video"]
-"""What a model is given."""
+"""A type of model input."""
 
 
 @attrs.frozen
 class VectorTraits:
-    """What the vectors of a model are like.
+    """Properties of a model's embedding vectors.
 
     Args:
-        dimensions: Numbers in each.
-        pooling: How they are made of those of tokens; several ways, joined by `+`, stand side by side.
-        normalized: Their length is 1.
+        dimensions: Length of a vector.
+        pooling: Pooling of token vectors (`mean`, `cls`, …); several, joined by `+`, are concatenated.
+        normalized: True if vectors have unit length.
     """
 
     dimensions: int
@@ -52,18 +52,18 @@ class VectorTraits:
 
 @attrs.frozen
 class CapabilityRecord:
-    """Everything needed to make a model's adapter without looking at its output (document 000, section 11).
+    """The data that builds a model's adapter without generating anything (document 000, section 11).
 
     Args:
         architecture: `model_type` of config.json.
-        context: Longest prompt plus answer, in tokens.
+        context: Maximum length of prompt plus answer, in tokens.
         tool_parser: Parser id, or None to let the template and the family decide.
-        thinking_parser: Likewise.
-        native_tools: The chat template takes `tools`; None if that has not been seen yet.
-        inputs: What it was made to be given; Greenroom does not serve video.
-        multi_image: A prompt may hold more than one image.
-        vectors: Of a model that embeds.
-        voices: Names of those that a model which speaks brings along.
+        thinking_parser: Parser id for reasoning, or None, likewise.
+        native_tools: True if the chat template accepts `tools`; None if that has not been probed yet.
+        inputs: Modalities that the model supports; Greenroom does not serve video.
+        multi_image: True if a prompt may contain more than one image.
+        vectors: Properties of the vectors of an embedding model.
+        voices: Names of a speech model's built-in voices.
     """
 
     model_type: ModelType
@@ -80,10 +80,10 @@ class CapabilityRecord:
 
     @property
     def speaks(self) -> bool:
-        """Whether it turns text into speech."""
+        """True if the model converts text to speech."""
         return self.model_type == "speech"
 
     @property
     def transcribes(self) -> bool:
-        """Whether it turns speech into text."""
+        """True if the model transcribes speech."""
         return self.model_type == "transcription"

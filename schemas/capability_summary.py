@@ -1,4 +1,4 @@
-"""What a model can do, as lists of models say it where their protocol has no words of its own."""
+"""Summary of a model's capabilities, for protocols whose model lists define no such fields."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OUTPUTS: Mapping[ModelType, str] = {
 
 
 def capability_summary(record: CapabilityRecord) -> dict[str, Any]:
-    """Return a record in plain words; what a model's kind does not have is left out.
+    """Return a JSON summary of a capability record, with the fields that apply to its model type.
 
-    `inputs` has what can be sent; `video` tells of a model's own sense, which is not served.
+    `inputs` lists what clients can send. `video` says whether the model supports video, which is not served.
     """
     summary: dict[str, Any] = {
         "type": record.model_type,

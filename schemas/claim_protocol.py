@@ -1,4 +1,4 @@
-"""What can be asked of the store about turns that other servers must not take at the same time."""
+"""Store messages that lock a conversation against other servers on the same database."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import attrs
 
 @attrs.frozen
 class ClaimConversation:
-    """Keep other servers on the database from generating a turn of one. Reply: Committed, or a 409.
+    """Lock a conversation against turns from other servers. Reply: Committed, or a 409.
 
-    It ends with the commit of a response in that conversation, with its release, or with this server.
+    Committing a response in that conversation, releasing it, or the end of this server releases the lock.
     """
 
     owner: str
@@ -18,7 +18,7 @@ class ClaimConversation:
 
 @attrs.frozen
 class ReleaseConversation:
-    """Give a conversation free, if this server has it. Reply: Committed."""
+    """Release the lock of a conversation, if this server holds it. Reply: Committed."""
 
     owner: str
     conversation: str

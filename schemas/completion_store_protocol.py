@@ -1,4 +1,4 @@
-"""The part of the store's protocol (`greenroom.schemas.store_protocol`) that is about chat completions."""
+"""Store messages about chat completions, a part of `greenroom.schemas.store_protocol`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from greenroom.schemas.stored import Order, StoredCompletion
 
 @attrs.frozen
 class SaveCompletion:
-    """Reply: Committed."""
+    """Store a chat completion. Reply: Committed."""
 
     completion: StoredCompletion
 
 
 @attrs.frozen
 class FindCompletion:
-    """Reply: StoredCompletion."""
+    """Find a stored chat completion. Reply: StoredCompletion."""
 
     id: str
     owner: str
@@ -26,11 +26,11 @@ class FindCompletion:
 
 @attrs.frozen
 class ListCompletions:
-    """Reply: CompletionPage, 404 if `after` is none of them.
+    """List stored chat completions. Reply: CompletionPage, or a 404 if `after` is not among them.
 
     Args:
-        model: Only those of this model.
-        metadata: Only those with all of these entries.
+        model: Model filter; None for every model.
+        metadata: Metadata entries that a completion must have.
     """
 
     owner: str
@@ -43,7 +43,7 @@ class ListCompletions:
 
 @attrs.frozen
 class CompletionPage:
-    """Completions in the order that was asked for. A page of large ones is shorter than its limit."""
+    """A page of completions in the requested order. Large completions make it shorter than its limit."""
 
     completions: tuple[StoredCompletion, ...]
     has_more: bool
@@ -51,7 +51,7 @@ class CompletionPage:
 
 @attrs.frozen
 class UpdateCompletion:
-    """Replace a completion's metadata. Reply: StoredCompletion, its `body` as it was stored."""
+    """Replace a completion's metadata. Reply: StoredCompletion, with `body` as first stored."""
 
     id: str
     owner: str
@@ -60,7 +60,7 @@ class UpdateCompletion:
 
 @attrs.frozen
 class DeleteCompletion:
-    """Reply: Deleted."""
+    """Delete a stored chat completion. Reply: Deleted."""
 
     id: str
     owner: str

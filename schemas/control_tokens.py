@@ -1,4 +1,4 @@
-"""Tokens of a vocabulary that structure conversations instead of writing text."""
+"""Vocabulary tokens that structure conversations rather than encode text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import attrs
 
 @attrs.frozen
 class ControlToken:
-    """One such token.
+    """A control token of a vocabulary.
 
     Args:
-        text: How it is written.
-        silent: It is no word that people write about: a special token, or one of the form `<|…|>`.
+        text: Text of the token.
+        silent: True for special tokens and tokens of the form `<|…|>`, which do not occur in ordinary text.
     """
 
     text: str

@@ -1,11 +1,11 @@
-"""What comes back while a request is answered, in the order of a request's life.
+"""Events that answer a request, in this order.
 
     QueueStatus*  Admitted  (PromptProgress | PromptText)*
         (TextDelta | ReasoningDelta | ToolCallDelta)*  Finished
 
-with one Finished per choice, or one Failed instead of what had still to come. The events in parentheses are
-those of text; in their place other kinds of model have their own: `Vector*`, `Score*`, `AudioChunk*`, or
-`Recording+ Segment*`. Every event is plain data.
+There is one Finished per choice, or one Failed in place of the remaining events. The events in parentheses
+are those of text generation. Other model types send `Vector*`, `Score*`, `AudioChunk*`, or
+`Recording+ Segment*` instead. Every event is plain data.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 @attrs.frozen
 class QueueStatus:
-    """The request waits (document 004, Queue Status).
+    """The position of a waiting request (document 004, Queue Status).
 
     Args:
-        status: `queued` for a slot, `waiting_for_model` for room in the pool, or `loading`.
-        position: How many requests stand before this one.
+        status: `queued` (for a slot), `waiting_for_model` (for memory in the pool), or `loading`.
+        position: Number of requests ahead of this one.
         model: Public id of the model.
-        eta_ms: Milliseconds until it is probably served, where that is known.
+        eta_ms: Estimated milliseconds until the request is served; None if unknown.
     """
 
     status: Literal["queued", "waiting_for_model", "loading"]
@@ -40,13 +40,13 @@ class QueueStatus:
 
 @attrs.frozen
 class Admitted:
-    """The prompt is prepared and fits: from here on errors are events, not HTTP statuses.
+    """Acceptance of a request whose prompt fits the context; later errors are events, not HTTP statuses.
 
     Args:
         prompt_tokens: Length of the prompt in tokens.
-        dropped_messages: How many of the oldest messages were left out of it.
-        system_prompt: The operator's that it begins with, empty for none; None if the request has its own.
-        parameters: As resolved for the answer, where the kind has any.
+        dropped_messages: Number of oldest messages that were omitted from the prompt.
+        system_prompt: The operator's system prompt, empty if there is none; None if the request has its own.
+        parameters: Resolved generation parameters; None for model types without any.
     """
 
     prompt_tokens: int
@@ -57,13 +57,13 @@ class Admitted:
 
 @attrs.frozen
 class PromptProgress:
-    """Part of the prompt is computed; of a text that is spoken, characters are counted in place of tokens.
+    """The progress of prefill; for text to speech, counts are in characters instead of tokens.
 
     Args:
-        processed: Tokens done, cached ones included.
-        total: Tokens of the whole prompt.
-        cached: Tokens that were known and need not be computed.
-        seconds: Time since its first chunk began.
+        processed: Prompt tokens processed so far, including cached ones.
+        total: Length of the prompt in tokens.
+        cached: Prompt tokens taken from the prefix cache.
+        seconds: Time since the first prefill chunk started, in seconds.
     """
 
     processed: int
@@ -74,11 +74,11 @@ class PromptProgress:
 
 @attrs.frozen(cache_hash=True)
 class Token:
-    """A token as clients see it.
+    """A token in the form that clients see.
 
     Args:
-        text: As it reads on its own; a part of a character is a replacement character.
-        bytes: What it writes, in UTF-8.
+        text: Text of the token alone; an incomplete character becomes a replacement character.
+        bytes: UTF-8 bytes of the token.
     """
 
     text: str
@@ -87,11 +87,11 @@ class Token:
 
 @attrs.frozen
 class TokenLogprob:
-    """How probable a token of the answer was, before any setting changed the model's distribution.
+    """The log-probability of an answer token, before any parameter changed the model's distribution.
 
     Args:
-        logprob: Natural logarithm of its probability.
-        top: The likeliest tokens in its place, falling, as many as were asked for.
+        logprob: Natural logarithm of the token's probability.
+        top: The requested number of top candidates at this position, in descending order.
     """
 
     token: Token
@@ -101,11 +101,11 @@ class TokenLogprob:
 
 @attrs.frozen
 class PromptText:
-    """A piece of the prompt of choice `index`, for a client that wants it back, before the answer.
+    """A piece of choice `index`'s prompt, sent before the answer to a client that requested an echo.
 
     Args:
-        first: The prompt's first token, if that is in the piece: no log-probability tells anything of it.
-        logprobs: Of its other tokens, if they were asked for.
+        first: The prompt's first token, if the piece contains it; it has no log-probability.
+        logprobs: Log-probabilities of the piece's other tokens, if requested.
     """
 
     text: str
@@ -116,10 +116,10 @@ class PromptText:
 
 @attrs.frozen
 class TextDelta:
-    """A piece of the visible answer of choice `index`.
+    """A piece of choice `index`'s visible answer.
 
     Args:
-        logprobs: Of the tokens that wrote it, if they were asked for.
+        logprobs: Log-probabilities of the piece's tokens, if requested.
     """
 
     text: str
@@ -129,7 +129,7 @@ class TextDelta:
 
 @attrs.frozen
 class ReasoningDelta:
-    """A piece of the thought that precedes the answer of choice `index`."""
+    """A piece of choice `index`'s reasoning."""
 
     text: str
     index: int = 0
@@ -142,7 +142,7 @@ class ToolCallDelta:
     The first delta of a call carries `id` and `name`; later ones carry only argument text.
 
     Args:
-        call: Which call of the choice, dense from 0.
+        call: Index of the call within the choice, counted from 0.
         arguments: The next fragment of the arguments' JSON text; may be empty.
     """
 
@@ -154,28 +154,27 @@ class ToolCallDelta:
 
 
 def _amount(unit: str, *, shared: bool = False) -> Any:
-    """Return the field of an amount in `unit`; `shared` if the choices of a request have it in common."""
+    """Return an attrs field for an amount in `unit`; `shared` if the choices of a request share it."""
     return attrs.field(default=0, metadata={"unit": unit, "shared": shared})
 
 
 @attrs.frozen
 class Usage:
-    """What a choice used, or a whole request, in the units of its kind of model.
+    """Resources used by a choice or by a whole request.
 
-    A kind that counts something else (seconds of audio, say) adds a field with its unit here; what a kind
-    does not count is 0.
+    A model type with another unit (seconds of audio, say) adds a field here. Fields that do not apply are 0.
 
     Args:
-        prompt: Tokens of the prompt.
-        generated: Tokens of the answer.
-        cached: Those of `prompt` that were known and not computed.
-        reasoning: Those of `generated` that are no part of the visible answer.
-        drafted: Tokens that were proposed to the model by speculation.
-        accepted: Those of them that became part of `generated`.
-        written: Those of `prompt` that are kept from now on, for prompts that begin so.
-        images: Those of `prompt` that stand for images.
-        heard: Seconds of audio that were given to the model.
-        spoken: Seconds of audio that it made.
+        prompt: Prompt tokens.
+        generated: Generated tokens.
+        cached: Tokens of `prompt` taken from the prefix cache.
+        reasoning: Tokens of `generated` outside the visible answer.
+        drafted: Tokens proposed by speculative decoding.
+        accepted: Drafted tokens that were accepted into `generated`.
+        written: Tokens of `prompt` that were newly inserted into the prefix cache.
+        images: Tokens of `prompt` that represent images.
+        heard: Input audio in seconds.
+        spoken: Generated audio in seconds.
     """
 
     prompt: int = _amount("tokens", shared=True)
@@ -190,19 +189,19 @@ class Usage:
     spoken: float = _amount("seconds")
 
     def plus(self, choice: Usage) -> Usage:
-        """Return what this and a further choice of the same request used together."""
+        """Return the combined usage of this and another choice of the same request."""
         added = (field.name for field in attrs.fields(Usage) if not field.metadata["shared"])
         return attrs.evolve(self, **{name: getattr(self, name) + getattr(choice, name) for name in added})
 
     def amounts(self) -> dict[str, Any]:
-        """Return every amount by its name and unit, as logs call it: `generated_tokens`."""
+        """Return all amounts, keyed by log field name such as `generated_tokens`."""
         fields = attrs.fields(Usage)
         return {f"{field.name}_{field.metadata['unit']}": getattr(self, field.name) for field in fields}
 
 
 @attrs.frozen
 class Timing:
-    """Seconds that a request spent waiting, computing its prompt, and generating."""
+    """Seconds that a request spent waiting, in prefill, and decoding."""
 
     queued: float = 0.0
     prefill: float = 0.0
@@ -211,12 +210,12 @@ class Timing:
 
 @attrs.frozen
 class Finished:
-    """A choice is complete.
+    """The end of a choice.
 
     Args:
-        reason: Why it ended (document 004, FinishReason).
+        reason: Finish reason (document 004, FinishReason).
         stop: The stop string that matched, if one did.
-        raw: All that the model wrote, markers of thoughts and calls included, for whoever keeps it.
+        raw: The model's unparsed output, including markers of reasoning and tool calls, for storage.
     """
 
     reason: FinishReason
@@ -229,11 +228,11 @@ class Finished:
 
 @attrs.frozen
 class Failed:
-    """The request cannot be answered (any further).
+    """The failure of a request, before or during its answer.
 
     Args:
-        usage: What the choices used that had not ended, where that is known.
-        timing: Of the choice that failed, where that is known.
+        usage: Usage of the unfinished choices; None if unknown.
+        timing: Timing of the failed choice; None if unknown.
     """
 
     problem: Problem

@@ -1,4 +1,4 @@
-"""What files are, by their first bytes: whatever their name or their sender says."""
+"""Detection of file formats by their first bytes, whatever their name or content type says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PDF_BEGINS_WITHIN = 1024
 
 
 def image_format(data: bytes) -> ImageFormat | None:
-    """Return the format of an image; None if it is none that is known here."""
+    """Return the format of an image file; None if it is not supported."""
     for beginning, found in _BEGINNINGS:
         if data.startswith(beginning):
             return found
@@ -27,5 +27,5 @@ def image_format(data: bytes) -> ImageFormat | None:
 
 
 def is_pdf(data: bytes) -> bool:
-    """Return whether a file is a PDF; most readers take some bytes before its header."""
+    """Return whether a file is a PDF; like most readers, this accepts some bytes before the header."""
     return _PDF in data[:_PDF_BEGINS_WITHIN]

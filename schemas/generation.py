@@ -1,4 +1,4 @@
-"""Every generation parameter's type, range and default, in this one place (document 004)."""
+"""The type, range and default of every generation parameter (document 004)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import attrs
 from greenroom.schemas.problems import invalid
 
 Overrides = Mapping[str, Any]
-"""Parameters that somebody set, by field name of `GenerationParameters`; checked by `check`."""
+"""Explicitly set parameters, by field name of `GenerationParameters`; validated by `check`."""
 
 Kind = Literal["integer", "number", "boolean", "strings", "integers", "biases"]
-"""What a client may send: for `strings` also one string; `biases` is an object of token ids and numbers."""
+"""The JSON type of a parameter: `strings` also accepts one string; `biases` maps token ids to numbers."""
 
 
 def _parameter(
@@ -28,11 +28,11 @@ def _parameter(
     most: int | None = None,
     longest: int | None = None,
 ) -> Any:
-    """Return a field; `low` and `high` belong to its range, `above` does not.
+    """Return an attrs field with a range: `low` and `high` are inclusive bounds, `above` is exclusive.
 
     Args:
-        most: Items of a list.
-        longest: Characters of a string.
+        most: Maximum number of list items.
+        longest: Maximum string length in characters.
     """
     bounds = {"low": low, "high": high, "above": above, "most": most, "longest": longest}
     return attrs.field(default=default, metadata={"kind": kind, "meaning": meaning, **bounds})
@@ -40,7 +40,7 @@ def _parameter(
 
 @attrs.frozen
 class GenerationParameters:
-    """How to continue a prompt."""
+    """Parameters that control sampling and the length of an answer."""
 
     max_tokens: int | None = _parameter(
         None,
@@ -151,11 +151,11 @@ class GenerationParameters:
 
 
 def check(name: str, value: Any, field: str | None = None) -> Any:
-    """Return the value, converted to the parameter's own type.
+    """Validate a value and return it in the parameter's own type.
 
     Args:
-        name: Field of `GenerationParameters`.
-        field: What the client calls it, for the error.
+        name: Field name in `GenerationParameters`.
+        field: The client's name of the field, for the error.
 
     Raises:
         ProblemError: 400 that names field, value and range.
@@ -180,7 +180,7 @@ def check(name: str, value: Any, field: str | None = None) -> Any:
 
 
 def allowed(metadata: Mapping[str, Any]) -> str:
-    """Return the values that a parameter takes, in words, e.g. `a number from 0 to 2`."""
+    """Return a description of a parameter's allowed values, e.g. `a number from 0 to 2`."""
     low, high, above = metadata["low"], metadata["high"], metadata["above"]
     lower = f" above {above:g}" if above is not None else f" from {low:g}" if low is not None else ""
     shown = "" if high is None else f"{high:.0f}" if high == int(high) else f"{high:g}"
@@ -228,7 +228,7 @@ def _strings(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[str, 
 
 
 def _biases(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
-    """Return token ids, strings in JSON, with what is added to their logits, in the order of the ids."""
+    """Return pairs of token id and logit bias, sorted by id; JSON has the ids as strings."""
     if isinstance(value, tuple):
         value = dict(value)
     if not isinstance(value, Mapping) or len(value) > metadata["most"]:
@@ -247,7 +247,7 @@ def _refused(shown: str, value: Any, metadata: Mapping[str, Any]) -> Exception:
 
 
 def _quoted(value: Any) -> str:
-    """Return a client's value for an error message, short whatever it is."""
+    """Return a shortened representation of a client's value for an error message."""
     if isinstance(value, int) and value.bit_length() > 256:
         return "an enormous integer"
     if isinstance(value, list | tuple | dict) and len(value) > 16:

@@ -1,4 +1,4 @@
-"""What the kinds of models are for, and what becomes of a request that was meant for another kind."""
+"""Purposes of the model types, and the error for a request that its model's type does not support."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PURPOSES: Mapping[ModelType, str] = {
     "speech": "speech",
     "transcription": "transcription",
 }
-"""What a model of each kind is for, as errors say it."""
+"""The purpose of each model type, for error messages."""
 
 _ASKED: Mapping[type, str] = {
     ChatInput: "a conversation",
@@ -37,6 +37,6 @@ _ASKED: Mapping[type, str] = {
 
 
 def wrong_kind(model: str, kind: ModelType, asked: RequestInput) -> Problem:
-    """Return the 400 of a model that was asked for what its kind cannot do."""
+    """Return the 400 for an input that a model of type `kind` does not support."""
     detail = f"'{model}' is a model for {PURPOSES[kind]}; it does not take {_ASKED[type(asked)]}."
     return Problem(400, "unsupported_model_type", detail, "model")

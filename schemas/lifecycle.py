@@ -1,4 +1,4 @@
-"""The life of one model as a table of states (document 004, Model Lifecycle; its Switching is WAITING)."""
+"""The states of a model and their transitions (document 004, Model Lifecycle; its Switching is WAITING)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ModelState(StrEnum):
-    """Where a model stands."""
+    """The lifecycle state of a model."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -24,4 +24,4 @@ TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.UNLOADING: frozenset({ModelState.IDLE, ModelState.ERROR}),
     ModelState.ERROR: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.IDLE}),
 }
-"""From each state to the states that may follow it."""
+"""The states that may follow each state."""

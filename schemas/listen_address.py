@@ -1,4 +1,4 @@
-"""Where a server listens."""
+"""Addresses on which a server listens."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from greenroom.schemas.settings import Settings
 
 @attrs.frozen
 class ListenAddress:
-    """A host, by name or address, and a TCP port; 0 is a free one."""
+    """A host name or IP address with a TCP port; port 0 selects a free one."""
 
     host: str
     port: int
 
     @property
     def is_localhost(self) -> bool:
-        """Whether it means this machine's loopback addresses, of both versions of IP."""
+        """True if the host is `localhost`: the loopback addresses of both IPv4 and IPv6."""
         return self.host.lower().rstrip(".") == "localhost"
 
     def __str__(self) -> str:
@@ -25,10 +25,10 @@ class ListenAddress:
 
 
 def parse_listen_address(text: str) -> ListenAddress:
-    """Return `127.0.0.1:11434`, `[::1]:11434` or `studio.local:11434` in its two parts.
+    """Parse an address such as `127.0.0.1:11434`, `[::1]:11434` or `studio.local:11434`.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The text has another form.
     """
     host, colon, port = text.rpartition(":")
     bare = host.startswith("[") and host.endswith("]")
@@ -41,5 +41,5 @@ def parse_listen_address(text: str) -> ListenAddress:
 
 
 def listen_addresses(settings: Settings) -> list[ListenAddress]:
-    """Return all addresses of a server, `settings.host` and `.port` first."""
+    """Return all listen addresses of a server, starting with `settings.host` and `settings.port`."""
     return [ListenAddress(settings.host, settings.port), *map(parse_listen_address, settings.listen)]

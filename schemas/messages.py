@@ -1,4 +1,4 @@
-"""A conversation in no protocol's dialect: messages, their parts, tools and tool calls."""
+"""Protocol-independent conversations: messages, their parts, tools and tool calls."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Literal
 import attrs
 
 Role = Literal["system", "user", "assistant", "tool"]
-"""`developer` is mapped to `system` when a request is parsed (reference: OpenAI chat, roles)."""
+"""The role of a message; request parsing maps `developer` to `system` (reference: OpenAI chat, roles)."""
 
 MAX_MESSAGES = 10_000
-"""Of one conversation; agents send some two thousand."""
+"""Maximum number of messages in a conversation; agents send about two thousand."""
 MAX_PARTS = 10_000
-"""Of one message."""
+"""Maximum number of parts in a message."""
 MAX_CALLS = 1_024
-"""Of one message."""
+"""Maximum number of tool calls in a message."""
 MAX_TOOLS = 2_048
-"""On offer; agents send some hundreds."""
+"""Maximum number of tools in a request; agents send some hundreds."""
 
 JsonObject = Mapping[str, Any]
-"""A decoded JSON object; its values are whatever JSON can hold."""
+"""A decoded JSON object."""
 
 
 @attrs.frozen
@@ -33,17 +33,17 @@ class TextPart:
 
 
 ImageDetail = Literal["auto", "low", "high", "original"]
-"""How closely an image is to be looked at, as OpenAI's clients say it."""
+"""The resolution hint of an image, in OpenAI's terms."""
 
 
 @attrs.frozen
 class ImagePart:
-    """An image inside a message, as its client encoded it: it is decoded where the prompt is prepared.
+    """An encoded image in a message; it is decoded when the prompt is prepared.
 
     Args:
-        data: The file's bytes (JPEG, PNG, …); empty while `url` has not been fetched.
-        url: Where it is to be fetched.
-        param: What the client calls it, for errors.
+        data: Bytes of the file (JPEG, PNG, …); empty until `url` has been fetched.
+        url: Address from which the file is fetched.
+        param: Request field, for errors.
     """
 
     data: bytes = attrs.field(default=b"", repr=False)
@@ -53,19 +53,19 @@ class ImagePart:
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the file, by which equal images are known."""
+        """SHA-256 digest of the file, which identifies equal images."""
         return hashlib.sha256(self.data).digest()
 
 
 @attrs.frozen
 class DocumentPart:
-    """A document whose pages are shown to the model as images: a PDF.
+    """A PDF document whose pages are shown to the model as images.
 
     Args:
-        data: The file's bytes; empty while `url` has not been fetched.
-        url: Where it is to be fetched.
-        name: Of the file, if its client says.
-        param: What the client calls it, for errors.
+        data: Bytes of the file; empty until `url` has been fetched.
+        url: Address from which the file is fetched.
+        name: File name, if the client sent one.
+        param: Request field, for errors.
     """
 
     data: bytes = attrs.field(default=b"", repr=False)
@@ -76,11 +76,11 @@ class DocumentPart:
 
 @attrs.frozen
 class AudioPart:
-    """Spoken or other sound inside a message.
+    """Audio in a message.
 
     Args:
-        data: The file's bytes, in a container that can be decoded (WAV, MP3, …).
-        param: What the client calls it, for errors.
+        data: Bytes of the file, in a container that can be decoded (WAV, MP3, …).
+        param: Request field, for errors.
     """
 
     data: bytes = attrs.field(repr=False)
@@ -91,17 +91,17 @@ MediaPart = ImagePart | DocumentPart | AudioPart
 """A file inside a message."""
 
 ContentPart = TextPart | MediaPart
-"""Everything a message can hold."""
+"""A part of a message's content."""
 
 
 @attrs.frozen
 class ToolCall:
-    """A call that the assistant made.
+    """A tool call made by the assistant.
 
     Args:
-        id: The id on the wire (`call_…`); adapters map it where a template is pickier.
+        id: Call id on the wire (`call_…`); adapters convert it for templates that need another form.
         name: Name of the function.
-        arguments: JSON text of one object, exactly as the model (or the client's history) wrote it.
+        arguments: JSON text of an object, exactly as generated or as found in the client's history.
     """
 
     id: str
@@ -111,12 +111,12 @@ class ToolCall:
 
 @attrs.frozen
 class TextInput:
-    """What a tool takes that is called with one text, in place of arguments.
+    """The input format of a tool that takes a single text instead of arguments.
 
     Args:
-        syntax: `text` takes any; else what `definition` is written in: a regular expression, or a Lark
-            grammar in llguidance's dialect, which the whole text has to match.
-        definition: The expression or grammar.
+        syntax: `text` for any text; otherwise the language of `definition`, which the whole text must match:
+            a regular expression, or a Lark grammar in llguidance's dialect.
+        definition: The regular expression or grammar.
     """
 
     syntax: Literal["text", "regex", "lark"] = "text"
@@ -128,13 +128,13 @@ class Tool:
     """A function that the model may call.
 
     Args:
-        parameters: JSON Schema of the arguments.
-        strict: The arguments must validate against `parameters`.
-        described: The prompt begins with its description; False if the conversation itself holds one, so that
-            a tool which joins later leaves the beginning of the prompt as it was.
-        input: It takes one text: the only argument, `greenroom.schemas.text_tools.ARGUMENT` (`text_tool`
-            makes such tools).
-        param: What the client calls `parameters`, or the definition of `input`, for errors.
+        parameters: JSON Schema of the arguments object.
+        strict: True if the arguments must validate against `parameters`.
+        described: True if the prompt's tool section describes the tool; False if the conversation itself
+            does, so that a tool added later leaves the beginning of the prompt unchanged.
+        input: Input format of a tool that takes one text, its only argument
+            `greenroom.schemas.text_tools.ARGUMENT` (made by `text_tool`); None for ordinary tools.
+        param: Request field of `parameters`, or of the definition of `input`, for errors.
     """
 
     name: str
@@ -148,11 +148,11 @@ class Tool:
 
 @attrs.frozen
 class ToolChoice:
-    """Whether tools may, must or must not be called.
+    """The choice of tools: optional, required or forbidden, or one named tool.
 
     Args:
-        mode: `named` forces the function `name`.
-        allowed: The tools that may be called, of all that are described to the model; None for all.
+        mode: Mode of the choice; `named` forces the function `name`.
+        allowed: Names of the tools that may be called, among those described to the model; None for all.
     """
 
     mode: Literal["none", "auto", "required", "named"] = "auto"
@@ -160,7 +160,7 @@ class ToolChoice:
     allowed: tuple[str, ...] | None = None
 
     def callable(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Return those of the tools that may be called."""
+        """Return the tools that may be called."""
         if self.mode == "none":
             return ()
         if self.mode != "named" and self.allowed is None:
@@ -171,13 +171,13 @@ class ToolChoice:
 
 @attrs.frozen
 class Message:
-    """One message of a conversation, with everything that must reach the template.
+    """A message of a conversation, with every field that a chat template may use.
 
     Args:
-        content: Parts in order; empty for an assistant turn that only calls tools.
-        reasoning: The thought that came before an assistant's answer, if the client sent it back.
-        tool_calls: Calls of an assistant turn.
-        tool_call_id: Which call a `tool` message answers.
+        content: Content parts in order; empty for an assistant turn that only calls tools.
+        reasoning: Reasoning before an assistant's answer, if the client sent it back.
+        tool_calls: Tool calls of an assistant turn.
+        tool_call_id: Id of the call that a `tool` message answers.
         name: Name of the participant or of the tool.
     """
 
@@ -190,17 +190,17 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text parts, joined without a separator."""
+        """The text parts, joined without a separator."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """The files, in order."""
+        """The message's files, in order."""
         return tuple(part for part in self.content if isinstance(part, MediaPart))
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
-        """Those of the files that are images."""
+        """The message's images, in order."""
         return tuple(part for part in self.content if isinstance(part, ImagePart))
 
 

@@ -1,4 +1,4 @@
-"""What can be told of a model without loading it."""
+"""Descriptions of models that need no loading."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from greenroom.schemas.problems import Problem
 
 @attrs.frozen
 class ModelDescription:
-    """A model that can be asked for. What its files do not tell is empty.
+    """The description of an available model. Fields that its files do not reveal are empty.
 
     Args:
         created: Unix time in seconds.
-        nbytes: Of its files.
-        record: What it can do; None if its files are not here or cannot be used.
-        problem: Why they cannot be used.
-        parameters: Number of its weights.
-        quantization: Bits of its weights (`4-bit`), or their type.
-        template: Source of its chat template.
-        thinks: The template knows thoughts.
-        fills_gaps: Its vocabulary has tokens for text between two texts.
-        generation: Its `generation_config.json`.
-        folder: Where its files are.
+        nbytes: Size of its files in bytes.
+        record: Capabilities; None if its files are missing or unusable.
+        problem: The reason why the files are unusable.
+        parameters: Number of weights.
+        quantization: Bits per weight (`4-bit`), or the weights' type.
+        template: Source of the chat template.
+        thinks: True if the template supports reasoning.
+        fills_gaps: True if the vocabulary has fill-in-the-middle tokens.
+        generation: Contents of its `generation_config.json`.
+        folder: Path of the folder with its files.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What names a model in messages, leases and caches."""
+"""Keys that identify a model in messages, leases and caches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import attrs
 
 @attrs.frozen
 class ModelKey:
-    """A model together with the adapter (LoRA) that is laid over it.
+    """A model together with the LoRA adapter applied to it.
 
-    Two keys with the same model and different adapters never share a cache entry.
+    Keys with different adapters never share a cache entry.
 
     Args:
         model: Public id: a hub id (`org/name`) or the name of a local folder.
-        adapter: Id of the adapter, or None for the bare model.
+        adapter: Id of the adapter; None for the bare model.
     """
 
     model: str

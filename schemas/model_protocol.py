@@ -1,13 +1,13 @@
-"""The one contract between whatever answers for a model, those who ask it, and the pool that owns its room.
+"""The messages between a model, its clients, and the pool that owns its memory.
 
-Every message, and every event that answers it, is frozen plain data that could be serialized: a model on
-another machine, or in a cloud, is an actor that understands `ModelMessage` and sends it on. Answers travel on
-the reply that accompanies a message (`greenroom.actors.core.ref`); messages with the same reply belong to one
-request, and its closing is the only way to cancel. Only what the pool hands out itself, a ref and a lease
-(`greenroom.actors.pool.lease`), are handles of its own process.
+Every message and every event is frozen plain data that could be serialized: an actor that forwards
+`ModelMessage` can stand for a model on another machine. Answers travel on the reply that accompanies a
+message (`greenroom.actors.core.ref`). Messages with the same reply belong to one request, and closing the
+reply is the only way to cancel it. Only the pool's own answers, a ref and a lease
+(`greenroom.actors.pool.lease`), are handles within its process.
 
-Nothing here depends on the kind of the model: what it is asked stands in `RequestInput`, what it answers in
-`InferenceEvent`, what it counts in `Usage`.
+Nothing here depends on the model type: `RequestInput` holds a request's input, `InferenceEvent` its answer,
+and `Usage` its resource usage.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from greenroom.schemas.requests import InferenceRequest
 
 @attrs.frozen
 class Prepare:
-    """Check a request and make it ready, which needs no weights. Reply: Prepared or Failed.
+    """Validate and tokenize a request, which needs no weights. Reply: Prepared or Failed.
 
-    The model keeps what it made until the reply closes; a Generate with the same reply needs no other.
+    The model keeps the prepared input until the reply closes; a Generate with the same reply reuses it.
     """
 
     request: InferenceRequest
@@ -32,12 +32,12 @@ class Prepare:
 
 @attrs.frozen
 class Prepared:
-    """The request fits the model.
+    """Confirmation that a prepared request fits the model.
 
     Args:
-        prompt_tokens: How many tokens its prompt has.
-        dropped_messages: How many of the oldest messages were left out of it.
-        system_prompt: See `greenroom.schemas.events.Admitted`, as for `parameters`.
+        prompt_tokens: Length of the prompt in tokens.
+        dropped_messages: Number of oldest messages omitted from the prompt.
+        system_prompt: See `greenroom.schemas.events.Admitted`; likewise `parameters`.
     """
 
     prompt_tokens: int
@@ -48,21 +48,21 @@ class Prepared:
 
 @attrs.frozen
 class Inspect:
-    """Show a prompt as the model reads it, which needs no weights. Reply: PromptContents or Failed."""
+    """Render a prompt in the form that the model reads; needs no weights. Reply: PromptContents or Failed."""
 
     request: InferenceRequest
 
 
 @attrs.frozen
 class PromptContents:
-    """What a prompt consists of.
+    """The tokens and the text of a prompt.
 
     Args:
-        tokens: Their ids, `[prompt]`.
-        pieces: What each of them writes, in UTF-8; it may be a part of a character.
-        text: All of it, control tokens included.
-        context: Tokens that the model takes, prompt and answer together.
-        dropped_messages: How many of the oldest messages were left out of it.
+        tokens: Token ids, `[prompt]`.
+        pieces: UTF-8 bytes of each token, which may be part of a character.
+        text: Text of the whole prompt, including control tokens.
+        context: Maximum length of prompt plus answer, in tokens.
+        dropped_messages: Number of oldest messages omitted from the prompt.
     """
 
     tokens: tuple[int, ...]
@@ -74,13 +74,13 @@ class PromptContents:
 
 @attrs.frozen
 class Generate:
-    """Answer a request, under a lease. Reply: events up to the last Finished, or Failed.
+    """Generate the answer of a request, under a lease. Reply: events up to the last Finished, or Failed.
 
-    The request need not be prepared: the model may have been unloaded, or restarted, since it was. Closing
-    the reply cancels the request at the next step.
+    The request need not be prepared, since the model may have been unloaded or restarted in the meantime.
+    Closing the reply cancels the request at the next step.
 
     Args:
-        queued: Seconds that the request has waited so far; part of the timing that comes back.
+        queued: Time waited so far, in seconds; included in the reported timing.
     """
 
     request: InferenceRequest
@@ -90,48 +90,48 @@ class Generate:
 ModelMessage = Prepare | Inspect | Generate
 
 
-# What the pool tells a model
+# Commands of the pool to a model
 
 
 @attrs.frozen
 class Load:
-    """Load the weights: there is room for them."""
+    """Load the weights; memory for them has been reserved."""
 
 
 @attrs.frozen
 class WaitForRoom:
-    """Be WAITING: requests have come, and there is no room yet."""
+    """Enter WAITING: there are requests, but no memory for the weights yet."""
 
 
 @attrs.frozen
 class Unload:
-    """Free the weights, in the middle of a load too: the room is needed, and nobody holds the model."""
+    """Release the weights, even in the middle of a load: their memory is needed, and no lease is held."""
 
 
 @attrs.frozen
 class FailRequests:
-    """End every request that is under way."""
+    """Fail every running request with `problem`."""
 
     problem: Problem
 
 
 @attrs.frozen
 class Stop:
-    """End: the weights are not loaded, and nobody waits for them."""
+    """End the model's actor: its weights are not loaded, and no request waits for them."""
 
 
 ModelCommand = Load | WaitForRoom | Unload | FailRequests | Stop
 
 
-# What a model reports to the pool, which keeps no other account of its state
+# Reports of a model, the pool's only source for its state
 
 
 @attrs.frozen
 class StateChanged:
-    """The model is WAITING, LOADING, READY or UNLOADING; what may come of a load has reports of its own.
+    """A change of state to WAITING, LOADING, READY or UNLOADING; outcomes of a load have their own reports.
 
     Args:
-        admits_all: It is READY, and nobody needs to wait for a slot in it.
+        admits_all: True if the model is READY and admits requests without waiting for a slot.
     """
 
     state: ModelState
@@ -140,10 +140,10 @@ class StateChanged:
 
 @attrs.frozen
 class LoadProgress:
-    """Part of the weights is loaded.
+    """The progress of a load.
 
     Args:
-        fraction: 0 to 1.
+        fraction: Fraction of the weights that is loaded, 0 to 1.
     """
 
     fraction: float
@@ -151,41 +151,41 @@ class LoadProgress:
 
 @attrs.frozen
 class Unloaded:
-    """The weights are freed as asked, or were never there: the model is IDLE."""
+    """A change to IDLE: the weights were released as requested, or never loaded."""
 
 
 @attrs.frozen
 class LoadFailed:
-    """The model could not be opened or loaded: it is in ERROR, and needs no room."""
+    """A failed load: the model is in ERROR and uses no memory."""
 
     problem: Problem
 
 
 @attrs.frozen
 class Crashed:
-    """The model failed after it was loaded: it is in ERROR, and needs no room."""
+    """A crash of a loaded model: it is in ERROR and uses no memory."""
 
     problem: Problem
 
 
 @attrs.frozen
 class WorkerHung:
-    """The model's worker is silent and cannot be ended: it is in ERROR, and its room stays taken."""
+    """A worker that hangs and cannot be ended: the model is in ERROR, and its memory stays reserved."""
 
     problem: Problem
 
 
 @attrs.frozen
 class HungWorkerReturned:
-    """The silent worker has ended after all: the model, still in ERROR, needs no room any more."""
+    """The late end of a hung worker: the model, still in ERROR, uses no more memory."""
 
 
 @attrs.frozen
 class PreparingChanged:
-    """Prompts are prepared, or are not: the thread that did so was lost, and no other has taken over yet.
+    """A change in whether the model can prepare prompts: it cannot until a lost tokenizer thread is replaced.
 
     Args:
-        problem: Why not.
+        problem: The reason why it cannot; None if it can.
     """
 
     problem: Problem | None

@@ -1,7 +1,6 @@
-"""What can be asked of the pool, and what it answers.
+"""The messages that the pool accepts, and its answers.
 
-It is plain data, as all that a model is asked, but for the handles that `Acquire` is answered with
-(`greenroom.actors.pool.lease`).
+All of them are plain data, except the handles that answer `Acquire` (`greenroom.actors.pool.lease`).
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from greenroom.schemas.problems import Problem
 
 @attrs.frozen
 class ModelStatus:
-    """What operators see of one model.
+    """The status of a model, for operators.
 
     Args:
-        running: Requests it generates for.
-        slots: Answers that these may have under way.
-        waiting: Requests that wait for a slot.
-        problem: Why it is in ERROR.
-        load_progress: Fraction of the weights that are loaded, 0 to 1.
-        hung: Its worker has given no sign of life for too long; only a new process can mend that.
-        prepares: A thread takes its prompts, or one will with its first request.
-        hung_threads: Those that were lost over its work and have not ended.
+        running: Number of running requests.
+        slots: Maximum number of answers generated at once.
+        waiting: Number of requests that wait for a slot.
+        problem: Reason for the state ERROR; None in other states.
+        load_progress: Fraction of the weights that is loaded, 0 to 1.
+        hung: True if its worker has hung, which only a new process can repair.
+        prepares: True if a tokenizer thread prepares its prompts, or will start with its first request.
+        hung_threads: Number of its hung threads that have not ended.
     """
 
     key: ModelKey
@@ -43,18 +42,18 @@ class ModelStatus:
 
     @property
     def responds(self) -> bool:
-        """Whether requests for it are answered, sooner or later."""
+        """True if the model will answer requests sooner or later."""
         return self.prepares and not self.hung
 
 
 @attrs.frozen
 class Acquire:
-    """Ask for slots in a model that is ready, loading it if need be.
+    """Acquire slots in a model, which is loaded if necessary.
 
-    Reply: Found, then QueueStatus any number of times, then Granted; or Failed at any point.
+    Reply: Found, any number of QueueStatus, then Granted; or Failed at any point.
 
     Args:
-        choices: Answers that are wanted: each takes a slot, as far as the model has so many.
+        choices: Number of requested answers; each takes a slot, up to the model's number of slots.
     """
 
     key: ModelKey
@@ -64,9 +63,9 @@ class Acquire:
 
 @attrs.frozen
 class Consult:
-    """Ask for a model without slots in it, for what needs no weights: it can prepare requests.
+    """Find a model that can prepare requests, without slots in it, for work that needs no weights.
 
-    Reply: Found, or Failed. The model's actor stays until the reply closes.
+    Reply: Found, or Failed. The model's actor stays alive until the reply closes.
     """
 
     key: ModelKey
@@ -75,16 +74,16 @@ class Consult:
 
 @attrs.frozen
 class ListModels:
-    """Reply: ModelList."""
+    """List the names of all models. Reply: ModelList."""
 
 
 @attrs.frozen
 class ModelCard:
-    """One entry of `GET /v1/models`. `created` is a Unix time in seconds.
+    """An entry of `GET /v1/models`. `created` is a Unix time in seconds.
 
     Args:
-        record: What it can do; None if its files are not here or cannot be used.
-        thinks: Its chat template knows thoughts.
+        record: Capabilities; None if its files are missing or unusable.
+        thinks: True if its chat template supports reasoning.
     """
 
     id: str
@@ -96,17 +95,17 @@ class ModelCard:
 
 @attrs.frozen
 class FindModel:
-    """Ask what a name means: a model's own, an alias, or one that fits a pattern. Reply: ModelCard."""
+    """Resolve a model's name: its own, an alias, or one that matches a pattern. Reply: ModelCard."""
 
     name: str
 
 
 @attrs.frozen
 class DescribeModel:
-    """Ask what the files of a model tell; reads them. Reply: ModelDescriptions.
+    """Describe a model from its files, which are read for that. Reply: ModelDescriptions.
 
     Args:
-        name: None asks for every model.
+        name: Name of the model; None for every model.
     """
 
     name: str | None = None
@@ -114,29 +113,29 @@ class DescribeModel:
 
 @attrs.frozen
 class ModelDescriptions:
-    """What was asked for, in the order of the models."""
+    """The requested descriptions, in the order of the models."""
 
     models: tuple[ModelDescription, ...]
 
 
 @attrs.frozen
 class ModelList:
-    """The names that can be asked for: models, those of the command line first, then aliases."""
+    """The available names: models, those of the command line first, then aliases."""
 
     models: tuple[ModelCard, ...]
 
 
 @attrs.frozen
 class DescribePool:
-    """Reply: PoolStatus."""
+    """Request the pool's status. Reply: PoolStatus."""
 
 
 @attrs.frozen
 class PoolStatus:
-    """What operators see of the pool: the models that are known to it, and whether it takes requests.
+    """The status of the pool, for operators: its known models, and whether it accepts requests.
 
     Args:
-        draining: Why it takes none, if it drains.
+        draining: Reason why a draining pool accepts no requests; None if it does not drain.
     """
 
     models: tuple[ModelStatus, ...]
@@ -144,10 +143,10 @@ class PoolStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether new requests should be sent here.
+        """True if new requests should be sent to this server.
 
-        A model that hangs on the device can be mended by a new process alone; one whose files alone are to
-        blame leaves the others to answer.
+        Only a new process repairs a model that hangs on the device. A model that fails because of its files
+        does not affect the others.
         """
         if self.draining is not None or any(model.hung for model in self.models):
             return False
@@ -156,12 +155,12 @@ class PoolStatus:
 
 @attrs.frozen
 class Drain:
-    """Take no new requests; what was accepted is finished. Reply, if one is wanted: Drained."""
+    """Reject new requests and finish the accepted ones. Reply, if one is given: Drained."""
 
 
 @attrs.frozen
 class Drained:
-    """No request is left."""
+    """Confirmation that no request is left."""
 
 
 PoolMessage = Acquire | Consult | DescribeModel | FindModel | ListModels | DescribePool | Drain

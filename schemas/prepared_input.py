@@ -1,4 +1,4 @@
-"""A request that its adapter has made ready; it stays in the process that computes the answer."""
+"""Prepared requests, which stay in the process that computes the answer."""
 
 from __future__ import annotations
 
@@ -13,67 +13,67 @@ from greenroom.schemas.messages import Tool
 
 
 class PreparedInput(Protocol):
-    """What a prepared request of any kind tells the actors; the rest is between adapter and engine."""
+    """The part of a prepared request that actors read; the rest is between adapter and engine."""
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompt, in tokens; 0 where the kind knows none."""
+        """Length of the prompt in tokens; 0 for model types without prompt tokens."""
 
     @property
     def choices(self) -> int:
-        """Answers that are wanted; each ends with a Finished of its own."""
+        """Number of requested answers; each ends with its own Finished."""
 
     @property
     def dropped_messages(self) -> int:
-        """How many of the oldest messages were left out of the prompt."""
+        """Number of oldest messages omitted from the prompt."""
 
     @property
     def system_prompt(self) -> str | None:
-        """The operator's that the prompt begins with, empty for none; None if it does not come to that."""
+        """The operator's system prompt in use, empty if there is none; None if it does not apply."""
 
     @property
     def parameters(self) -> GenerationParameters | None:
-        """As resolved for the answer; None if the kind has none."""
+        """Resolved generation parameters; None for model types without any."""
 
 
 class SingleAnswerInput:
-    """What a request tells that has one answer, no messages, and no tokens that are counted beforehand."""
+    """Defaults for requests with one answer, no messages, and no tokens that are counted in advance."""
 
     @property
     def prompt_tokens(self) -> int:
-        """None that are known."""
+        """Length of the prompt in tokens: 0, since there are none to count."""
         return 0
 
     @property
     def choices(self) -> int:
-        """The request is answered once, as a whole."""
+        """Number of requested answers: always one."""
         return 1
 
     @property
     def dropped_messages(self) -> int:
-        """Nothing is left out."""
+        """Number of omitted messages: always 0."""
         return 0
 
     @property
     def system_prompt(self) -> None:
-        """No conversation is begun."""
+        """The operator's system prompt: always None, since there is no conversation."""
         return
 
     @property
     def parameters(self) -> None:
-        """Nothing is sampled that a request could steer by them."""
+        """Generation parameters: always None, since a request cannot control sampling."""
         return
 
 
 @attrs.frozen
 class EchoedPrompt:
-    """A prompt whose client wants it back.
+    """A prompt that is returned to its client.
 
     Args:
-        text: What the client sees of it.
-        hidden: Tokens at its beginning that the client did not write.
-        scored: The log-probabilities of its tokens are wanted too.
-        vocabulary: Tokens that the model has.
+        text: Text to return.
+        hidden: Number of initial tokens that the client did not write.
+        scored: True if the log-probabilities of its tokens are requested too.
+        vocabulary: Size of the model's vocabulary.
     """
 
     text: str
@@ -84,16 +84,16 @@ class EchoedPrompt:
 
 @attrs.frozen
 class PreparedImage:
-    """One image or sound of a prompt, as its model's own processor has made it ready, by itself.
+    """An image or a sound of a prompt, processed on its own by its model's processor.
 
     Args:
-        start: Where its tokens begin in the prompt, with whatever marks the processor puts between its rows.
-        end: Behind the last of them.
-        digest: SHA-256 over the image's file and whatever else decides what the processor makes of it.
-        inputs: What the model takes beside the tokens, by argument: NumPy arrays (`pixel_values`,
+        start: Index of its first prompt token, including the processor's separators between rows.
+        end: Index behind its last prompt token.
+        digest: SHA-256 digest of the image's file and of everything else that affects its processing.
+        inputs: Model inputs besides the tokens, by argument name: NumPy arrays (`pixel_values`,
             `image_grid_thw`, …) of this image alone.
-        tokens: Positions whose embeddings the image gives; marks are not counted.
-        is_sound: It is heard, not seen.
+        tokens: Number of positions with image embeddings; separators are not counted.
+        is_sound: True for audio, False for an image.
     """
 
     start: int
@@ -106,31 +106,32 @@ class PreparedImage:
 
 @attrs.frozen
 class PreparedPrompt:
-    """A prompt that its adapter has made ready for a model that writes: any thread may hold it.
+    """A prompt prepared by its adapter for a text model; any thread may hold it.
 
     Args:
-        tokens: Prompt as token ids, `[prompt]`.
-        stop_token_ids: Tokens that end a turn in this family, with those of the request.
-        end_of_turn_ids: Those that end a turn, without those that only the request names.
-        control_tokens: Tokens by id that are dropped where no format reads them.
-        starts_in_thinking: The template has opened the thought itself.
-        tools: Tools that were offered; a call to any other is plain text.
-        stop: Strings that end the visible answer; they are not part of it.
-        parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
-        max_tokens: Clamped to what is left of the context; 0 if only the prompt is wanted.
-        parameters: As resolved from the request, the operator's settings and the model's defaults; where a
-            field of this class has the same name, that one counts.
-        checkpoints: Where the system's part and each turn end, in tokens from the start; later prompts are
-            likely to share what is before one of them.
-        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matching.matcher.Matcher`); it
-            belongs to whoever generates, one thread at a time.
-        dropped_messages: How many of the oldest messages were left out of the prompt.
-        echo: The prompt as its client wants it back; None if it does not.
-        images: In the order of the prompt; their spans share no token.
-        appendix: Ends the visible text of each choice, without being generated; not that of a choice which
-            ends with calls.
-        system_prompt: The operator's that it begins with, empty for none; None if the conversation has its
-            own, or if it is none.
+        tokens: Token ids of the prompt, `[prompt]`.
+        stop_token_ids: Tokens that end a turn in this family, and the request's own stop tokens.
+        end_of_turn_ids: Tokens that end a turn, without those that only the request names.
+        control_tokens: Control tokens by id; they are removed from the output where no format reads them.
+        starts_in_thinking: True if the template has opened the reasoning block itself.
+        tools: Available tools; a call to any other tool is plain text.
+        stop: Stop strings of the visible answer, which are not part of it.
+        parse: True if the answer is parsed for reasoning and tool calls (False for raw completions).
+        max_tokens: Maximum number of generated tokens, clamped to the rest of the context; 0 for prefill
+            alone.
+        parameters: Parameters resolved from the request, the operator's settings and the model's defaults; a
+            field of this class with the same name takes precedence.
+        checkpoints: Ends of the system message and of each turn, in tokens from the start; later prompts are
+            likely to share the prefix up to one of them.
+        matcher: Grammar matcher of the answer (`greenroom.engine.grammar.matching.matcher.Matcher`), for use
+            by one thread at a time; None for an unconstrained answer.
+        dropped_messages: Number of oldest messages omitted from the prompt.
+        echo: Prompt to return to the client; None if the client did not request it.
+        images: Images and sounds in prompt order; their spans share no token.
+        appendix: Text appended to each choice's visible text without being generated, except to a choice that
+            ends with tool calls.
+        system_prompt: The operator's system prompt in use, empty if there is none; None if the conversation
+            has its own, or if the request is no conversation.
     """
 
     tokens: tuple[int, ...]
@@ -153,10 +154,10 @@ class PreparedPrompt:
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompt."""
+        """Length of the prompt in tokens."""
         return len(self.tokens)
 
     @property
     def choices(self) -> int:
-        """Answers that are wanted; each ends with an event of its own."""
+        """Number of requested answers; each ends with its own event."""
         return self.parameters.n

@@ -1,4 +1,4 @@
-"""What went wrong, as a value: one problem document for every protocol (RFC 7807)."""
+"""Errors as values: one problem document for every protocol (RFC 7807)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 
 MAX_DETAIL = 1_000
-"""Characters of a detail: what quotes a client's value must not send all of it back."""
+"""Maximum length of a detail in characters, so that a quoted client value is not returned whole."""
 MAX_PARAM = 200
-"""Characters of the path of a field, names in it being the client's."""
+"""Maximum length of a field path in characters; clients choose the names in it."""
 
 
 def _shorten_detail(text: str) -> str:
@@ -22,12 +22,12 @@ def _shorten_param(text: str | None) -> str | None:
 
 @attrs.frozen
 class Problem:
-    """An error that a caller is told about.
+    """An error that is reported to a client.
 
     Args:
-        status: HTTP status that fits (400, 404, 413, 501, 503, 504, 507, 500).
+        status: Corresponding HTTP status (400, 404, 413, 501, 503, 504, 507, 500).
         code: Stable machine-readable name, e.g. `model_not_found`, `context_length_exceeded`.
-        detail: One sentence for people: what is wrong and what would be right.
+        detail: Sentence for people that states the error and a remedy.
         param: Path of the offending field (`messages[2].content`), if there is one.
         retry_after: Seconds after which a retry may succeed.
     """
@@ -40,7 +40,7 @@ class Problem:
 
 
 class ProblemError(Exception):
-    """Carries a problem through synchronous code up to the border that reports it as a value."""
+    """An exception that carries a problem through synchronous code to where it is reported as a value."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -48,17 +48,17 @@ class ProblemError(Exception):
 
 
 def invalid(detail: str, param: str | None = None, code: str = "invalid_value") -> ProblemError:
-    """Return the error for a request that names something impossible: always a 400."""
+    """Return the 400 for a request with an invalid value."""
     return ProblemError(Problem(400, code, detail, param))
 
 
 def missing(param: str) -> ProblemError:
-    """Return the error for a required field that is not there: always a 400."""
+    """Return the 400 for a required field that is missing."""
     return invalid(f"`{param}` is required.", param, "missing_required_parameter")
 
 
 def not_fetched(param: str | None) -> ProblemError:
-    """Return the error for a file that is given by its address where none is fetched: always a 400."""
+    """Return the 400 for a file given by its address on a server that fetches none."""
     detail = (
         f"`{param or 'url'}` is an address, but this server fetches no files: send the file itself, as a "
         'data URL or base64, or set `[images] fetch = "https"` in its settings.'
@@ -67,17 +67,17 @@ def not_fetched(param: str | None) -> ProblemError:
 
 
 _NAMED_AT_MOST = 8
-"""Models that a 404 lists."""
+"""Maximum number of models that a 404 lists."""
 _LONGEST_ALIAS = 60
-"""Characters of a name that a 404 offers as an alias."""
+"""Maximum length, in characters, of an unknown name that a 404 suggests as an alias."""
 
 
 def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] = ()) -> Problem:
-    """Return the problem of a name that no model has.
+    """Return the 404 for an unknown model name.
 
     Args:
-        near: The closest names that exist.
-        known: Models that exist, the default one first: clients come with names of other servers' models.
+        near: Most similar existing names.
+        known: Existing models, the default one first; clients often send names from other servers.
     """
     detail = f"The model '{model}' does not exist here."
     if near:
@@ -91,7 +91,7 @@ def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] =
 
 
 def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
-    """Return the problem of a prompt that does not fit, in the words that editors and agents look for."""
+    """Return the 400 for a prompt that exceeds the context, in the wording that editors and agents detect."""
     detail = (
         f"This model's maximum context length is {context} tokens. However, your messages "
         f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages: prompt is too long: "
@@ -101,18 +101,18 @@ def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
 
 
 def load_failed(model: str, detail: str) -> Problem:
-    """Return the problem of files that could not be turned into a working model."""
+    """Return the problem of a model whose files cannot be loaded."""
     return Problem(503, "load_failed", f"The model '{model}' could not be loaded: {detail}", retry_after=30)
 
 
 def load_crashed(model: str, error: BaseException) -> Problem:
-    """Return the problem of files whose loading raised something: an `exit()` in a model's code too."""
+    """Return the problem of a load that raised `error`, which may be an `exit()` in the model's code."""
     name = type(error).__name__
     return load_failed(model, (str(error) or name) if isinstance(error, Exception) else f"{name}: {error}")
 
 
 def insufficient_memory(model: str, needed: int, available: int) -> Problem:
-    """Return the problem of weights that do not fit beside what is in memory: bytes needed and available."""
+    """Return the problem of weights that do not fit into memory, with the bytes needed and available."""
     detail = (
         f"The model '{model}' needs {needed >> 20} MB for its weights; {available >> 20} MB are left "
         "(setting memory_bytes)."
@@ -121,13 +121,13 @@ def insufficient_memory(model: str, needed: int, available: int) -> Problem:
 
 
 def model_crashed(model: str) -> Problem:
-    """Return the problem of a worker that raised; the next request loads the model again."""
+    """Return the problem of a worker that crashed; the next request loads the model again."""
     detail = f"The model '{model}' failed while it was generating and is loaded again on the next request."
     return Problem(500, "model_crashed", detail)
 
 
 def model_broken(what: str, param: str | None = None) -> Problem:
-    """Return the problem of a model that computes what is no number, where it was to compute `what`."""
+    """Return the problem of a model that computed NaN or infinity for `what`."""
     detail = (
         f"What the model computed for {what} is no number (NaN or infinity): its weights are broken, or its "
         "numbers too coarse for it (setting dtype)."
@@ -136,13 +136,13 @@ def model_broken(what: str, param: str | None = None) -> Problem:
 
 
 def model_hung(model: str) -> Problem:
-    """Return the problem of a worker that is silent and cannot be ended."""
+    """Return the problem of a worker that hangs and cannot be ended."""
     detail = f"The model '{model}' has stopped responding; the server has to be restarted."
     return Problem(503, "model_hung", detail, retry_after=30)
 
 
 def no_room(model: str, hung: tuple[str, ...]) -> Problem:
-    """Return the problem of a model for which there will be no room, since those that `hung` keep it all."""
+    """Return the problem of a model that cannot be loaded because the models `hung` occupy the memory."""
     detail = (
         f"The model '{model}' cannot be loaded: its room is held by {', '.join(map(repr, hung))}, which "
         "stopped responding; the server has to be restarted."
@@ -151,7 +151,7 @@ def no_room(model: str, hung: tuple[str, ...]) -> Problem:
 
 
 def tokenizer_hung(model: str, seconds: float) -> Problem:
-    """Return the problem of a prompt that was being prepared when the thread fell silent."""
+    """Return the problem of a prompt whose preparation hung for `seconds`."""
     detail = (
         f"Preparing the prompt for '{model}' (template, tokens, grammar) was given up: there was no sign of "
         f"life for {seconds:g} seconds."
@@ -160,7 +160,7 @@ def tokenizer_hung(model: str, seconds: float) -> Problem:
 
 
 def tokenizer_crashed(model: str, reason: str) -> Problem:
-    """Return the problem of a prompt over which a library panicked: the tokenizer's, or that of grammars."""
+    """Return the problem of a prompt that made a library panic, the tokenizer's or the grammar's."""
     detail = (
         f"Preparing the prompt for '{model}' (template, tokens, grammar) crashed its tokenizer thread, which "
         f"another replaces: {reason[:200]}"
@@ -169,7 +169,7 @@ def tokenizer_crashed(model: str, reason: str) -> Problem:
 
 
 def tokenizers_hung(model: str, threads: int) -> Problem:
-    """Return the problem of a model that has cost too many threads that cannot be ended."""
+    """Return the problem of a model with too many hung tokenizer threads."""
     detail = (
         f"The model '{model}' prepares no more prompts: {threads} threads hang that did so. The server has "
         "to be restarted."
@@ -178,7 +178,7 @@ def tokenizers_hung(model: str, threads: int) -> Problem:
 
 
 def lookup_hung(seconds: float) -> Problem:
-    """Return the problem of a disk that does not say which models there are."""
+    """Return the problem of a disk that does not respond to a model lookup in time."""
     detail = f"Looking for the model took longer than {seconds:g} seconds; the disk may not respond."
     return Problem(503, "lookup_hung", detail, retry_after=30)
 
@@ -189,29 +189,29 @@ def draining() -> Problem:
 
 
 def device_lost(why: str) -> Problem:
-    """Return the problem of a server that ends because nothing can be computed in it any more."""
+    """Return the problem of a server that ends because its device is lost."""
     detail = f"The server ends and has to be started again: the device is lost, {why}."
     return Problem(503, "device_lost", detail, retry_after=10)
 
 
 def too_many_connections() -> Problem:
-    """Return the problem of a connection over the limit."""
+    """Return the problem of a connection beyond the limit."""
     detail = "Too many connections are open; try again shortly."
     return Problem(503, "too_many_connections", detail, retry_after=1)
 
 
 def queue_full(model: str, waiting: int) -> Problem:
-    """Return the problem of a request that would be one too many to wait for this model."""
+    """Return the problem of a request that exceeds the length of a model's queue."""
     return Problem(503, "queue_full", f"{waiting} requests are already waiting for '{model}'.", retry_after=2)
 
 
 def internal_error() -> Problem:
-    """Return the problem of a fault of ours; the log has its traceback."""
+    """Return the problem of an internal error; the log has its traceback."""
     return Problem(500, "internal_error", "The server met an unexpected error; its log says more.")
 
 
 def conversation_in_use(conversation: str) -> Problem:
-    """Return the problem of a turn in a conversation that has one already."""
+    """Return the problem of a second concurrent turn in a conversation."""
     detail = (
         f"Another response is being generated in the conversation '{conversation}'; wait until it has ended."
     )

@@ -1,4 +1,4 @@
-"""A request to a model, in no protocol's dialect and for any kind of model: kinds differ in `input`."""
+"""Protocol-independent requests to models of any type; the type decides the class of `input`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from greenroom.schemas.response_format import ResponseFormat
 from greenroom.schemas.thinking import Thinking
 
 Verbosity = Literal["low", "medium", "high"]
-"""How much the model shall say."""
+"""The verbosity of answers."""
 
 VERBOSITIES: tuple[Verbosity, ...] = ("low", "medium", "high")
 
 
 @attrs.frozen
 class ChatInput:
-    """A conversation that goes through the model's template.
+    """A conversation, to be rendered with the model's chat template.
 
     Args:
-        template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`; they go before
-            what `thinking` asks for.
-        continue_final_message: The last message is an assistant's beginning, to be continued.
-        parallel_tool_calls: More than one call may be made.
-        thinking: Whether and how much the model shall think.
-        verbosity: How much it shall say; `medium` is what it says by itself.
-        system_prompt: The operator's that the conversation began with, empty for none; None takes what is set
-            now. It is for conversations without a system message.
+        template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`; they override
+            `thinking`.
+        continue_final_message: True if the last message is the beginning of an assistant's answer to
+            continue.
+        parallel_tool_calls: True if an answer may contain more than one tool call.
+        thinking: Settings of reasoning.
+        verbosity: Verbosity of the answer; `medium` is the model's default.
+        system_prompt: The operator's system prompt with which the conversation began, empty if there was
+            none; None for the current setting. It applies to conversations without a system message.
     """
 
     messages: tuple[Message, ...]
@@ -46,16 +47,16 @@ class ChatInput:
 
 @attrs.frozen
 class RawInput:
-    """Text or token ids that are continued as they stand: no template, no parsing.
+    """Text or token ids to continue unchanged: no template, no parsing.
 
     Args:
-        suffix: What comes after the answer; models of code can be trained for that.
-        begins: Text gets the tokens that the model wants at a prompt's beginning.
-        echo: The client wants the prompt back (`PromptText`).
-        scored: How long a prompt may be whose tokens' log-probabilities are wanted too, with `echo`; None if
-            they are not.
-        answered: False generates nothing.
-        param: What the client calls the prompt, for errors.
+        suffix: Text after the answer, for models trained to fill in the middle.
+        begins: True to add the model's initial special tokens to text.
+        echo: True if the client requests the prompt back (`PromptText`).
+        scored: Maximum length of a prompt whose tokens' log-probabilities are requested with `echo`; None if
+            they are not requested.
+        answered: False to generate nothing.
+        param: Request field of the prompt, for errors.
     """
 
     prompt: str | tuple[int, ...]
@@ -69,15 +70,15 @@ class RawInput:
 
 @attrs.frozen
 class EmbeddingInput:
-    """Texts that are turned into vectors, one for each.
+    """Texts to embed; each yields one vector.
 
     Args:
-        texts: Text, or token ids that are taken as they stand.
-        dimensions: How many numbers each vector shall have; None for all that the model gives.
-        input_type: What the texts are for, in the words of the model's own prompts (`query`, `document`, …).
-        instruction: What is to be found with them, for models that are told; goes before `input_type`.
-        truncate: A text that is too long loses its end instead of being refused.
-        param: What the client calls the texts, for errors.
+        texts: Texts, or token ids that are used unchanged.
+        dimensions: Length of the vectors; None for the model's full length.
+        input_type: Purpose of the texts, named as in the model's own prompts (`query`, `document`, …).
+        instruction: Retrieval task, for models that accept one; overrides `input_type`.
+        truncate: True to truncate a text that is too long instead of rejecting it.
+        param: Request field of the texts, for errors.
     """
 
     texts: tuple[str | tuple[int, ...], ...]
@@ -90,14 +91,14 @@ class EmbeddingInput:
 
 @attrs.frozen
 class ScoreInput:
-    """Pairs of texts, each scored for how well the second answers the first.
+    """Pairs of texts to score by how well the second answers the first.
 
     Args:
-        pairs: Query and document.
-        instruction: What makes a document relevant, for models that are told.
-        truncate: A document that is too long loses its end instead of being refused.
-        document_tokens: Of a document that are read; None for all that fit.
-        param: What the client calls the documents, for errors; `query_param` likewise.
+        pairs: Pairs of query and document.
+        instruction: Description of a relevant document, for models that accept one.
+        truncate: True to truncate a document that is too long instead of rejecting it.
+        document_tokens: Maximum number of tokens of a document that are read; None for all that fit.
+        param: Request field of the documents, for errors; `query_param` likewise for the query.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -110,15 +111,15 @@ class ScoreInput:
 
 @attrs.frozen
 class SpeechInput:
-    """Text that is spoken.
+    """Text to convert to speech.
 
     Args:
-        voice: One of the model's, or None for its own choice.
-        speed: Of speech; 1 is the model's own.
-        instructions: How to speak, for models that are told.
-        language: Of the text, as ISO 639-1 has it; None lets the model decide.
-        reference: Path of a spooled audio file whose voice is to be imitated.
-        reference_text: What is said in it.
+        voice: Voice of the model; None for its default.
+        speed: Speech rate; 1 is the model's own.
+        instructions: Style of speech, for models that accept instructions.
+        language: ISO 639-1 code of the text's language; None lets the model detect it.
+        reference: Path of a spooled audio file with a voice to imitate.
+        reference_text: Transcript of `reference`.
     """
 
     text: str
@@ -132,15 +133,15 @@ class SpeechInput:
 
 @attrs.frozen
 class TranscriptionInput:
-    """Recorded speech that is written down.
+    """A recording to transcribe.
 
     Args:
         file: Path of the spooled audio file, in any container; it outlives the request.
-        task: `translate` writes English, whatever is spoken.
-        language: Spoken, as ISO 639-1 has it; None has it detected.
-        prompt: Text that precedes, in whose style and with whose names the model goes on.
-        word_timestamps: Words get their times too.
-        temperature: Of sampling; None lets the model begin at 0 and rise where it fails.
+        task: Task of the model; `translate` produces English from any language.
+        language: ISO 639-1 code of the spoken language; None lets the model detect it.
+        prompt: Preceding text, whose style and names the model continues.
+        word_timestamps: True to report timestamps of words too.
+        temperature: Sampling temperature; None starts at 0 and raises it where decoding fails.
     """
 
     file: str
@@ -152,23 +153,24 @@ class TranscriptionInput:
 
 
 RequestInput = ChatInput | RawInput | EmbeddingInput | ScoreInput | SpeechInput | TranscriptionInput
-"""What a model is asked about; a kind of model that takes something else adds a class here."""
+"""The input of a request; a model type with another kind of input adds a class here."""
 
 
 Overflow = Literal["refuse", "drop_oldest"]
-"""What becomes of a conversation that does not fit: it is refused, or loses its oldest whole turns."""
+"""Handling of a conversation that exceeds the context: reject it, or drop its oldest whole turns."""
 
 
 @attrs.frozen
 class InferenceRequest:
-    """One request on its way to a model.
+    """A request to a model.
 
     Args:
-        id: Request id, as in the logs and in `x-request-id`.
-        overrides: Parameters that the client set, already checked.
-        response_format: What the visible answer must look like.
-        client: Who asks, for fairness: an address, and behind a `#` a key, if there is one; empty if unknown.
-        overflow: What becomes of a conversation that is too long; other input is always refused.
+        id: Request id, also found in the logs and in `x-request-id`.
+        overrides: Parameters set by the client, already validated.
+        response_format: Required format of the visible answer.
+        client: Identity for fair scheduling: an address, followed by `#` and a key if there is one; may be
+            empty.
+        overflow: Handling of a conversation that is too long; other input is always rejected.
     """
 
     id: str
@@ -181,5 +183,5 @@ class InferenceRequest:
 
     @property
     def choices(self) -> int:
-        """Answers that are wanted."""
+        """Number of requested answers."""
         return int(self.overrides.get("n", 1))

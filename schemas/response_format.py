@@ -1,4 +1,4 @@
-"""What an answer must look like: constraints on its text, its calls and its thought."""
+"""Output constraints of a request: on its text, its tool calls and its reasoning."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from greenroom.schemas.messages import Tool, ToolChoice
 
 @attrs.frozen
 class JsonObjectFormat:
-    """Any JSON object (`response_format: {"type": "json_object"}`)."""
+    """The format of any JSON object (`response_format: {"type": "json_object"}`)."""
 
     param: str = "response_format"
 
 
 @attrs.frozen
 class JsonSchemaFormat:
-    """JSON that validates (`response_format: {"type": "json_schema"}`).
+    """The format of JSON that validates against a schema (`response_format: {"type": "json_schema"}`).
 
     Args:
-        schema: JSON Schema, draft 2020-12; the keywords that are honoured stand in
-            notes/structured-output.md.
-        name: What the client calls it; only for logs.
-        strict: As the client sent it; the schema is honoured either way.
-        param: Where the request holds it, for errors; so in the other formats.
+        schema: JSON Schema, draft 2020-12; notes/structured-output.md lists the supported keywords.
+        name: Name given by the client, for logs only.
+        strict: Flag sent by the client; the schema is enforced either way.
+        param: Request field of the schema, for errors; likewise in the other formats.
     """
 
     schema: Any
@@ -36,7 +35,7 @@ class JsonSchemaFormat:
 
 @attrs.frozen
 class RegexFormat:
-    """Text that matches the regular expression from its first to its last character."""
+    """The format of text that matches a regular expression as a whole."""
 
     pattern: str
     param: str = "response_format.pattern"
@@ -44,7 +43,7 @@ class RegexFormat:
 
 @attrs.frozen
 class ChoiceFormat:
-    """One of these texts, exactly."""
+    """The format of text that equals one of the choices."""
 
     choices: tuple[str, ...]
     param: str = "response_format.choices"
@@ -52,7 +51,7 @@ class ChoiceFormat:
 
 @attrs.frozen
 class LarkFormat:
-    """Text of a context-free grammar in llguidance's dialect of Lark, whose start rule is `start`."""
+    """The format of text in a context-free grammar: llguidance's dialect of Lark, start rule `start`."""
 
     grammar: str
     param: str = "response_format.grammar"
@@ -63,14 +62,14 @@ ResponseFormat = JsonObjectFormat | JsonSchemaFormat | RegexFormat | ChoiceForma
 
 @attrs.frozen
 class CallConstraint:
-    """How tools may be called.
+    """The constraint on tool calls.
 
-    Under `auto` only the inside of a call is constrained, and only if some tool is strict; `required` and
-    `named` make at least one call.
+    Under `auto`, only the contents of a call are constrained, and only if some tool is strict. `required` and
+    `named` force at least one call.
 
     Args:
-        call_format: Id of the tool-call parser that will read the answer.
-        parallel: More than one call is allowed.
+        call_format: Id of the tool-call parser for the answer.
+        parallel: True if more than one call is allowed.
     """
 
     tools: tuple[Tool, ...]
@@ -81,15 +80,15 @@ class CallConstraint:
 
 @attrs.frozen
 class ThoughtConstraint:
-    """Where a thought begins and ends, and how long it may be.
+    """The markers of reasoning, and its maximum length.
 
     Args:
-        start: Marker that opens a thought, e.g. `<think>`.
+        start: Marker that opens reasoning, e.g. `<think>`.
         end: Marker that closes it.
-        opened: The prompt ends inside the thought.
-        budget: Tokens that the thought may take before it is closed; None is unlimited.
-        forced_end: What closes it then; by default the marker on a line of its own.
-        answer_starts: Markers of which one may stand before the visible answer.
+        opened: True if the prompt ends inside reasoning.
+        budget: Maximum number of reasoning tokens before it is closed; None for no limit.
+        forced_end: Text that closes reasoning at the budget; by default the end marker on its own line.
+        answer_starts: Markers, one of which may precede the visible answer.
     """
 
     start: str
@@ -102,12 +101,12 @@ class ThoughtConstraint:
 
 @attrs.frozen
 class Constraint:
-    """Everything that one request demands of its output.
+    """All output constraints of a request.
 
     Args:
-        response_format: What the visible answer must look like.
-        calls: How tools may be called. With `auto` and a response format, the answer is either.
-        thought: How the model marks its thoughts; None if it does not think in this request.
+        response_format: Required format of the visible answer.
+        calls: Constraint on tool calls. With `auto` and a response format, the answer is either.
+        thought: Constraint on reasoning; None if the model does not reason in this request.
     """
 
     response_format: ResponseFormat | None = None

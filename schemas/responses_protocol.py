@@ -1,8 +1,8 @@
-"""What can be asked of the responses actor, and what it answers.
+"""The messages that the responses actor accepts, and its answers.
 
-A *run* is one response that is being generated and will be stored. All of it is plain data but for two
-things: `record`, a pure function that writes a run in its protocol's words without the actor knowing any, and
-the handles that it hands out itself (`greenroom.actors.responses.handles`).
+A *run* is a response that is being generated and will be stored. All messages are plain data, with two
+exceptions: `record`, a pure function that converts a run into its protocol's form so that the actor need not
+know any protocol, and the handles that the actor returns (`greenroom.actors.responses.handles`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from greenroom.schemas.stored import ResponseStatus, StoredResponse
 
 @attrs.frozen
 class RunStarted:
-    """The run waits no longer: its prompt is being computed."""
+    """The start of a run's prefill."""
 
 
 @attrs.frozen
 class Heartbeat:
-    """Nothing has happened for a while; an entry of the log, so that all who read it count the same."""
+    """A log entry that marks a pause; as an entry, it is numbered alike for all subscribers."""
 
 
 @attrs.frozen
 class RunEnded:
-    """The last entry of a run that was stored.
+    """The last log entry of a stored run.
 
     Args:
-        response: As committed; its `body` ends every stream.
-        problem: Why it failed, if it did.
+        response: Response as committed; its `body` ends every stream.
+        problem: Problem of a failed run.
     """
 
     response: StoredResponse
@@ -43,21 +43,20 @@ class RunEnded:
 
 
 RunEvent = InferenceEvent | RunStarted | Heartbeat | RunEnded
-"""An entry of a run's log: Admitted, RunStarted, deltas and heartbeats as they came, and as the last
-one RunEnded, or Failed where nothing is stored because the request was refused."""
+"""An entry of a run's log: Admitted, RunStarted, deltas and heartbeats in order, and at the end RunEnded, or
+Failed if the request was refused and nothing is stored."""
 
 
 @attrs.frozen
 class RunOutcome:
-    """What became of a run, or what is known of it so far.
+    """The result of a run, or its present state.
 
     Args:
-        model: The model's own name, where the request used another; None if it was not found.
-        events: Admitted, the answer's deltas in order, and its Finished, as far as they came; while the run
-            goes on, Admitted alone.
-            Deltas that follow one another may be merged in any way.
-        problem: Why it failed.
-        ended: Unix time in seconds; None while it goes on.
+        model: The model's own name, even if the request used another; None if the model was not found.
+        events: Admitted, the answer's deltas in order, and its Finished, as far as received; Admitted alone
+            while the run is in progress. Consecutive deltas may be merged in any way.
+        problem: Problem of a failed run.
+        ended: Unix time of the end in seconds; None while the run is in progress.
     """
 
     status: ResponseStatus
@@ -68,26 +67,26 @@ class RunOutcome:
 
 
 Record = Callable[[RunOutcome], StoredResponse]
-"""Writes a run as it is stored; pure, and of what is asked twice the same. Called on any thread.
+"""A function that converts a run's outcome into its stored form. It is pure and may run on any thread.
 
-`raw` of the result is what the model wrote (`Finished.raw`) or, where that never came, what its deltas tell.
-`events` is left None: the actor fills it in for what runs in the background.
+`raw` of the result is the model's unparsed output (`Finished.raw`) or, without a Finished, the text of the
+deltas. `events` is None; the actor sets it for background runs.
 """
 
 
 class Hold(Protocol):
-    """A claim on a conversation (`greenroom.actors.responses.handles.ConversationHeld`)."""
+    """A lock on a conversation (`greenroom.actors.responses.handles.ConversationHeld`)."""
 
     def take(self) -> Hold:
-        """Return the claim as the taker's own: closing this one does nothing any more."""
+        """Transfer the lock to the caller; closing this object has no effect afterwards."""
 
     def close(self) -> None:
-        """Give the conversation free."""
+        """Release the conversation."""
 
 
 @attrs.frozen
 class HoldConversation:
-    """Claim a conversation for one turn, before its history is read. Reply: ConversationHeld, or a 409."""
+    """Lock a conversation for one turn, before its history is read. Reply: ConversationHeld, or a 409."""
 
     owner: str
     conversation: str
@@ -95,18 +94,18 @@ class HoldConversation:
 
 @attrs.frozen(eq=False)
 class StartRun:
-    """Generate and store a response.
+    """Start a run: generate and store a response.
 
-    Reply: Subscribed. Of a run in the background it comes when the request is known to fit, or after
-    `patience` seconds, and behind the commit of its unfinished row; a request that is refused before is
-    answered Failed, and nothing is stored. Any other run is cancelled when its last subscription closes.
+    Reply: Subscribed. A background run replies once the request is known to fit, or after `patience` seconds,
+    and after its unfinished row is committed; if the request is refused before, the reply is Failed and
+    nothing is stored. Any other run is cancelled when its last subscription closes.
 
     Args:
-        request: With one choice.
-        id: Of the response.
-        owner: To whom it belongs; nobody else finds it.
-        patience: Seconds that a run in the background is waited for at most before it is accepted.
-        hold: On the conversation of which this is a turn. The run takes it, and closes it when it has ended.
+        request: Inference request with one choice.
+        id: Id of the response.
+        owner: Owner of the response; nobody else can find it.
+        patience: Maximum wait in seconds before a background run is accepted.
+        hold: Lock of the conversation that the turn belongs to. The run takes it and closes it at its end.
     """
 
     request: InferenceRequest
@@ -120,7 +119,7 @@ class StartRun:
 
 @attrs.frozen
 class Retrieve:
-    """Ask how a response stands, that is being generated or was stored. Reply: StoredResponse."""
+    """Retrieve a running or stored response. Reply: StoredResponse."""
 
     id: str
     owner: str
@@ -128,9 +127,9 @@ class Retrieve:
 
 @attrs.frozen
 class Subscribe:
-    """Read the events of a response in the background, from the first one. Reply: Subscribed.
+    """Subscribe to a background response's events, from the first one on. Reply: Subscribed.
 
-    Fails with a 400 if it does not run, or did not run, in the background.
+    Fails with a 400 if the response is not a background one.
     """
 
     id: str
@@ -139,9 +138,9 @@ class Subscribe:
 
 @attrs.frozen
 class CancelRun:
-    """End a response in the background. Reply: StoredResponse, when it has ended; at once if it had already.
+    """Cancel a background response. Reply: StoredResponse, once the response has ended.
 
-    Fails with a 400 if it does not run in the background.
+    Fails with a 400 if the response does not run in the background.
     """
 
     id: str
@@ -150,7 +149,7 @@ class CancelRun:
 
 @attrs.frozen
 class DeleteRun:
-    """Delete a response; one that is being generated is cancelled first. Reply: Deleted."""
+    """Delete a response; a running one is cancelled first. Reply: Deleted."""
 
     id: str
     owner: str
@@ -158,4 +157,4 @@ class DeleteRun:
 
 AboutOne = Retrieve | Subscribe | CancelRun | DeleteRun
 ResponsesMessage = HoldConversation | StartRun | AboutOne | Drain
-"""Drain is answered with `Drained` when no run is left, as the pool answers it."""
+"""The messages of the responses actor. Like the pool, it answers Drain with `Drained` when no run is left."""

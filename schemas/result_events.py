@@ -1,4 +1,4 @@
-"""What comes back from models that do not chat: vectors, scores, speech, segments of a transcript."""
+"""Result events of models that do not chat: vectors, scores, speech, transcript segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Vector:
     """The embedding of text `index` of the request.
 
     Args:
-        values: Little-endian float32, `[dimensions]`.
+        values: Vector as little-endian float32, `[dimensions]`.
     """
 
     values: bytes = attrs.field(repr=False)
@@ -19,10 +19,10 @@ class Vector:
 
 @attrs.frozen
 class Score:
-    """How well document `index` of the request answers its query.
+    """The relevance of document `index` to the request's query.
 
     Args:
-        value: 0 to 1.
+        value: Score from 0 to 1.
     """
 
     value: float
@@ -31,11 +31,11 @@ class Score:
 
 @attrs.frozen
 class AudioChunk:
-    """A piece of speech, in the order in which it is heard.
+    """A piece of generated speech; pieces are in playback order.
 
     Args:
-        samples: One channel of little-endian 16-bit integers, `[samples]`.
-        rate: Samples a second.
+        samples: Mono samples as little-endian 16-bit integers, `[samples]`.
+        rate: Sample rate in Hz.
     """
 
     samples: bytes = attrs.field(repr=False)
@@ -45,11 +45,11 @@ class AudioChunk:
 
 @attrs.frozen
 class Word:
-    """A spoken word.
+    """A transcribed word.
 
     Args:
-        start: Seconds from the beginning of the recording; `end` likewise.
-        probability: 0 to 1.
+        start: Start in seconds from the beginning of the recording; `end` likewise.
+        probability: Probability from 0 to 1.
     """
 
     text: str
@@ -60,17 +60,17 @@ class Word:
 
 @attrs.frozen
 class Segment:
-    """A piece of a transcript, in the order in which it is spoken; every number is finite.
+    """A segment of a transcript; segments are in spoken order, and every number is finite.
 
     Args:
-        start: Seconds from the beginning of the recording; `end` likewise.
-        tokens: Ids of its text.
-        words: With their times, if they were asked for.
-        avg_logprob: Mean natural logarithm of its tokens' probabilities.
-        compression_ratio: Of its text by gzip; a high one tells of repetition.
-        no_speech_prob: That nothing is said in it, 0 to 1.
-        temperature: At which it was sampled.
-        seek: Where the model's window begins, in frames of 10 ms.
+        start: Start in seconds from the beginning of the recording; `end` likewise.
+        tokens: Token ids of the text.
+        words: Words with timestamps, if requested.
+        avg_logprob: Mean log-probability (natural) of its tokens.
+        compression_ratio: Compression ratio of the text by gzip; a high one indicates repetition.
+        no_speech_prob: Probability, 0 to 1, that the segment contains no speech.
+        temperature: Sampling temperature.
+        seek: Start of the model's window, in frames of 10 ms.
     """
 
     text: str
@@ -88,11 +88,11 @@ class Segment:
 
 @attrs.frozen
 class Recording:
-    """What is known of a recording: once it has been opened, and its language found.
+    """Properties of a recording, sent once it is opened and again once its language is detected.
 
     Args:
-        duration: Seconds.
-        language: Spoken, as ISO 639-1 has it; None if the model does not tell.
+        duration: Duration in seconds.
+        language: ISO 639-1 code of the spoken language; None if the model does not report it.
     """
 
     duration: float

@@ -1,7 +1,7 @@
-"""Everything an operator can set: its type, range, default and meaning, in this one place.
+"""All settings of an operator, with type, range, default and meaning.
 
-Read from a TOML file, `GREENROOM_*` variables and command-line flags by `greenroom.http.settings.sources`,
-which also takes the help text from here.
+`greenroom.http.settings.sources` reads them from a TOML file, `GREENROOM_*` variables and command-line flags,
+and takes the help texts from here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEGABYTE = 1024 * 1024
 
 
 def _check_range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    """Refuse a value outside the range: `low` and `high` belong to it, `above` and NaN do not."""
+    """Reject a value out of range: `low` and `high` are inclusive bounds, `above` is exclusive; NaN fails."""
     if value is None:
         return
     low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
@@ -27,7 +27,7 @@ def _check_range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 
 def range_of(attribute: attrs.Attribute[Any]) -> str:
-    """Return the values that a numeric setting takes, in words; empty if any will do."""
+    """Return a description of a numeric setting's range; empty if it is unlimited."""
     low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
     if numbers := attribute.metadata["one_of"]:
         return " or ".join(map(str, numbers))
@@ -61,7 +61,7 @@ def _setting(
 
 
 def _generation_default(name: str, meaning: str) -> Any:
-    """Return the field of a default for requests, with the range of the parameter itself."""
+    """Return a setting field for a request parameter's default, with the parameter's range."""
     bounds = attrs.fields_dict(GenerationParameters)[name].metadata
     return _setting(None, meaning, low=bounds.get("low"), high=bounds.get("high"), above=bounds.get("above"))
 
@@ -70,7 +70,7 @@ Device = Literal["auto", "cpu", "gpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Speculation = Literal["off", "lookup", "draft"]
 Aliases = tuple[tuple[str, str], ...]
-"""Pairs of a further name, or a pattern of names, and the model that it means; the first that fits holds."""
+"""Pairs of an additional name, or a pattern of names, and its model; the first match applies."""
 Switch = Literal["off", "on"]
 Fetching = Literal["off", "https", "http"]
 ImageHistory = Literal["all", "last"]
@@ -79,13 +79,13 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def _check_switches(_instance: Any, attribute: attrs.Attribute[Any], value: Aliases) -> None:
-    """Refuse a table whose meanings are no switches."""
+    """Reject a table whose values are not `on` or `off`."""
     if not all(switch in ("on", "off") for _, switch in value):
         raise ValueError(f"`{attribute.name}` must be a table of `on` and `off`")
 
 
 def _switches(meaning: str) -> Any:
-    """Return the field of a switch for single models."""
+    """Return a setting field for a table of switches by model."""
     ends = {"low": None, "high": None, "above": None, "one_of": ()}
     metadata = {**ends, "meaning": meaning, "switches": True}
     return attrs.field(default=(), validator=_check_switches, metadata=metadata)
@@ -93,7 +93,7 @@ def _switches(meaning: str) -> Any:
 
 @attrs.frozen
 class Settings:
-    """How a Greenroom system runs."""
+    """The settings of a Greenroom server."""
 
     models: tuple[str, ...] = _setting(
         (), "Hub ids or local folders of the models to serve; the first is also called `default`."

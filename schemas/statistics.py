@@ -1,4 +1,4 @@
-"""Figures of a loaded model at one moment, for metrics and tests: plain numbers that may leave its thread."""
+"""Statistics of a loaded model at one moment, for metrics and tests: plain numbers, safe on any thread."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import attrs
 
 @attrs.frozen
 class AdmissionStatistics:
-    """What lack of memory has cost since the model was loaded.
+    """Counters of memory shortage since the model was loaded.
 
     Args:
-        preempted: Times that a sequence was stopped and its cache released.
-        resumed: Times that one was let in again.
-        cut: Answers that ended early because they did not fit alone.
+        preempted: Number of times that a sequence was preempted and its KV cache released.
+        resumed: Number of times that a preempted sequence was resumed.
+        cut: Number of answers that ended early because they did not fit even alone.
     """
 
     preempted: int = 0
@@ -22,14 +22,14 @@ class AdmissionStatistics:
 
 @attrs.frozen
 class MemoryStatistics:
-    """Bytes that one model holds of the memory account, and buffers in which its prefix cache is.
+    """Bytes that a model holds in the memory account, and the number of its prefix cache's buffers.
 
     Args:
-        weights: Of the model, and of one that drafts for it.
-        running: Of KV caches of prompts and answers under way, with what is reserved for them.
-        cached: Of the prefix cache.
-        cached_buffers: Arrays of the prefix cache: macOS lets a process have 499,000 in all.
-        cached_buffer_limit: Arrays that the prefix caches of all models may have now; None is no limit.
+        weights: Bytes of the weights, including those of a draft model.
+        running: Bytes of KV caches of running sequences, including reservations.
+        cached: Bytes of the prefix cache.
+        cached_buffers: Number of arrays in the prefix cache; macOS limits a process to 499,000 in total.
+        cached_buffer_limit: Current limit of arrays in the prefix caches of all models; None for no limit.
     """
 
     weights: int
@@ -41,7 +41,7 @@ class MemoryStatistics:
 
 @attrs.frozen
 class PrefixCacheStatistics:
-    """Figures of a prefix cache's tier in memory; `hits`, `misses` and `evictions` of its whole life."""
+    """Statistics of a prefix cache's memory tier; `hits`, `misses` and `evictions` cover its whole life."""
 
     nbytes: int
     buffers: int
@@ -53,7 +53,7 @@ class PrefixCacheStatistics:
 
 @attrs.frozen
 class SpeculationStatistics:
-    """Tokens that were drafted and verified since the model was loaded, and those of them that were right."""
+    """The numbers of drafted and accepted tokens since the model was loaded."""
 
     drafted: int
     accepted: int
@@ -64,15 +64,15 @@ class TextEngineStatistics:
     """A snapshot of a text engine.
 
     Args:
-        requests: Requests that are not finished.
-        waiting: Sequences that wait for memory.
-        prefilling: Sequences whose prompts are not wholly computed.
-        prefilled: Sequences whose prompts are computed and that wait to join a batch.
-        decoding: Sequences that get a token in every step.
-        batches: Of each batch, its rows and the length in tokens to which they are padded.
-        steps: Steps since the model was loaded.
-        prefix_cache: None if the model has none.
-        speculation: None if nothing is drafted.
+        requests: Number of unfinished requests.
+        waiting: Number of sequences that wait for memory.
+        prefilling: Number of sequences in prefill.
+        prefilled: Number of sequences that have finished prefill and wait to join a batch.
+        decoding: Number of sequences that get a token in every step.
+        batches: Rows and padded length in tokens of each batch.
+        steps: Number of steps since the model was loaded.
+        prefix_cache: Statistics of the prefix cache; None if the model has none.
+        speculation: Statistics of speculative decoding; None if it is off.
     """
 
     requests: int

@@ -1,7 +1,7 @@
-"""What can be asked of the store, and what it answers: plain data, all of it.
+"""The messages that the store accepts, and its answers, all of them plain data.
 
-Any message may be answered with `Failed`: with a 404 that names what is unknown (what belongs to another
-owner is unknown, too), a 503 if the database cannot be used now, a 507 if its disk is full. What fails has
+Any message may be answered with `Failed`: a 404 that names the unknown object (another owner's objects count
+as unknown), a 503 if the database cannot be used now, or a 507 if its disk is full. A failed message has
 changed nothing.
 """
 
@@ -25,12 +25,12 @@ from greenroom.schemas.stored import Order, StoredConversation, StoredItem, Stor
 
 @attrs.frozen
 class Committed:
-    """What was asked is stored, and outlives the process."""
+    """Confirmation that the change is stored durably."""
 
 
 @attrs.frozen
 class Deleted:
-    """What was asked is gone."""
+    """Confirmation that the object is deleted."""
 
 
 # Responses
@@ -38,9 +38,9 @@ class Deleted:
 
 @attrs.frozen
 class BeginResponse:
-    """Store a response that is still unfinished, so that it can be found. Reply: Committed.
+    """Store an unfinished response, so that it can be found. Reply: Committed.
 
-    If its server dies, it is found as `failed`. Its items join its conversation when it is committed.
+    If its server dies, it is found as `failed`. Its items join its conversation only when it is committed.
     """
 
     response: StoredResponse
@@ -48,13 +48,14 @@ class BeginResponse:
 
 @attrs.frozen
 class CommitResponse:
-    """Store a response that has ended, in place of the one that was begun, and append its items.
+    """Store a finished response, in place of its unfinished row if there is one, and append its items.
 
-    Reply: Committed. Fails with a 404 if its parent or conversation is gone, or if it was begun and has been
+    Reply: Committed. Fails with a 404 if its parent or conversation is gone, or if the unfinished row has
+        been
     deleted since.
 
     Args:
-        begun: It was stored by BeginResponse.
+        begun: True if BeginResponse stored it before.
     """
 
     response: StoredResponse
@@ -63,7 +64,7 @@ class CommitResponse:
 
 @attrs.frozen
 class FindResponse:
-    """Reply: StoredResponse."""
+    """Find a stored response. Reply: StoredResponse."""
 
     id: str
     owner: str
@@ -71,7 +72,10 @@ class FindResponse:
 
 @attrs.frozen
 class DeleteResponse:
-    """Reply: Deleted; 409 while another server generates it. A conversation keeps its items, a branch not."""
+    """Delete a response. Reply: Deleted, or a 409 while another server generates it.
+
+    Its items stay if they belong to a conversation; without a conversation they are deleted.
+    """
 
     id: str
     owner: str
@@ -79,11 +83,11 @@ class DeleteResponse:
 
 @attrs.frozen
 class ListInput:
-    """Ask for the items that a response's request brought. Reply: ItemPage, 404 if `after` is none of them.
+    """List the input items of a response's request. Reply: ItemPage, or a 404 if `after` is not among them.
 
     Args:
-        after: Id of the item behind which the page begins, in its order.
-        limit: 1 to `MAX_PAGE`.
+        after: Id of the item after which the page begins, in its order.
+        limit: Maximum number of items, 1 to `MAX_PAGE`.
     """
 
     id: str
@@ -95,7 +99,7 @@ class ListInput:
 
 @attrs.frozen
 class ItemPage:
-    """Items in the order that was asked for. A page of large items is shorter than its limit."""
+    """A page of items in the requested order. Large items make it shorter than its limit."""
 
     items: tuple[StoredItem, ...]
     has_more: bool
@@ -103,14 +107,15 @@ class ItemPage:
 
 @attrs.frozen
 class History:
-    """Ask what came before a new turn: of a response to be continued, or of a conversation. Reply: Turns.
+    """Read the history before a new turn, of a response to continue or of a conversation. Reply: Turns.
 
-    A response of a conversation can be continued apart from it: its history is the conversation's up to it.
-    Fails with a 400 if both are given and the response is no turn of the conversation.
+    A response in a conversation can be continued outside of it; its history is then the conversation's up to
+    that response. Fails with a 400 if both are given and the response is no turn of the conversation.
 
     Args:
-        response: Its own turn is the last one, with what was added by itself to `conversation` behind it.
-        conversation: Read to its end, if there is no `response`.
+        response: Id of the response whose turn comes last, followed by items added to `conversation` on their
+            own.
+        conversation: Id of the conversation, read to its end if there is no `response`.
     """
 
     owner: str
@@ -123,8 +128,8 @@ class Turns:
     """A history, oldest turn first.
 
     Args:
-        left_out: Turns before these that are left out because the history is too large to be read whole.
-        system_prompt: The operator's that it began with, empty for none; None if that is not known.
+        left_out: Number of earlier turns omitted because the history is too large to be read whole.
+        system_prompt: The operator's system prompt at its start, empty if there was none; None if unknown.
     """
 
     turns: tuple[StoredTurn, ...]
@@ -137,7 +142,7 @@ class Turns:
 
 @attrs.frozen
 class CreateConversation:
-    """Reply: Committed."""
+    """Create a conversation. Reply: Committed."""
 
     conversation: StoredConversation
     items: tuple[StoredItem, ...] = ()
@@ -145,7 +150,7 @@ class CreateConversation:
 
 @attrs.frozen
 class FindConversation:
-    """Reply: StoredConversation."""
+    """Find a conversation. Reply: StoredConversation."""
 
     id: str
     owner: str
@@ -162,8 +167,9 @@ class UpdateConversation:
 
 @attrs.frozen
 class DeleteConversation:
-    """Reply: Deleted. The items that were added to it go with it; its responses can still be read, but have
-    no history any more.
+    """Delete a conversation and the items added to it. Reply: Deleted.
+
+    Its responses can still be read, but lose their history.
     """
 
     id: str
@@ -181,7 +187,7 @@ class AddItems:
 
 @attrs.frozen
 class ListItems:
-    """Ask for items of a conversation. Reply: ItemPage, 404 if `after` is none of them."""
+    """List the items of a conversation. Reply: ItemPage, or a 404 if `after` is not among them."""
 
     conversation: str
     owner: str
@@ -192,7 +198,7 @@ class ListItems:
 
 @attrs.frozen
 class FindItem:
-    """Reply: StoredItem."""
+    """Find an item of a conversation. Reply: StoredItem."""
 
     conversation: str
     owner: str
@@ -201,12 +207,16 @@ class FindItem:
 
 @attrs.frozen
 class CheckStoring:
-    """Ask, before something is generated, whether it could be stored. Reply: Committed."""
+    """Check, before anything is generated, that the result could be stored. Reply: Committed."""
 
 
 @attrs.frozen
 class FindItems:
-    """Ask for items by id, with how often each is named. Reply: ItemPage, the last one of each id, once."""
+    """Find items by id, given the mentions of each. Reply: ItemPage with the last item of each id.
+
+    Args:
+        mentions: Number of mentions of each id.
+    """
 
     mentions: Mapping[str, int]
     owner: str
@@ -214,7 +224,7 @@ class FindItems:
 
 @attrs.frozen
 class DeleteItem:
-    """Take an item out of a conversation. Reply: StoredConversation."""
+    """Remove an item from a conversation. Reply: StoredConversation."""
 
     conversation: str
     owner: str
@@ -226,14 +236,14 @@ class DeleteItem:
 
 @attrs.frozen
 class FindSecret:
-    """Ask for random bytes that are made when they are first asked for, and kept. Reply: Secret."""
+    """Find a secret, which is generated on first use and then stored. Reply: Secret."""
 
     name: str
 
 
 @attrs.frozen
 class Secret:
-    """32 bytes that nobody else knows."""
+    """A secret of 32 random bytes."""
 
     value: bytes
 

@@ -1,4 +1,4 @@
-"""Messages for the upkeep of the store: how it is, and what has been kept for long enough."""
+"""Store messages for maintenance: status and retention."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import attrs
 
 @attrs.frozen
 class Prune:
-    """Delete what has not been used for longer than the settings say, now. Reply: Pruned."""
+    """Delete everything that has been unused for longer than the retention setting. Reply: Pruned."""
 
 
 @attrs.frozen
 class Pruned:
-    """How many were deleted."""
+    """The numbers of deleted objects."""
 
     responses: int = 0
     conversations: int = 0
@@ -21,16 +21,16 @@ class Pruned:
 
 @attrs.frozen
 class DescribeStore:
-    """Reply: StoreStatus."""
+    """Request the store's status. Reply: StoreStatus."""
 
 
 @attrs.frozen
 class StoreStatus:
-    """What operators see of the store.
+    """The status of the store, for operators.
 
     Args:
-        problem: Why what should be stored, or is to be read, fails now.
-        hung_threads: Threads that fell silent and have not ended.
+        problem: Reason why reads or writes fail now; None if they work.
+        hung_threads: Number of hung threads that have not ended.
     """
 
     problem: str | None = None

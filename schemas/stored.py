@@ -1,7 +1,7 @@
-"""What is kept of answers and conversations after their request has ended.
+"""Records of answers and conversations that outlive their requests.
 
-Everything is plain data. What is only passed on, as items and whole answers are, is JSON text that the store
-never reads; times are Unix times in seconds. What is stored belongs to its `owner` and is unknown to others.
+All records are plain data. Items and whole answers, which are only passed on, are JSON text that the store
+never reads. Times are Unix times in seconds. A record belongs to its `owner` and is unknown to others.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Literal
 import attrs
 
 EVERYBODY = ""
-"""The owner of everything while there are no keys."""
+"""The owner of all records while no API keys exist."""
 
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 UNFINISHED: tuple[ResponseStatus, ...] = ("queued", "in_progress")
 
 Order = Literal["asc", "desc"]
-"""In which order a list is read: as it was stored, or the other way round."""
+"""The order of a list: ascending is the order of storage."""
 MAX_PAGE = 100
-"""Entries of a page of a list at most."""
+"""Maximum number of entries in a page."""
 
 
 @attrs.frozen
 class StoredItem:
-    """A message, call, result or thought of a conversation: its id, and JSON text with all of it."""
+    """An item of a conversation (message, call, result or reasoning): its id and its JSON text."""
 
     id: str
     body: str
@@ -33,17 +33,17 @@ class StoredItem:
 
 @attrs.frozen
 class StoredResponse:
-    """An answer of the Responses API, and the turn that it is of a conversation.
+    """A response of the Responses API, which may be a turn of a conversation.
 
     Args:
-        conversation: To which its items are appended, if to one.
-        parent: The response that it continues, if one; never together with a conversation.
-        body: The response object, JSON text.
-        input: What this request brought, without what came before it.
-        raw: The model's text as it was generated, so that the next prompt can begin with it unchanged.
-        events: The events of a background response, JSON text.
-        system_prompt: The operator's, if its conversation began with it, empty for none; kept only by the
-            first turn that it was settled for.
+        conversation: Id of the conversation that its items are appended to, if any.
+        parent: Id of the response that it continues, if any; never together with a conversation.
+        body: Response object as JSON text.
+        input: Input items of this request, without earlier turns.
+        raw: The model's unparsed output, so that the next prompt can begin with it unchanged.
+        events: Events of a background response as JSON text.
+        system_prompt: The operator's system prompt at the conversation's start, empty if there was none;
+            stored only with the first turn that determined it.
     """
 
     id: str
@@ -65,14 +65,14 @@ class StoredResponse:
 
 @attrs.frozen
 class StoredTurn:
-    """What one response added to a history, or one item that was added to a conversation without one."""
+    """A turn of a history: the items of a response, or a single item that was added to a conversation."""
 
     items: tuple[StoredItem, ...]
 
 
 @attrs.frozen
 class StoredConversation:
-    """A conversation; its items are read apart."""
+    """A conversation, without its items, which other messages read."""
 
     id: str
     owner: str
@@ -82,11 +82,11 @@ class StoredConversation:
 
 @attrs.frozen
 class StoredCompletion:
-    """A chat completion that was stored.
+    """A stored chat completion.
 
     Args:
-        messages: Those of the request, JSON text of an array.
-        body: The completion object, JSON text.
+        messages: The request's messages as JSON text of an array.
+        body: Completion object as JSON text.
     """
 
     id: str

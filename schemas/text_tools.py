@@ -1,4 +1,4 @@
-"""Tools that take one text, such as a patch or a query, told to models as functions with one argument.
+"""Tools that take one text, such as a patch or a query, presented to models as one-argument functions.
 
 OpenAI calls them custom tools.
 """
@@ -10,16 +10,16 @@ import json
 from greenroom.schemas.messages import TextInput, Tool
 
 ARGUMENT = "input"
-"""What the text is called among a call's arguments."""
+"""The name of the argument that holds the text."""
 
 _KINDS = {"regex": "regular expression (syntax of Rust)", "lark": "Lark grammar"}
 
 
 def text_tool(name: str, description: str, takes: TextInput, param: str) -> Tool:
-    """Return the tool; its description tells the model what the text has to match.
+    """Return a tool with one text argument; its description states the text's required format.
 
     Args:
-        param: What the client calls the definition of its input, for errors.
+        param: Request field of the input's definition, for errors.
     """
     text = {"type": "string", "description": "The whole input, as it is: no JSON, no quotes around it."}
     parameters = {
@@ -35,5 +35,5 @@ def text_tool(name: str, description: str, takes: TextInput, param: str) -> Tool
 
 
 def arguments_of(text: str) -> str:
-    """Return the arguments of a call to such a tool, as JSON text."""
+    """Return the JSON arguments of a call with this text."""
     return json.dumps({ARGUMENT: text}, ensure_ascii=False)

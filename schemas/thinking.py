@@ -1,4 +1,4 @@
-"""Whether and how much to think, in no protocol's and no template's words."""
+"""Reasoning settings of a request, independent of protocols and templates."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import attrs
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
-"""From the least to the most. `none`, which clients send as an effort too, is no thought at all."""
+"""All efforts, in ascending order. Clients also send `none`, which turns reasoning off."""
 
 
 def effort_named(value: object) -> Effort | None:
-    """Return the effort of that name; None if there is none, or the value is no name."""
+    """Return the effort with this name; None if there is no such effort."""
     return next((effort for effort in EFFORTS if effort == value), None)
 
 
 @attrs.frozen
 class Thinking:
-    """What a client asks of the model's thoughts; None leaves a thing to the model's template.
+    """The client's reasoning settings; None leaves a setting to the model's template.
 
     Args:
-        enabled: Think, or do not.
-        effort: How much.
-        preserved: Thoughts of earlier turns are shown to the model again.
+        enabled: True to reason, False not to.
+        effort: Reasoning effort.
+        preserved: True to show the model its reasoning from earlier turns.
     """
 
     enabled: bool | None = None

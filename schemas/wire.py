@@ -1,4 +1,4 @@
-"""What the wire types of every protocol are made with: strict about types, silent about unknown fields."""
+"""Structuring of wire types for every protocol: strict about types, lenient about unknown fields."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from greenroom.schemas.problems import Problem, ProblemError
 T = TypeVar("T")
 
 _LARGEST_INTEGER = 2**53
-"""JSON numbers are exact up to here; what lies beyond would overflow further in."""
+"""The largest number with an exact JSON representation; larger ones could overflow later."""
 
 
 @attrs.frozen
 class AtMost:
-    """How many items an array on the wire may have: `Annotated[tuple[Item, ...], AtMost(100)]`."""
+    """The maximum length of an array on the wire: `Annotated[tuple[Item, ...], AtMost(100)]`."""
 
     items: int
 
 
 class WireError(ValueError):
-    """A value that the protocol does not allow; its text is shown to the client."""
+    """An invalid value on the wire; the client sees the error's text."""
 
 
 def json_type(value: Any) -> str:
-    """Return what JSON calls a value's type."""
+    """Return the name of a value's JSON type."""
     match value:
         case None:
             return "null"
@@ -48,15 +48,15 @@ def json_type(value: Any) -> str:
 
 
 def wrong_type(expected: str, value: Any) -> WireError:
-    """Return the error for a value of another JSON type than the protocol's."""
+    """Return the error for a value of the wrong JSON type."""
     return WireError(f"must be {expected}, but is {json_type(value)}")
 
 
 def one_of(choices: tuple[str, ...], value: Any) -> str:
-    """Return the value if it is among the choices.
+    """Return the value if it is one of the choices.
 
     Raises:
-        WireError: Lists them.
+        WireError: The value is not among the choices, which the text lists.
     """
     if not isinstance(value, str) or value not in choices:
         raise WireError(f"must be one of {', '.join(map(repr, choices))}")
@@ -102,7 +102,7 @@ def _array_hook(kind: Any, converter: cattrs.BaseConverter) -> Callable[[Any, An
     structure_item = converter.get_structure_hook(item_kind)
 
     def array(value: Any, _: Any) -> tuple[Any, ...]:
-        # cattrs would take any iterable: the characters of a string, the keys of an object.
+        # cattrs would accept any iterable, such as a string's characters or an object's keys.
         if not isinstance(value, list):
             raise wrong_type("an array", value)
         items = []
@@ -110,7 +110,7 @@ def _array_hook(kind: Any, converter: cattrs.BaseConverter) -> Callable[[Any, An
             try:
                 items.append(structure_item(item, item_kind))
             except Exception as error:
-                # cattrs would go on, and keep an error with its traceback for each of a million items.
+                # cattrs would continue and collect an error with a traceback for each of a million items.
                 error.__notes__ = [IterableValidationNote("", index, item_kind)]
                 raise IterableValidationError("", [error], kind) from None
         return tuple(items)
@@ -155,10 +155,10 @@ def _is_bounded(kind: Any) -> bool:
 
 
 def make_wire_converter() -> cattrs.Converter:
-    """Return a converter for one protocol, to which its wire types add their unions.
+    """Return a converter for one protocol; its wire types register their unions on it.
 
-    JSON's types are held apart (a boolean is no number, a string is no array), fields that a class does not
-    have are ignored, errors know their path, and the first wrong item of an array ends its reading.
+    JSON types are distinct (a boolean is not a number, a string is not an array), unknown fields are ignored,
+    errors contain their path, and the first invalid item of an array ends its conversion.
     """
     converter = cattrs.Converter()
     converter.register_structure_hook(str, _string)
@@ -173,13 +173,13 @@ def make_wire_converter() -> cattrs.Converter:
 
 
 def structure(body: Any, wire_type: type[T], converter: cattrs.Converter) -> T:
-    """Return a decoded JSON body as a wire type.
+    """Convert a decoded JSON body to a wire type.
 
     Args:
-        converter: The protocol's own (`make_wire_converter`).
+        converter: Converter of the protocol (`make_wire_converter`).
 
     Raises:
-        ProblemError: 400 that names the first offending field (`messages[0].role`).
+        ProblemError: 400 that names the first invalid field (`messages[0].role`).
     """
     if not isinstance(body, dict):
         raise ProblemError(

@@ -1,4 +1,4 @@
-"""What Anthropic's endpoints answer at once."""
+"""Response bodies of Anthropic's endpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.schemas.messages import JsonObject
 
 @attrs.frozen
 class UsageBody:
-    """Tokens of one request; those of its prompt are the sum of the first three."""
+    """Token usage of a request; the prompt's length is the sum of the first three fields."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -22,11 +22,11 @@ class UsageBody:
 
 @attrs.frozen
 class MessageBody:
-    """The answer of `POST /v1/messages`, complete or as a stream begins it.
+    """The response body of `POST /v1/messages`, also sent in a stream's `message_start` event.
 
     Args:
-        usage: None while it is not known.
-        diagnostics: Left out unless the client asks for it.
+        usage: Token usage; None while it is unknown.
+        diagnostics: Diagnostics object; omitted unless the client requests it.
     """
 
     id: str
@@ -42,12 +42,12 @@ class MessageBody:
 
 @attrs.frozen
 class ModelBody:
-    """One model; `created_at` is a time as RFC 3339 has it.
+    """An entry of the list of models; `created_at` is an RFC 3339 timestamp.
 
     Args:
-        capabilities: Which of Anthropic's features it has; like the limits, None if that is not known.
-        max_input_tokens: Of a prompt.
-        max_tokens: Of an answer.
+        capabilities: Anthropic features that the model supports; None, like the limits, if unknown.
+        max_input_tokens: Maximum prompt length in tokens.
+        max_tokens: Maximum answer length in tokens.
     """
 
     type: Literal["model"] = attrs.field(default="model", kw_only=True)
@@ -62,7 +62,7 @@ class ModelBody:
 
 @attrs.frozen
 class ModelPage:
-    """A part of the list of models."""
+    """One page of the list of models."""
 
     data: tuple[ModelBody, ...]
     has_more: bool

@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/messages` and `/v1/messages/count_tokens` send (Anthropic's API reference)."""
+"""Request bodies of `POST /v1/messages` and `/v1/messages/count_tokens` (Anthropic's API reference)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ROLES = ("user", "assistant", "system")
 
 @attrs.frozen
 class BlockParam:
-    """A block of content; its type says which of the members it has.
+    """A content block; `type` decides which fields it has.
 
     Args:
-        source: Of a document or an image an object, of a search result a string.
-        citations: Of a text a list, of a document whether they are wanted.
-        tool: Of a change to the tools on offer, what it is about.
+        source: Source object of a document or an image; a string for a search result.
+        citations: List of citations of a text; settings of citations for a document.
+        tool: Subject of a block that changes the available tools.
     """
 
     type: str
@@ -45,10 +45,10 @@ class BlockParam:
 
 @attrs.frozen
 class Content:
-    """The content of a message or a block: a string on the wire is one block of text.
+    """The content of a message or a block; a string on the wire becomes one text block.
 
     Args:
-        raw: As it came; an object holds no blocks, and stands only for a result of one of Anthropic's tools.
+        raw: The value as received; an object, which has no blocks, only for results of Anthropic's own tools.
     """
 
     blocks: tuple[BlockParam, ...]
@@ -57,18 +57,18 @@ class Content:
 
 @attrs.frozen
 class ContentSourceParam:
-    """The source of a document that is made of blocks."""
+    """The source of a document that consists of content blocks."""
 
     content: Content
 
 
 @attrs.frozen
 class MessageParam:
-    """One message of the request.
+    """A message of the request.
 
     Args:
-        clear_at: How long a system message counts.
-        output_config: Of a system message: for the turns behind it.
+        clear_at: Lifetime of a system message.
+        output_config: Output options of a system message, for the turns after it.
     """
 
     role: Role
@@ -79,7 +79,7 @@ class MessageParam:
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered; one of another type than `custom` is known to Anthropic by that alone."""
+    """A tool definition; Anthropic's own tools are identified by their `type` alone."""
 
     name: str | None = None
     type: str | None = None
@@ -93,7 +93,7 @@ class ToolParam:
 
 @attrs.frozen
 class ToolChoiceParam:
-    """Whether and which tools are to be called."""
+    """The choice of tools: required, optional or forbidden, or one named tool."""
 
     type: str
     name: str | None = None
@@ -102,7 +102,7 @@ class ToolChoiceParam:
 
 @attrs.frozen
 class ThinkingParam:
-    """Whether to think, and whether to show it; the budget is a generation parameter."""
+    """Settings of reasoning and its display; the token budget is a generation parameter."""
 
     type: str
     display: str | None = None
@@ -110,7 +110,7 @@ class ThinkingParam:
 
 @attrs.frozen
 class FormatParam:
-    """What the answer must look like."""
+    """The required format of the answer."""
 
     type: str
     schema: dict[str, Any] | None = None
@@ -118,7 +118,7 @@ class FormatParam:
 
 @attrs.frozen
 class OutputConfigParam:
-    """How to answer."""
+    """Options of the answer: effort and format."""
 
     effort: str | None = None
     format: FormatParam | None = None
@@ -126,14 +126,14 @@ class OutputConfigParam:
 
 @attrs.frozen
 class ContextManagementParam:
-    """What is to be done to the history before it is read."""
+    """Edits to apply to the history before the model reads it."""
 
     edits: tuple[dict[str, Any], ...] | None = None
 
 
 @attrs.frozen(kw_only=True)
 class PromptRequest:
-    """What the prompt is made of: all that the tokens of a request depend on."""
+    """The fields that determine the prompt's tokens."""
 
     model: str
     messages: Annotated[tuple[MessageParam, ...], AtMost(MAX_MESSAGES)]
@@ -148,9 +148,9 @@ class PromptRequest:
 
 @attrs.frozen(kw_only=True)
 class MessagesRequest(PromptRequest):
-    """The body of a request for an answer, but for its other generation parameters.
+    """The body of `POST /v1/messages`, without most generation parameters.
 
-    Those have a table of their own (`greenroom.http.anthropic.requests.parameters`).
+    A separate table describes those (`greenroom.http.anthropic.requests.parameters`).
     """
 
     max_tokens: int
@@ -165,7 +165,7 @@ def _content(value: Any, _: Any) -> Content:
     if isinstance(value, str):
         return Content((BlockParam("text", text=value),), value)
     if isinstance(value, dict):
-        # The results of Anthropic's own tools may be one object.
+        # Results of Anthropic's own tools may be a single object.
         return Content((), value)
     if not isinstance(value, list):
         raise wrong_type("a string or an array of blocks", value)

@@ -1,4 +1,4 @@
-"""What clients of Ollama's `/api/embed` and `/api/embeddings` send.
+"""Request bodies of Ollama's `/api/embed` and `/api/embeddings`.
 
 Source: docs/api.md and api/types.go of Ollama, August 2026.
 """
@@ -13,12 +13,12 @@ from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.wire import WireError, wrong_type
 
 MAX_TEXTS = 16_384
-"""Of one request."""
+"""Maximum number of texts in a request."""
 
 
 @attrs.frozen
 class Texts:
-    """What is to be embedded; an empty string or array only has the model loaded."""
+    """The texts to embed; an empty string or array only loads the model."""
 
     texts: tuple[str, ...]
 

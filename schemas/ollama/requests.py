@@ -1,4 +1,4 @@
-"""What clients of Ollama's `/api/chat`, `/api/generate` and `/api/show` send.
+"""Request bodies of Ollama's `/api/chat`, `/api/generate` and `/api/show`.
 
 Source: docs/api.md and api/types.go of Ollama, August 2026.
 """
@@ -17,12 +17,12 @@ Role = NewType("Role", str)
 ROLES = ("system", "user", "assistant", "tool")
 
 MAX_IMAGES = 1_024
-"""Of one message."""
+"""Maximum number of images in a message."""
 
 
 @attrs.frozen
 class FunctionCall:
-    """The call of a function; its arguments are an object, not text."""
+    """A function call; its arguments are an object, not JSON text."""
 
     name: str
     arguments: dict[str, Any] | None = None
@@ -30,7 +30,7 @@ class FunctionCall:
 
 @attrs.frozen
 class ToolCallParam:
-    """A tool call in the history; most clients know no id."""
+    """A tool call in the history; most clients send no id."""
 
     function: FunctionCall
     id: str | None = None
@@ -38,7 +38,7 @@ class ToolCallParam:
 
 @attrs.frozen
 class MessageParam:
-    """One message of a chat."""
+    """A chat message."""
 
     role: Role
     content: str | None = None
@@ -51,7 +51,7 @@ class MessageParam:
 
 @attrs.frozen
 class FunctionParam:
-    """A function that may be called."""
+    """The definition of a callable function."""
 
     name: str
     description: str | None = None
@@ -60,7 +60,7 @@ class FunctionParam:
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered."""
+    """The definition of a tool."""
 
     function: FunctionParam
     type: str = "function"
@@ -68,7 +68,7 @@ class ToolParam:
 
 @attrs.frozen
 class ChatRequest:
-    """The body of `POST /api/chat`, but for its options, which have a table of their own."""
+    """The body of `POST /api/chat`; a separate table describes its options."""
 
     model: str
     messages: Annotated[tuple[MessageParam, ...], AtMost(MAX_MESSAGES)] | None = None
@@ -83,7 +83,7 @@ class ChatRequest:
 
 @attrs.frozen
 class GenerateRequest:
-    """The body of `POST /api/generate`, but for its options."""
+    """The body of `POST /api/generate`; a separate table describes its options."""
 
     model: str
     prompt: str | None = None
@@ -100,14 +100,14 @@ class GenerateRequest:
 
 @attrs.frozen
 class ShowRequest:
-    """The body of `POST /api/show`; old clients call the model `name`."""
+    """The body of `POST /api/show`; old clients send the model as `name`."""
 
     model: str | None = None
     name: str | None = None
 
 
 def _role(value: Any, _: Any) -> Role:
-    # Ollama takes any case.
+    # Ollama ignores the case of roles.
     return Role(one_of(ROLES, value.lower() if isinstance(value, str) else value))
 
 

@@ -1,4 +1,4 @@
-"""What the OpenAI endpoints answer at once: every field that the API requires, null included."""
+"""Response bodies of OpenAI's endpoints: every field that the API requires, null included."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _left_out_if_none() -> Any:
 
 @attrs.frozen
 class UsageBody:
-    """Tokens of one request."""
+    """Token usage of a request."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -24,14 +24,14 @@ class UsageBody:
 
 @attrs.frozen
 class Timings:
-    """How fast one request was, named as llama.cpp's server does.
+    """Timings of a request, with the field names of llama.cpp's server.
 
     Args:
-        cache_n: Tokens of the prompt that were known.
-        prompt_n: Those that were computed, in `prompt_ms` milliseconds.
-        predicted_n: Tokens of the answer, in `predicted_ms` milliseconds.
-        queued_ms: Milliseconds before its first prompt was begun: for a model, for memory, for others.
-        total_ms: Milliseconds from its beginning, waiting included, to the end of its last choice.
+        cache_n: Prompt tokens taken from the prefix cache.
+        prompt_n: Prompt tokens computed, in `prompt_ms` milliseconds.
+        predicted_n: Tokens generated, in `predicted_ms` milliseconds.
+        queued_ms: Milliseconds before prefill started, spent waiting for a model, memory or other requests.
+        total_ms: Milliseconds from the request's arrival to the end of its last choice.
     """
 
     cache_n: int
@@ -49,7 +49,7 @@ class Timings:
 
 @attrs.frozen
 class ChatMessage:
-    """The assistant's answer. Keys that only some answers have are left out when they are None."""
+    """The assistant's message. Fields that only some answers have are omitted when they are None."""
 
     role: Literal["assistant"] = attrs.field(default="assistant", kw_only=True)
     content: str | None
@@ -63,10 +63,10 @@ class ChatMessage:
 
 @attrs.frozen
 class ChatChoice:
-    """One answer.
+    """A choice of a chat completion.
 
     Args:
-        stop_reason: The stop string that ended it, named as vLLM does; null if none did.
+        stop_reason: The matching stop string, under vLLM's name; null if none matched.
     """
 
     index: int
@@ -78,10 +78,10 @@ class ChatChoice:
 
 @attrs.frozen
 class ChatCompletion:
-    """The whole answer of `POST /v1/chat/completions`.
+    """The response body of `POST /v1/chat/completions`.
 
     Args:
-        dropped_messages: How many of the oldest messages were left out, if any were.
+        dropped_messages: Number of oldest messages omitted from the prompt; omitted itself if 0.
     """
 
     id: str
@@ -100,7 +100,7 @@ class CompletionChoice:
     """The continuation of one prompt.
 
     Args:
-        stop_reason: The stop string that ended it, named as vLLM does; null if none did.
+        stop_reason: The matching stop string, under vLLM's name; null if none matched.
     """
 
     index: int
@@ -112,7 +112,7 @@ class CompletionChoice:
 
 @attrs.frozen
 class Completion:
-    """The whole answer of `POST /v1/completions`."""
+    """The response body of `POST /v1/completions`."""
 
     id: str
     object: Literal["text_completion"] = attrs.field(default="text_completion", kw_only=True)

@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/chat/completions` send (OpenAI's API reference, and what others added to it)."""
+"""Request bodies of `POST /v1/chat/completions` (OpenAI's API reference, with others' extensions)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from greenroom.schemas.wire import AtMost, WireError, one_of, wrong_type
 Role = NewType("Role", str)
 PartType = NewType("PartType", str)
 Arguments = NewType("Arguments", str)
-"""JSON text."""
+"""The arguments of a call, as JSON text."""
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "refusal")
-"""Kinds of content part that are text, which each holds under a key of the same name."""
+"""Types of content parts that contain text, each under a key of the same name."""
 PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url")
 
 
 @attrs.frozen
 class ImageUrlParam:
-    """Where an image is, or the image itself as a `data:` URL; some clients send the bare string."""
+    """The URL of an image, possibly a `data:` URL; some clients send the bare string."""
 
     url: str
     detail: str | None = None
@@ -32,7 +32,7 @@ class ImageUrlParam:
 
 @attrs.frozen
 class InputAudioParam:
-    """A recording, as base64."""
+    """An audio file, as base64."""
 
     data: str
     format: str
@@ -49,7 +49,7 @@ class FileParam:
 
 @attrs.frozen
 class PartParam:
-    """A piece of a message's content; its type says which of the members it has."""
+    """A content part of a message; `type` decides which fields it has."""
 
     type: PartType
     text: str | None = None
@@ -61,14 +61,14 @@ class PartParam:
 
 @attrs.frozen
 class Content:
-    """The content of a message: a string on the wire is one part."""
+    """The content of a message; a string on the wire becomes one part."""
 
     parts: tuple[PartParam, ...]
 
 
 @attrs.frozen
 class FunctionCall:
-    """The call of a function."""
+    """A function call."""
 
     name: str
     arguments: Arguments = Arguments("")
@@ -76,7 +76,7 @@ class FunctionCall:
 
 @attrs.frozen
 class CustomCall:
-    """The call of a custom tool."""
+    """A custom tool call."""
 
     name: str
     input: str
@@ -84,7 +84,7 @@ class CustomCall:
 
 @attrs.frozen
 class ToolCallParam:
-    """A tool call in the history; `type` says which of its other members it has."""
+    """A tool call in the history; `type` decides which other fields it has."""
 
     id: str
     function: FunctionCall | None = None
@@ -94,7 +94,7 @@ class ToolCallParam:
 
 @attrs.frozen
 class MessageParam:
-    """One message of the request. `reasoning_content` and `reasoning` are two names for a thought."""
+    """A message of the request. `reasoning_content` and `reasoning` are two names for its reasoning."""
 
     role: Role
     content: Content | None = None
@@ -109,7 +109,7 @@ class MessageParam:
 
 @attrs.frozen
 class FunctionParam:
-    """A function that may be called."""
+    """The definition of a callable function."""
 
     name: str
     description: str | None = None
@@ -119,7 +119,7 @@ class FunctionParam:
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered; what a custom one is like reads `http/answering/tools/custom_tools.py`."""
+    """The definition of a tool; `http/answering/tools/custom_tools.py` parses custom ones."""
 
     type: str
     function: FunctionParam | None = None
@@ -128,16 +128,16 @@ class ToolParam:
 
 @attrs.frozen
 class StreamOptions:
-    """Options of a streamed answer."""
+    """Options of a streamed response."""
 
     include_usage: bool | None = None
 
 
 @attrs.frozen
 class ChatRequest:
-    """The body of the request, but for its generation parameters and response formats.
+    """The body of a chat request, without generation parameters and response formats.
 
-    Those have tables of their own (`greenroom.http.openai.text.parameters` and `response_format`).
+    Separate tables describe those (`greenroom.http.openai.text.parameters` and `response_format`).
     """
 
     model: str
@@ -182,7 +182,7 @@ def _image_url(value: Any, _: Any) -> ImageUrlParam | None:
 
 def _arguments(value: Any, _: Any) -> Arguments:
     if isinstance(value, dict):
-        # Some clients send back the object that they have decoded.
+        # Some clients return the arguments as a decoded object.
         return Arguments(json.dumps(value, ensure_ascii=False))
     if not isinstance(value, str):
         raise WireError("must be a string that holds JSON")

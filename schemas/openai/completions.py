@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/completions` send: raw text or token ids to be continued."""
+"""Request bodies of `POST /v1/completions`: raw text or token ids to continue."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import WireError, wrong_type
 
 MAX_PROMPTS = 128
-"""Of one request: each is an answer of its own."""
+"""Maximum number of prompts in a request; each gets its own answer."""
 
 
 @attrs.frozen
 class Prompts:
-    """What is to be continued: each prompt becomes one choice."""
+    """The prompts to continue; each yields one choice."""
 
     prompts: tuple[str | tuple[int, ...], ...]
 
 
 @attrs.frozen
 class CompletionRequest:
-    """The body of the request, but for its generation parameters and response formats, as for a chat."""
+    """The body of a completion request; separate tables describe parameters and formats, as for a chat."""
 
     model: str
     prompt: Prompts

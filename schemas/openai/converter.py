@@ -1,4 +1,4 @@
-"""The converter of OpenAI's wire types, to which each of their modules adds its unions."""
+"""The cattrs converter of OpenAI's wire types; their modules register their hooks on it."""
 
 from __future__ import annotations
 

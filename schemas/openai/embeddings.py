@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/embeddings` send. Source: OpenAI's API reference, August 2026."""
+"""Request bodies of `POST /v1/embeddings`. Source: OpenAI's API reference, August 2026."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import WireError, one_of, wrong_type
 
 MAX_TEXTS = 16_384
-"""Of one request. OpenAI takes 2,048; nothing of ours needs a bound as low."""
+"""Maximum number of texts in a request. OpenAI accepts 2,048, but Greenroom needs no bound that low."""
 
 EXPECTED = "must be a string, an array of strings, an array of token ids, or arrays of token ids"
 
 
 @attrs.frozen
 class Texts:
-    """What is to be embedded: each gets a vector."""
+    """The texts to embed; each yields one vector."""
 
     texts: tuple[str | tuple[int, ...], ...]
 
 
 @attrs.frozen
 class EncodingFormat:
-    """How vectors are written: `float`, or `base64` of little-endian float32."""
+    """The encoding of vectors: `float`, or `base64` of little-endian float32."""
 
     name: str
 
 
 @attrs.frozen
 class Truncate:
-    """Whether the ends of long texts are cut off: a boolean, or in others' words `END` or `NONE`."""
+    """Truncation of long texts at their end: a boolean, or `END` or `NONE` in other servers' terms."""
 
     cut: bool
 
 
 @attrs.frozen
 class EmbeddingsRequest:
-    """The body of the request; `input_type`, `instruction` and `truncate` are not OpenAI's."""
+    """The body of an embedding request; `input_type`, `instruction` and `truncate` are extensions."""
 
     model: str
     input: Texts

@@ -1,4 +1,4 @@
-"""What `GET /v1/models` and `GET /v1/models/{id}` answer."""
+"""Response bodies of `GET /v1/models` and `GET /v1/models/{id}`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from greenroom.schemas.messages import JsonObject
 
 @attrs.frozen
 class Model:
-    """One model; `created` is a Unix time in seconds.
+    """An entry of the list of models; `created` is a Unix time in seconds.
 
     Args:
-        capabilities: What it can do, which OpenAI's list does not say; None if that is not known.
+        capabilities: Capability summary, an extension of OpenAI's list; None if unknown.
     """
 
     id: str
@@ -26,7 +26,7 @@ class Model:
 
 @attrs.frozen
 class Models:
-    """All of them."""
+    """The list of all models."""
 
     object: Literal["list"] = attrs.field(default="list", kw_only=True)
     data: tuple[Model, ...]

@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/audio/speech` send: text to be spoken."""
+"""Request bodies of `POST /v1/audio/speech`: text to speech."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from greenroom.schemas.wire import WireError, wrong_type
 
 @attrs.frozen
 class Voice:
-    """A voice by its name, or as an object that holds it."""
+    """A voice name, sent as a string or as an object with an `id`."""
 
     name: str
 
 
 @attrs.frozen
 class SpeechRequest:
-    """The body of the request; from `language` on, it is what mlx-audio's server added.
+    """The body of a speech request; the fields from `language` on are extensions of mlx-audio's server.
 
     Args:
-        input: The text.
-        lang_code: Another name of `language`.
-        ref_audio: A recording in base64 whose voice is imitated, also as a `data:` URL.
-        ref_text: What is said in it.
+        input: Text to speak.
+        lang_code: Alias of `language`.
+        ref_audio: Recording of a voice to imitate, as base64 or a `data:` URL.
+        ref_text: Transcript of the recording.
     """
 
     model: str

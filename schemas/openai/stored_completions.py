@@ -1,4 +1,4 @@
-"""What clients send about chat completions that were stored."""
+"""Request bodies about stored chat completions."""
 
 from __future__ import annotations
 

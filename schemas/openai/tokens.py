@@ -1,4 +1,4 @@
-"""What clients of `/tokenize` and `/detokenize` send, as vLLM and llama.cpp's server have them."""
+"""Request bodies of `/tokenize` and `/detokenize`, after vLLM and llama.cpp's server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import attrs
 
 @attrs.frozen
 class TokenizeRequest:
-    """Text to be tokenized, under vLLM's name (`prompt`) or llama.cpp's (`content`).
+    """Text to tokenize, under vLLM's name (`prompt`) or llama.cpp's (`content`).
 
     With `messages` it is a chat request (`greenroom.schemas.openai.chat`) instead.
 
     Args:
-        add_special_tokens: With what a prompt begins with; true by default, as vLLM has it.
-        add_special: The same with `content`; false by default, as llama.cpp has it.
-        return_token_strs: What each token writes is wanted too, beside the ids.
-        with_pieces: The same, in llama.cpp's form: each token is an object.
+        add_special_tokens: Flag for `prompt` that adds the initial special tokens; true by default (vLLM).
+        add_special: The same flag for `content`; false by default (llama.cpp).
+        return_token_strs: Flag that also requests each token's text.
+        with_pieces: The same flag in llama.cpp's form, where each token becomes an object.
     """
 
     model: str = "default"
@@ -29,7 +29,7 @@ class TokenizeRequest:
 
 @attrs.frozen
 class DetokenizeRequest:
-    """Token ids whose text is wanted."""
+    """Token ids to convert into text."""
 
     tokens: tuple[int, ...]
     model: str = "default"

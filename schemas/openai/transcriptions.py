@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/audio/transcriptions` and `/v1/audio/translations` send beside the file."""
+"""Form fields of `POST /v1/audio/transcriptions` and `/v1/audio/translations`, besides the file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import attrs
 
 @attrs.frozen
 class TranscriptionRequest:
-    """The fields of the form, by the names that OpenAI documents.
+    """The form fields of a transcription, under OpenAI's names.
 
     Args:
-        timestamp_granularities: `word` and `segment`.
+        timestamp_granularities: Requested timestamps: `word`, `segment` or both.
     """
 
     model: str
@@ -23,10 +23,10 @@ class TranscriptionRequest:
 
     @property
     def wants_words(self) -> bool:
-        """Whether words get their times."""
+        """True if word timestamps are requested."""
         return "word" in self.timestamp_granularities
 
     @property
     def wants_segments(self) -> bool:
-        """Whether segments are shown, as they are where nothing else is asked for."""
+        """True if segments are requested, as they are by default."""
         return not self.timestamp_granularities or "segment" in self.timestamp_granularities

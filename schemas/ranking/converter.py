@@ -1,4 +1,4 @@
-"""The converter of the wire types of ranking, to which each of their modules adds its unions."""
+"""The cattrs converter of reranking's wire types; their modules register their hooks on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of `/v1/rerank` and `/v2/rerank` send, those of Cohere, Jina and vLLM, and are answered."""
+"""Request and response bodies of `/v1/rerank` and `/v2/rerank`, for clients of Cohere, Jina and vLLM."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from greenroom.schemas.ranking.converter import RANKING
 from greenroom.schemas.wire import AtMost, WireError, wrong_type
 
 MAX_DOCUMENTS = 10_000
-"""Of one request, as Cohere has it."""
+"""Maximum number of documents in a request, as in Cohere's API."""
 MAX_FIELDS = 16
-"""Of a document that are read."""
+"""Maximum number of fields of a document that are read."""
 
 
 @attrs.frozen
 class Query:
-    """What is asked: text, or an object with a field `text`."""
+    """The query: text, or an object with a field `text`."""
 
     text: str
 
 
 @attrs.frozen
 class Document:
-    """What may answer it: text, or an object whose fields are texts."""
+    """A document to score: text, or an object whose fields are texts."""
 
     fields: JsonObject
 
@@ -35,16 +35,16 @@ Documents = Annotated[tuple[Document, ...], AtMost(MAX_DOCUMENTS)]
 
 @attrs.frozen
 class RerankRequest:
-    """The body of the request.
+    """The body of a reranking request.
 
     Args:
-        rank_fields: Fields of documents that are read, in this order; `text` by default.
-        max_tokens_per_doc: Tokens of a document that are read.
-        truncation: False refuses documents that are too long; they lose their ends otherwise.
-        instruction: What makes a document relevant.
-        texts: The documents in the words of Hugging Face's Text Embeddings Inference, whose clients name no
-            model and are answered by a list.
-        return_text: `return_documents` in its words.
+        rank_fields: Fields of a document that are read, in this order; `text` by default.
+        max_tokens_per_doc: Maximum number of tokens of a document that are read.
+        truncation: False to reject documents that are too long; otherwise they are truncated.
+        instruction: Description of a relevant document, for models that accept one.
+        texts: Alias of `documents` in Hugging Face's Text Embeddings Inference, whose clients send no model
+            and expect a list as response.
+        return_text: Alias of `return_documents` in Text Embeddings Inference.
     """
 
     query: Query
@@ -62,11 +62,11 @@ class RerankRequest:
 
 @attrs.frozen
 class RankedDocument:
-    """One of the results, the most relevant first.
+    """A scored document.
 
     Args:
-        index: Of the document, as it was sent.
-        document: As an object, if the client wants it back.
+        index: Index of the document in the request.
+        document: Document as an object, if the client requests it.
     """
 
     index: int
@@ -76,7 +76,7 @@ class RankedDocument:
 
 @attrs.frozen
 class RerankAnswer:
-    """The answer, with what each of the clients reads of it."""
+    """The response body, with the fields that each of the supported clients reads."""
 
     id: str
     model: str

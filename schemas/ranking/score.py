@@ -1,4 +1,4 @@
-"""What clients of `/v1/score` send, as vLLM has it, and are answered."""
+"""Request and response bodies of `/v1/score`, after vLLM."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from greenroom.schemas.wire import WireError, wrong_type
 
 @attrs.frozen
 class Texts:
-    """One text, or several.
+    """One or several texts.
 
     Args:
-        several: They were sent as an array.
+        several: True if the client sent an array.
     """
 
     texts: tuple[str, ...]
@@ -25,7 +25,7 @@ class Texts:
 
 @attrs.frozen
 class ScoreRequest:
-    """The body of the request: one text against many, or as many against as many."""
+    """The body of a scoring request: one text against many, or two lists of equal length pairwise."""
 
     model: str
     text_1: Texts
@@ -44,7 +44,7 @@ class ScoreBody:
 
 @attrs.frozen
 class ScoreAnswer:
-    """The answer; `created` is a Unix time in seconds."""
+    """The response body; `created` is a Unix time in seconds."""
 
     id: str
     created: int

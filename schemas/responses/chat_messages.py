@@ -1,4 +1,4 @@
-"""Messages as chats have them, which some clients send in place of a response's items."""
+"""Chat-style messages, which some clients send in place of a response's items."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from greenroom.schemas.wire import AtMost
 
 @attrs.frozen
 class ChatMessages:
-    """A conversation as items."""
+    """A conversation converted to items."""
 
     items: tuple[Item, ...]
 
 
 @attrs.frozen
 class _ChatItems:
-    """The items of one message."""
+    """The items of one chat message."""
 
     items: tuple[Item, ...]
 
@@ -94,7 +94,7 @@ def _message(value: Any, _: Any) -> _ChatItems:
 
 
 def _item(kind: str, param: ItemParam) -> Item:
-    """Return an item with what it would have come as."""
+    """Return an item with its raw JSON form, as if a client had sent it."""
     raw: dict[str, Any] = {"type": kind, **attrs.asdict(param)}
     match param:
         case MessageItem(role, content):
@@ -116,7 +116,7 @@ def _raw_part(part: PartParam, word: str) -> dict[str, Any]:
 
 
 def _with_item_parts(message: Any) -> Any:
-    """Return a message whose images and files are written as items have them."""
+    """Return a message with its image and file parts converted to the form of items."""
     content = message.get("content") if isinstance(message, dict) else None
     return {**message, "content": list(map(_item_part, content))} if isinstance(content, list) else message
 

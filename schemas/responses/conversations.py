@@ -1,4 +1,4 @@
-"""What clients send about conversations that the server keeps (OpenAI's API reference)."""
+"""Request bodies about stored conversations (OpenAI's API reference)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.schemas.responses.items import Item
 from greenroom.schemas.wire import AtMost
 
 MAX_NEW_ITEMS = 20
-"""Of one request."""
+"""Maximum number of new items in a request."""
 
 NewItems = Annotated[tuple[Item, ...], AtMost(MAX_NEW_ITEMS)]
 

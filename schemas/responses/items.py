@@ -1,4 +1,4 @@
-"""The items of which the input of a response is made (OpenAI's API reference, Open Responses)."""
+"""Input items of a response (OpenAI's API reference, Open Responses)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.schemas.wire import AtMost, WireError, one_of, structure, wrong_t
 
 Role = NewType("Role", str)
 Arguments = NewType("Arguments", str)
-"""JSON text."""
+"""The arguments of a call, as JSON text."""
 
 ROLES = ("user", "assistant", "system", "developer")
 MAX_ITEMS = MAX_MESSAGES
@@ -23,7 +23,7 @@ MAX_ITEMS = MAX_MESSAGES
 
 @attrs.frozen
 class _Common:
-    """What any item may have; nothing of it reaches the model."""
+    """The fields that any item may have; none of them reaches the model."""
 
     id: str | None = None
     call_id: str | None = None
@@ -33,7 +33,7 @@ class _Common:
 
 @attrs.frozen
 class MessageItem:
-    """A message, with or without `type`."""
+    """A message item; it may lack a `type`."""
 
     role: Role
     content: Content
@@ -41,12 +41,12 @@ class MessageItem:
 
 @attrs.frozen
 class ReasoningItem:
-    """A thought of the assistant.
+    """A reasoning item of the assistant.
 
     Args:
-        summary: What is shown of it.
-        content: The thought itself, where it may be shown.
-        encrypted_content: The thought as a server has sealed it.
+        summary: Summary of the reasoning.
+        content: Full reasoning text, where it may be shown.
+        encrypted_content: Reasoning encrypted by a server.
     """
 
     summary: Content | None = None
@@ -56,7 +56,7 @@ class ReasoningItem:
 
 @attrs.frozen
 class FunctionCallItem:
-    """The call of a function that the assistant made."""
+    """A function call made by the assistant."""
 
     call_id: str
     name: str
@@ -65,7 +65,7 @@ class FunctionCallItem:
 
 @attrs.frozen
 class CustomCallItem:
-    """The call of a custom tool that the assistant made; its input is text."""
+    """A custom tool call made by the assistant; its input is text."""
 
     call_id: str
     name: str
@@ -74,7 +74,7 @@ class CustomCallItem:
 
 @attrs.frozen
 class CallOutputItem:
-    """What the call of a function or of a custom tool has brought."""
+    """The result of a function call or of a custom tool call."""
 
     call_id: str
     output: Content
@@ -82,39 +82,39 @@ class CallOutputItem:
 
 @attrs.frozen
 class CompactionItem:
-    """What an earlier conversation was made into."""
+    """The compacted form of an earlier conversation."""
 
     encrypted_content: str
 
 
 @attrs.frozen
 class ReferenceItem:
-    """An item that the server keeps."""
+    """A reference to a stored item."""
 
     id: str
 
 
 @attrs.frozen
 class ToolsItem:
-    """Tools that join in the middle of a conversation."""
+    """Tools added in the middle of a conversation."""
 
     tools: ToolParams
 
 
 @attrs.frozen
 class HostedItem:
-    """An item of a tool that only OpenAI's server knows; what it holds depends on its type."""
+    """An item of a tool hosted by OpenAI; its fields depend on its type."""
 
     type: str
 
 
 @attrs.frozen
 class StandInItem:
-    """An item that stood for others, with those; no client sends one.
+    """An item resolved into the items that it represents; clients never send one.
 
     Args:
-        items: That it stands for; none if they have been said before.
-        replaces: They stand for all that came before, too.
+        items: Represented items; none if the conversation already has them.
+        replaces: True if the items also replace everything before them.
     """
 
     items: tuple[Item, ...]
@@ -137,10 +137,10 @@ ItemParam = (
 
 @attrs.frozen
 class Item:
-    """One item.
+    """An input item.
 
     Args:
-        raw: As it came.
+        raw: JSON object as received.
     """
 
     param: ItemParam
@@ -149,7 +149,7 @@ class Item:
 
 @attrs.frozen
 class Items:
-    """What a response is asked about: a string on the wire is one message of the user."""
+    """The input of a response; a string on the wire becomes one user message."""
 
     items: tuple[Item, ...]
 
@@ -160,10 +160,10 @@ class _KeptItems:
 
 
 def kept_items(items: list[JsonObject]) -> tuple[Item, ...]:
-    """Return items that were kept as JSON.
+    """Structure items that were stored as JSON.
 
     Raises:
-        ProblemError: 400 that names what is wrong (`items[3].role`).
+        ProblemError: 400 that names the invalid field (`items[3].role`).
     """
     return structure({"items": items}, _KeptItems, RESPONSES).items.items
 
@@ -225,7 +225,7 @@ def _item(value: Any, _: Any) -> Item:
 
 
 def _with_call_id(kind: str, item: JsonObject) -> JsonObject:
-    # OpenAI has that one name its call by its own id, which is another one once it is stored.
+    # OpenAI identifies this item's call by the item's own id, which changes when the item is stored.
     if kind == "local_shell_call_output" and item.get("call_id") is None and item.get("id"):
         return {**item, "call_id": item["id"]}
     return item
@@ -244,7 +244,7 @@ def _items(value: Any, _: Any) -> Items | None:
 
 def _arguments(value: Any, _: Any) -> Arguments:
     if isinstance(value, dict):
-        # Some clients send back the object that they have decoded.
+        # Some clients return the arguments as a decoded object.
         return Arguments(json.dumps(value, ensure_ascii=False))
     if not isinstance(value, str):
         raise WireError("must be a string that holds JSON")

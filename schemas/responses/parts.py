@@ -1,4 +1,4 @@
-"""The pieces of which the content of items is made."""
+"""Content parts of items."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenroom.schemas.wire import AtMost, WireError, structure, wrong_type
 
 @attrs.frozen
 class InputAudioParam:
-    """A recording, as base64."""
+    """An audio file, as base64."""
 
     data: str
     format: str
@@ -22,7 +22,7 @@ class InputAudioParam:
 
 @attrs.frozen
 class PartParam:
-    """A piece of an item's content; its type says which of the members it has."""
+    """A content part of an item; `type` decides which fields it has."""
 
     type: str
     text: str | None = None
@@ -38,7 +38,7 @@ class PartParam:
 
 @attrs.frozen
 class Content:
-    """The content of an item: a string on the wire is one part."""
+    """The content of an item; a string on the wire becomes one part."""
 
     parts: tuple[PartParam, ...]
 
@@ -49,13 +49,13 @@ class _OnePart:
 
 
 def structure_part(part: JsonObject, field: str) -> PartParam:
-    """Return a part that stands outside of content.
+    """Structure a single part from outside an item's content.
 
     Args:
-        field: What the client calls it.
+        field: Request field of the part, for errors.
 
     Raises:
-        ProblemError: 400 that names what is wrong.
+        ProblemError: 400 that names the invalid field.
     """
     try:
         return structure({"part": part}, _OnePart, RESPONSES).part
@@ -79,10 +79,10 @@ def _content(value: Any, _: Any) -> Content | None:
 
 
 def given(value: Any, hook: Any) -> Any:
-    """Return what a structure hook makes of a value that may not be null.
+    """Apply a structure hook to a value that must not be null.
 
     Raises:
-        WireError: It is.
+        WireError: The value is null.
     """
     if value is None:
         raise WireError("must not be null")

@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/responses`, its `input_tokens` and `compact` send (OpenAI's API reference)."""
+"""Request bodies of `POST /v1/responses`, its `input_tokens` and `compact` (OpenAI's API reference)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CHOICES = {
 
 @attrs.frozen
 class ReasoningParam:
-    """Whether and how hard to think; `generate_summary` is the old name of `summary`."""
+    """Settings of reasoning; `generate_summary` is the old name of `summary`."""
 
     effort: str | None = None
     summary: Summary | None = None
@@ -54,7 +54,7 @@ class ReasoningParam:
 
 @attrs.frozen
 class TextParam:
-    """What the text of the answer must look like."""
+    """The required format and verbosity of the answer's text."""
 
     format: dict[str, Any] | None = None
     verbosity: Any = None
@@ -62,7 +62,7 @@ class TextParam:
 
 @attrs.frozen
 class CacheOptions:
-    """How the prompt is to be kept: what is known here of every prompt, as far as there is room."""
+    """Options of prompt caching; accepted without effect, since every prompt is cached if memory allows."""
 
     mode: CacheMode | None = None
     ttl: str | None = None
@@ -77,19 +77,19 @@ class StreamOptions:
 
 @attrs.frozen
 class ConversationParam:
-    """A conversation that the server keeps; a string on the wire is its id."""
+    """A reference to a stored conversation; a string on the wire is its id."""
 
     id: str
 
 
 @attrs.frozen(kw_only=True)
 class PromptRequest:
-    """What the prompt is made of: all that the tokens of a request depend on.
+    """The fields that determine the prompt's tokens.
 
     Args:
-        messages: Another name for `input`, in the words of chats.
-        conversation_id: Another name for `conversation`.
-        response_format: Another name for `text.format`, in the words of chats.
+        messages: Alias of `input`, with chat-style messages.
+        conversation_id: Alias of `conversation`.
+        response_format: Alias of `text.format`, in the form of chat requests.
     """
 
     model: str | None = None
@@ -110,7 +110,7 @@ class PromptRequest:
 
 @attrs.frozen(kw_only=True)
 class CompactRequest(PromptRequest):
-    """The body of a request for a compaction: of caches as of responses, every prompt is kept anyway."""
+    """The body of a compaction request; cache options have no effect, since every prompt is cached anyway."""
 
     prompt_cache_key: str | None = None
     prompt_cache_options: CacheOptions | None = None
@@ -119,12 +119,12 @@ class CompactRequest(PromptRequest):
 
 @attrs.frozen(kw_only=True)
 class ResponseRequest(CompactRequest):
-    """The body of a request for a response, but for its generation parameters.
+    """The body of a response request, without its generation parameters.
 
-    Those have a table of their own (`greenroom.http.responses.requests.parameters`).
+    A separate table describes those (`greenroom.http.responses.requests.parameters`).
 
     Args:
-        client_metadata: What Codex says of itself; it changes nothing.
+        client_metadata: Information that Codex sends about itself; ignored.
     """
 
     background: bool | None = None

@@ -1,4 +1,4 @@
-"""The tools of a response (OpenAI's API reference): functions lie flat, without the wrapping of chats."""
+"""Tools of a response (OpenAI's API reference); functions are flat, without the nesting of chat requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.schemas.wire import AtMost, wrong_type
 
 @attrs.frozen
 class FunctionTool:
-    """A function that may be called."""
+    """The definition of a callable function."""
 
     name: str
     description: str | None = None
@@ -24,7 +24,7 @@ class FunctionTool:
 
 @attrs.frozen
 class CustomTool:
-    """A tool whose input is text, free or in a format."""
+    """The definition of a tool whose input is text, free or in a given format."""
 
     name: str
     description: str | None = None
@@ -34,17 +34,17 @@ class CustomTool:
 
 @attrs.frozen
 class HostedTool:
-    """A tool that only OpenAI's server knows, or can run."""
+    """A tool hosted by OpenAI, which this server cannot run."""
 
     type: str
 
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered.
+    """The definition of a tool.
 
     Args:
-        raw: As it came.
+        raw: JSON object as received.
     """
 
     param: FunctionTool | CustomTool | HostedTool
