@@ -1,4 +1,4 @@
-"""What engines have in common that keep nothing of one request for the next."""
+"""Base class of engines that keep no state between requests."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 
 class CachelessEngine:
-    """An engine without a cache: nothing is to be done while nobody asks, and nothing can be given back."""
+    """Engine without a cache: it has no idle work and no memory to release."""
 
     @property
     def idle_delay(self) -> float | None:
-        """None: nothing is done while there is no work."""
+        """Delay before idle work; always None."""
         return None
 
     def work_idly(self) -> None:
         """Do nothing."""
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Keep nothing that others could want."""
+        """Ignore the callback: there is no memory to release."""
 
     def release_memory(self) -> None:
-        """Do nothing: memory is held only while something is computed."""
+        """Do nothing: memory is held only during computation."""

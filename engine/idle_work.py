@@ -1,4 +1,4 @@
-"""What an engine does while nobody asks it for anything, within the memory that nobody needs."""
+"""Idle work of an engine, limited to unused memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from greenroom.engine.loading.batching.proof import ROWS, TOKENS
 from greenroom.engine.memory.kv_memory import KvMemory
 
 _RETRY = 10.0
-"""Seconds after which memory that was short may be there."""
+"""Seconds until the next attempt after memory was short."""
 
 
 class IdleWork:
-    """Computes the rest of a model's proof, and gives its memory up to whoever needs it.
+    """Runs the rest of a model's batch-invariance check, and releases its memory on request.
 
     Args:
-        proof: None is nothing to do.
-        memory: Is charged for its caches while they are there.
+        proof: Background check; None if there is nothing to do.
+        memory: Memory account charged for the check's caches.
     """
 
     def __init__(self, proof: IdleProof | None, memory: KvMemory) -> None:
@@ -27,12 +27,12 @@ class IdleWork:
 
     @property
     def delay(self) -> float | None:
-        """Seconds without work after which `advance` does something; None: there is nothing to do."""
+        """Seconds without requests after which `advance` is due; None if there is nothing to do."""
         delay = None if self._proof is None else self._proof.delay
         return max(delay, _RETRY) if delay is not None and self._is_short else delay
 
     def advance(self) -> None:
-        """Compute a pass, if there is memory for it."""
+        """Compute one pass if there is memory for it."""
         if self._proof is None or self._proof.delay is None:
             return
         self._is_short = not self._reserve(self._proof)
@@ -44,7 +44,7 @@ class IdleWork:
             self._proof = None
 
     def release(self) -> None:
-        """Free what is kept for the passes that follow."""
+        """Release the memory reserved for further passes."""
         self._memory.reclaim()
 
     def _reserve(self, proof: IdleProof) -> bool:

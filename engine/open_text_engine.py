@@ -1,4 +1,4 @@
-"""Opening a text model: its weights within the memory there is, and everything that generates with them."""
+"""Opening of a text model: loads its weights within available memory and creates its engine."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def open_text_engine(
     load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
     features_of: Callable[[Any], FeatureSource | None] = lambda model: None,
 ) -> TextEngine:
-    """Load a model's weights and everything that generates with them, all confined to this thread.
+    """Load a model's weights and create its engine, confined to this thread.
 
     Args:
-        adapter: Prepares its requests, on another thread: what it found of the model's formats is taken over.
-        load_lazily: Returns the model with weights that are named, but not read.
-        features_of: Returns what gives its prompts features beside their tokens.
+        adapter: Adapter that prepares requests on another thread; its detected formats are reused here.
+        load_lazily: Function that returns the model with weights that are not read yet.
+        features_of: Function that returns the model's source of prompt features, if any.
 
     Raises:
-        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: It was abandoned.
+        ProblemError: 503 `load_failed`, or 507 if there is not enough memory for the weights.
+        LoadAbandonedError: The load was abandoned.
     """
     from greenroom.engine.adapters.output_adapter import OutputAdapter
     from greenroom.engine.speculation.loading import load_speculation

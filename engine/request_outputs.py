@@ -1,4 +1,4 @@
-"""The requests that are not finished: what becomes of their tokens, and how each of them ends."""
+"""Outputs of unfinished requests: their events, and the ways in which they end."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from greenroom.schemas.events import Failed, InferenceEvent, Usage
 from greenroom.schemas.problems import Problem, ProblemError, model_broken
 
 Events = list[tuple[str, InferenceEvent]]
-"""Events with the ids of the requests they belong to, in order."""
+"""Events in order, with the ids of their requests."""
 
 log = structlog.get_logger(__name__)
 
 
 class RequestOutputs:
-    """Collects the events of each request in order; the last is a Failed or, by choice, a Finished.
+    """Collects the events of each request; the last is a Failed, or a Finished for each choice.
 
     Args:
-        admission: Where a sequence may wait or have memory reserved; like `prefill`, where its prompt may be,
-            and `batches`, where it may decode, it forgets the sequence when that ends.
+        admission: Admission that removes sequences when they end, as do `prefill` and `batches`.
 
     Attributes:
-        sequences: The first choice of each request, by the request's id.
-        events: Those that `pop_events` will return.
+        sequences: First choice of each request, by request id.
+        events: Events to be returned by `pop_events`.
     """
 
     def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
@@ -47,7 +46,7 @@ class RequestOutputs:
         self.sequences[sequence.request_id] = sequence
 
     def reject(self, request_id: str, problem: Problem) -> None:
-        """Emit the only event of a request that is not added."""
+        """Emit the only event of a rejected request."""
         self.events.append((request_id, Failed(problem)))
 
     def emit(self, sequence: Sequence, events: Iterable[InferenceEvent]) -> None:
@@ -58,7 +57,7 @@ class RequestOutputs:
         """Return the events since the last call.
 
         Raises:
-            DeviceError: The device has failed; whether an answer that has ended is right, nobody knows.
+            DeviceError: The device has failed, so that finished answers may be wrong.
         """
         if self._has_ended:
             check_device(idle=not len(self._batches) and not len(self._prefill))
@@ -67,15 +66,15 @@ class RequestOutputs:
         return events
 
     def emit_prompt(self, sequence: Sequence, keep: int = 0) -> None:
-        """Emit what is scored of a sequence's prompt, but for so many chunks that may be under way."""
+        """Emit scored pieces of the prompt, except the last `keep` chunks, which may be in flight."""
         if sequence.prompt_logprobs is not None:
             self.emit(sequence, sequence.prompt_logprobs.read(keep))
 
     def append_token(self, batch: Batch, sequence: Sequence, token: int | None) -> None:
-        """Process one token; what a parser or a template does wrong costs its own request only.
+        """Process one token; errors of a parser or template fail only its own request.
 
         Args:
-            token: None if the model has computed what is no number for it.
+            token: Token id; None if the model's logits were not finite.
         """
         if token is None:
             self.fail(sequence, model_broken("an answer"))
@@ -100,12 +99,12 @@ class RequestOutputs:
             batch.report_progress(sequence)
 
     def finish_at_length(self, sequence: Sequence) -> None:
-        """Finish a sequence for which there will never be memory enough to go on."""
+        """Finish a sequence that can never have enough memory to continue."""
         self.emit(sequence, sequence.finish("length"))
         self._on_finished(sequence)
 
     def cancel(self, request_id: str) -> None:
-        """Finish a request, if it is not finished, with what it has used until now."""
+        """Cancel an unfinished request and emit its usage so far."""
         first = self.sequences.pop(request_id, None)
         if first is not None:
             for choice in self._remove(first):
@@ -113,15 +112,15 @@ class RequestOutputs:
                 self.emit(choice, choice.finish("cancelled"))
 
     def fail_all(self, failures: SequenceFailures) -> None:
-        """Fail the requests of sequences that cannot go on, each for its reason."""
+        """Fail the requests of failed sequences, each with its own problem."""
         for sequence, problem in failures:
             self.fail(sequence, problem)
 
     def fail(self, sequence: Sequence, problem: Problem) -> None:
-        """Fail a request of which a sequence cannot go on, with what it has used until now.
+        """Fail the request of a failed sequence and emit its usage so far.
 
         Raises:
-            DeviceError: The device has failed: what the sequence cannot go on with may be its fault.
+            DeviceError: The device has failed, which may be the cause of the sequence's failure.
         """
         first = self.sequences.pop(sequence.request_id, None)
         if first is not None:
@@ -133,7 +132,7 @@ class RequestOutputs:
             self.emit(sequence, [Failed(problem, usage, sequence.timing())])
 
     def _on_finished(self, sequence: Sequence) -> None:
-        """Release what a choice held whose last event was emitted."""
+        """Release the resources of a finished choice."""
         self._has_ended = True
         self._admission.remove(sequence)
         first = self.sequences.get(sequence.request_id)
@@ -143,7 +142,7 @@ class RequestOutputs:
             log.warning("broken tool calls", request_id=sequence.request_id, calls=broken)
 
     def _remove(self, first: Sequence) -> list[Sequence]:
-        """Stop computing for a request; return its choices that were not finished."""
+        """Stop computing a request; return its unfinished choices."""
         unfinished = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
         for choice in unfinished:
             self._prefill.remove(choice)

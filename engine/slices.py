@@ -1,4 +1,4 @@
-"""Preparing a request bit by bit, so that others of the same thread need not wait for all of it."""
+"""Cooperative preparation of requests in short steps, so that one request does not block its thread."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 WAITS = "waits"
-"""What is yielded where something else works for the request, so that its like may go on meanwhile."""
+"""Value yielded while other threads work for the request, so that requests of the same kind may proceed."""
 
 Slices = Generator[str | None, None, T]
-"""Yields wherever it can be left for a while, or for good, and returns what it has made."""
+"""Generator that yields at points where it can be suspended or abandoned, and returns its result."""
 
 
 _LOOK_SECONDS = 0.02
 
 
 class SliceSemaphore:
-    """Bounds what works for requests at once, of all threads that prepare them.
+    """Semaphore that bounds concurrent work for requests across all preparing threads.
 
     Args:
-        count: How many may hold it.
+        count: Number of concurrent holders.
     """
 
     def __init__(self, count: int) -> None:
@@ -31,10 +31,10 @@ class SliceSemaphore:
         self._waiting = 0
 
     def acquire(self) -> Slices[None]:
-        """Yield until it is held.
+        """Yield until the semaphore is acquired.
 
-        All who wait share the time of one look: where each took that, who holds it would be looked at behind
-        all of them, and however little there is to do, they would take the square of their number.
+        Waiters split one polling interval. With a full interval each, polling would cost O(n²) and starve the
+        holder.
         """
         if self._free.acquire(blocking=False):
             return
@@ -46,7 +46,7 @@ class SliceSemaphore:
             self._count(-1)
 
     def release(self) -> None:
-        """Let somebody else hold it."""
+        """Release the semaphore."""
         self._free.release()
 
     def _count(self, change: int) -> None:
@@ -55,7 +55,7 @@ class SliceSemaphore:
 
 
 def run_slices(slices: Slices[T]) -> T:
-    """Return what slices make, without a pause."""
+    """Run the steps to the end without a pause and return their result."""
     while True:
         try:
             next(slices)

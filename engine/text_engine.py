@@ -1,4 +1,4 @@
-"""A loaded text model and the requests it generates for. Everything here runs on the model's one thread."""
+"""Engine of a loaded text model, which runs on the model's single thread."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.statistics import TextEngineStatistics
 
 _POLL_SECONDS = 0.01
-"""Seconds between two looks at what was asked of the engine while all sequences wait for their grammars."""
+"""Seconds between checks for new requests while all sequences wait for their grammars."""
 
 _CLEAR_CACHE_STEPS = 512
-"""Steps after which MLX gives buffers back that it keeps for reuse, as mlx-lm does."""
+"""Steps between releases of the buffers that MLX keeps for reuse, as in mlx-lm."""
 
 
 class TextEngine:
-    """Continuous batching: `step` decodes a token for every running sequence and computes a prefill chunk.
+    """Continuous batching: `step` decodes a token of every running sequence and computes a prefill chunk.
 
     Args:
         model: One of mlx-lm's models, evaluated on this thread.
-        adapter: The model's adapter, made on this thread.
-        prefix_cache: None caches no prefixes.
-        close_timeout: Seconds that `close` may take to write cached prefixes to disk.
-        speculation: Drafts tokens for a request that is alone; None drafts none.
-        share: Of the memory account; None is unlimited.
-        max_rows: Sequences that are computed at once at most; further choices begin as others end.
-        idle_proof: That the model's rows may be computed together, which the load had no time for.
-        features: What prompts have beside their tokens, such as images; None: nothing.
-        costs: What steps take; None: learnt, first from a copy that is made now.
-        clock: Seconds, from any origin, by which work is timed and prompts count as having come together.
+        adapter: The model's adapter, created on this thread.
+        prefix_cache: Prefix cache; None disables it.
+        close_timeout: Timeout in seconds for `close` to write cached prefixes to disk.
+        speculation: Speculative decoding for a lone request; None disables it.
+        share: Share of the memory account; None is unlimited.
+        max_rows: Maximum number of sequences computed at once; other choices start as sequences end.
+        idle_proof: Rest of the batch-invariance check that the load had no time for.
+        features: Source of prompt features such as images; None if the model has none.
+        costs: Cost model; None creates one, initialized by timing a copy.
+        clock: Clock in seconds, with any origin, for timing work and batching windows.
 
     Attributes:
-        admission: Who computes and who waits.
+        admission: Admission control of the sequences.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TextEngine:
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` would do anything."""
+        """True if `step` would do anything."""
         disk = self.prefix_cache.disk if self.prefix_cache is not None else None
         writing = disk is not None and disk.pending
         return bool(
@@ -108,12 +108,12 @@ class TextEngine:
 
     @property
     def idle_delay(self) -> float | None:
-        """Seconds without work after which `work_idly` has something to do; None: it never has."""
+        """Seconds without requests after which `work_idly` is due; None if there is no idle work."""
         return self._idle_work.delay
 
     @discards_if_raised
     def work_idly(self) -> None:
-        """Do a short piece of what can wait, if there is no work."""
+        """Do a short piece of idle work, if there are no requests."""
         if not self.has_work:
             self._idle_work.advance()
 
@@ -136,7 +136,7 @@ class TextEngine:
 
     @discards_if_raised
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
-        """Add a request; its events come from `step`, up to one Finished or Failed."""
+        """Add a request; `step` returns its events, ending with a Finished per choice or a Failed."""
         if not prepared.tokens:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._outputs.reject(request.id, problem)
@@ -163,16 +163,16 @@ class TextEngine:
 
     @discards_if_raised
     def cancel(self, request_id: str) -> None:
-        """Stop generating for a request; each of its choices ends with a Finished that says so."""
+        """Cancel a request; each of its choices ends with a Finished event."""
         self._outputs.cancel(request_id)
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
+        """Set the function to call, on any thread, when another model needs the prefix cache's memory."""
         self._memory.share.on_eviction_request = call
 
     @discards_if_raised
     def release_memory(self) -> None:
-        """Evict cached prefixes for the sake of another model that has asked for memory."""
+        """Evict cached prefixes for another model that has requested memory."""
         self._idle_work.release()
         self._memory.evict_for_others()
 
@@ -181,9 +181,8 @@ class TextEngine:
         """Compute one decode step for all sequences and a bounded prefill chunk; return the events.
 
         Raises:
-            Exception: Whatever the model raises in a step of a batch, and what the device has failed with;
-                nothing of this engine can be used after that. What the model raises for a prompt fails the
-                prompt's request.
+            Exception: An error of the model in a batch step, or of the device; the engine is unusable
+                afterwards. An error of the model during prefill fails only the prompt's request.
         """
         self._memory.evict_for_others()
         self._outputs.fail_all(self.admission.start_decoding())
@@ -219,7 +218,7 @@ class TextEngine:
         return self._outputs.pop_events()
 
     def close(self) -> None:
-        """Free the model and all that belongs to its requests, then raise what the device has failed with."""
+        """Release the model and the state of its requests, then raise any device failure."""
         self._batches.close()
         self._speculation = None
         self._idle_work = IdleWork(None, self._memory)
@@ -235,7 +234,7 @@ class TextEngine:
         mx.clear_cache()
 
     def _admit_waiting(self) -> None:
-        """Admit waiting sequences to prefill, as far as there is memory."""
+        """Admit waiting sequences to prefill as memory allows; finish or fail those that can never fit."""
         for sequence in self.admission.admit_waiting():
             if sequence.preempted:
                 for choice in (sequence, *parallel_samples_of(sequence)):

@@ -1,4 +1,4 @@
-"""What the machine can do without a server: the bare loops that ours is measured against."""
+"""Baseline loops without a server, against which ours is measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Prompts = Sequence[Sequence[int]]
 
 
 def load_model(folder: Path) -> Any:
-    """Return a model as the loops take it."""
+    """Return a model in the form that the loops take."""
     from greenroom.engine.loading.load_model import load_model
     from greenroom.schemas.settings import Settings
 
@@ -29,11 +29,11 @@ def load_model(folder: Path) -> Any:
 
 
 def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
-    """Run one padded prefill, then only forward passes and argmax, each launched before the last is read.
+    """Run one padded prefill, then pipelined forward passes with argmax only.
 
     Args:
         prompts: Token ids by row.
-        tokens: How many to generate for each row; all rows are computed until the last one is done.
+        tokens: Number of tokens to generate for each row; all rows are computed until the last is done.
     """
     lengths = [len(prompt) - 1 for prompt in prompts]
     width = max(lengths)
@@ -65,7 +65,7 @@ def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[
 
 
 def batch_generator(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
-    """Run mlx-lm's own continuous batching, greedy."""
+    """Run mlx-lm's own continuous batching, greedily."""
     from mlx_lm.generate import BatchGenerator
 
     generator = BatchGenerator(model, completion_batch_size=max(32, len(prompts)))
@@ -84,7 +84,7 @@ def batch_generator(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list
 
 
 def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
-    """Run mlx-lm's own prefill up to the first token, one prompt after the other; return no tokens."""
+    """Run mlx-lm's own prefill up to the first token, one prompt at a time; return no tokens."""
     from mlx_lm.generate import generate_step
 
     for prompt in prompts:
@@ -96,10 +96,10 @@ def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[li
 def bare_continuation(
     model: Any, prefix: Sequence[int], prompt: Sequence[int]
 ) -> tuple[int, Callable[[], list[list[int]]]]:
-    """Compute what a prompt shares with an earlier one now; the rest is for mlx-lm's own prefill.
+    """Prefill the prefix that a prompt shares with an earlier one; mlx-lm's own prefill computes the rest.
 
     Returns:
-        How many tokens are left, and what computes them up to the first token of the answer.
+        Number of tokens left, and a function that computes them up to the first token of the answer.
     """
     from mlx_lm.generate import generate_step
 
@@ -120,7 +120,11 @@ def bare_continuation(
 
 
 def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> list[range]:
-    """Run our loop with all its host work, greedy, on an idle engine; return ranges as long as answers."""
+    """Run our loop with all its host work, greedily, on an idle engine.
+
+    Returns:
+        For each answer, a range of the same length.
+    """
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
         request = InferenceRequest(str(index), ModelKey("baseline"), RawInput(tuple(prompt)))

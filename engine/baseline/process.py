@@ -1,11 +1,11 @@
-"""The bare loops in a process of their own: `python -m greenroom.engine.baseline.process MODEL`.
+"""Baseline loops in a process of their own: `python -m greenroom.engine.baseline.process MODEL`.
 
-One order a line on stdin, one result a line on stdout, both JSON:
+Each line on stdin is an order, each line on stdout a result, both JSON:
 
     {"loop": "batch_generator", "prompts": [[{"role": …, "content": …}], …], "tokens": [64, …]}
     {"seconds": 0.8, "prompt_tokens": 500, "tokens": 1024, "cpu": 1.3}
 
-Prompts go through the model's template as they do in the server; this is not part of the time.
+Prompts are rendered with the model's chat template, as in the server; this is not timed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from greenroom.schemas.settings import Settings
 
 
 class Baseline:
-    """A model as the bare loops see it.
+    """A model loaded for the baseline loops.
 
     Args:
-        model: Local folder, or id of a hub model that is on this machine.
+        model: Local folder, or id of a hub model on this machine.
     """
 
     def __init__(self, model: str) -> None:
@@ -51,7 +51,7 @@ class Baseline:
         self._engine = TextEngine(self._model, self._adapter)
 
     def run(self, order: dict[str, Any]) -> dict[str, float]:
-        """Carry out one order; times are in seconds."""
+        """Run one order; times are in seconds."""
         from greenroom.engine.baseline import loops
 
         known_loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def _keep_for_results() -> TextIO:
-    """Return the real stdout, and send what libraries print to stderr."""
+    """Return the real stdout and redirect the output of libraries to stderr."""
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return results

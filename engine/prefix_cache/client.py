@@ -1,4 +1,4 @@
-"""When the engine reads and writes the prefix cache: what is worth a copy, where prompts have checkpoints."""
+"""Prefix cache client: decides when the engine reads and writes the cache, and places checkpoints."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from greenroom.engine.sequences.prefix_keys import keys_so_far, prefill_keys
 from greenroom.engine.sequences.sequence import Sequence
 
 _MIN_TOKENS = 32
-"""New tokens that are worth a copy: fewer are computed again as fast."""
+"""Least new tokens worth a copy; fewer are recomputed as fast."""
 
 MIN_TOKENS_RUNNING = 256
-"""New tokens of a prompt that are worth one before its answer ends, when all of it is inserted together."""
+"""Least new tokens of a prompt worth a copy before its answer ends, when everything is inserted anyway."""
 
 PART_BYTES = 16 * 1024 * 1024
-"""Bytes of a prompt that are worth a copy before it is done."""
+"""Least bytes of a prompt worth a copy before the prompt is complete."""
 
 _CHECKPOINT_INTERVAL = 512
-"""Tokens between two checkpoints within a prompt, but for the first and the last."""
+"""Tokens between checkpoints within a prompt, except the first and the last."""
 
 
 log = structlog.get_logger(__name__)
 
 
 class PrefixCacheClient:
-    """The prefix cache as one model's sequences see it.
+    """Interface between one model's sequences and the prefix cache.
 
     Args:
-        model: With None, or a model whose caches cannot be copied, nothing is cached.
+        model: Model; if None, or if its caches cannot be copied, nothing is cached.
     """
 
     def __init__(self, model: Any, cache: PrefixCache | None) -> None:
@@ -50,24 +50,24 @@ class PrefixCacheClient:
 
     @property
     def version(self) -> int:
-        """A number that changes whenever `match` might answer otherwise."""
+        """Counter that changes whenever `match` might return something else."""
         return self._cache.memory.version if self._cache else 0
 
     def match(self, sequence: Sequence) -> CachedPrefix:
-        """Return how much of a sequence's prompt is cached."""
+        """Return the length of the cached prefix of a sequence's prompt."""
         if self._cache is None or sequence.key is None:
             return CachedPrefix(0, 0)
         return self._cache.match(sequence.key, prefill_keys(sequence), self._stateful)
 
     def has_most_of(self, sequence: Sequence) -> bool:
-        """Return whether most of a sequence's prompt need not be computed again."""
+        """Return whether at least half of a sequence's prompt is cached."""
         return 2 * self.match(sequence).usable >= len(sequence.prefill_tokens)
 
     def restore(self, sequence: Sequence, room: int) -> tuple[Cache, Restoration | None]:
-        """Return an empty plain cache, and what fills it with the cached prefix of a sequence's prompt.
+        """Return an empty unbatched cache and the restoration that fills it with the cached prefix.
 
         Args:
-            room: Tokens for which it allocates memory.
+            room: Number of tokens to allocate memory for.
         """
         cache = caches.new_cache(self._model)
         if self._cache is None or sequence.key is None:
@@ -75,19 +75,19 @@ class PrefixCacheClient:
         return cache, self._cache.restore(sequence.key, prefill_keys(sequence), cache, allocated_tokens(room))
 
     def is_cacheable(self, sequence: Sequence) -> bool:
-        """Return whether what is computed of a sequence's prompt is inserted."""
+        """Return whether a sequence's computed prompt is inserted into the cache."""
         return self._cache is not None and sequence.key is not None
 
     def checkpoints(self, sequence: Sequence, done: int, shared: Iterable[int]) -> tuple[int, ...]:
-        """Return where to pause within the rest of a prompt to insert what was computed so far.
+        """Return the token positions at which prefill pauses so that the cache can be inserted.
 
-        Nowhere for a model of which any part of an entry can be used. For one with recurrent or rotating
-        layers: where earlier prompts went other ways, where the first turn ends, where the last one ends, and
-        at intervals between.
+        Models with per-token layers only need none, since any part of an entry can be used. For models with
+        recurrent or rotating layers, checkpoints lie where earlier prompts diverge, at the end of the first
+        turn and of the last, and at intervals in between.
 
         Args:
-            done: Tokens that are computed.
-            shared: Tokens in common with other prompts.
+            done: Number of computed tokens.
+            shared: Lengths of prefixes shared with other prompts, in tokens.
         """
         end = len(sequence.prefill_tokens) - 1
         if self._cache is None or sequence.key is None or not self._stateful:
@@ -107,12 +107,12 @@ class PrefixCacheClient:
         return tuple(chosen)
 
     def count_written(self, sequence: Sequence, cache: Cache, length: int) -> int:
-        """Return how many tokens of a prompt are kept that were not: all that are new, or none.
+        """Return the number of newly cached prompt tokens: all new ones, or 0.
 
-        Few new ones are not kept, and of a prompt beyond the budget nothing is.
+        Prompts with few new tokens, or larger than the budget, are not cached.
 
         Args:
-            cache: Holds the first `length` tokens of the prompt, perhaps beside others.
+            cache: KV cache with the first `length` tokens of the prompt, possibly batched.
         """
         new = length - sequence.metrics.cached_tokens
         if self._cache is None or sequence.key is None or new < _MIN_TOKENS:
@@ -121,14 +121,14 @@ class PrefixCacheClient:
         return new if fits else 0
 
     def insert_prompt(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
-        """Insert the first `length` tokens of a prompt, which are computed, while its sequence runs on."""
+        """Insert the first `length` tokens of a prompt while its sequence continues."""
         min_tokens = _MIN_TOKENS if self._stateful else MIN_TOKENS_RUNNING
         self._insert(sequence, prefill_keys(sequence)[:length], cache, row, min_tokens)
 
     def insert_part(self, sequence: Sequence, cache: Cache, length: int) -> None:
-        """Insert the first `length` tokens of a prompt of which more follows, if that is much to copy.
+        """Insert the first `length` tokens of an unfinished prompt, if there is much to copy.
 
-        All of a long prompt at its end would hold up who decodes beside.
+        A single copy of a long prompt at its end would stall other streams.
         """
         if self._cache is not None and sequence.key is not None:
             min_tokens = max(_MIN_TOKENS, PART_BYTES // max(1, kv_tensors.bytes_per_token(cache)))
@@ -136,7 +136,7 @@ class PrefixCacheClient:
             self._insert(sequence, tokens, cache, None, min_tokens, unfinished=True)
 
     def insert_part_of_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
-        """Insert a prompt with as much of its answer as was read, if that is much to copy at its end."""
+        """Insert the prompt and the answer so far, if there would be much to copy at the end."""
         length = len(sequence.prompt) + sequence.generated
         added = length - sequence.inserted
         if self._cache is None or sequence.key is None or added < _MIN_TOKENS:
@@ -146,7 +146,7 @@ class PrefixCacheClient:
             self._insert(sequence, keys_so_far(sequence), cache, row, _MIN_TOKENS, unfinished=True)
 
     def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
-        """Insert a prompt with as much of its answer as was read, when its sequence is removed."""
+        """Insert the prompt and the answer read so far when its sequence is removed."""
         self._insert(sequence, keys_so_far(sequence), cache, row, _MIN_TOKENS)
 
     def _insert(
@@ -159,10 +159,10 @@ class PrefixCacheClient:
         *,
         unfinished: bool = False,
     ) -> None:
-        """Insert a prefix; one that cannot be inserted costs nobody his answer.
+        """Insert a prefix; log failures instead of failing the sequence.
 
         Raises:
-            Exception: What the device has failed with, here or before.
+            Exception: A device failure, here or in earlier work.
         """
         if self._cache is None or sequence.key is None:
             return

@@ -1,4 +1,4 @@
-"""After a crash nobody knows since when what was computed is wrong: it goes before it is read again."""
+"""Decorator that discards cached prefixes after an engine crash, since they may be wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Engine = TypeVar("Engine", bound=_Caching)
 def discards_if_raised(
     method: Callable[Concatenate[Engine, Arguments], Result],
 ) -> Callable[Concatenate[Engine, Arguments], Result]:
-    """Have a method discard its engine's cached prefixes if it raises: the engine is at its end then."""
+    """Discard the engine's cached prefixes if the method raises, which makes the engine unusable."""
 
     @wraps(method)
     def discarding(engine: Engine, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:

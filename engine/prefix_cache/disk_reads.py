@@ -1,4 +1,4 @@
-"""From files into memory: read and checked by another thread, one file ahead, copied on the model's."""
+"""Restoration of prefixes from disk: another thread reads one file ahead, the model's thread copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.engine.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
 
 READ_TIMEOUT = 5.0
-"""Seconds for which a prompt waits for one file; a disk that is slower costs more than computing."""
+"""Timeout in seconds for one file; a slower disk costs more than prefill."""
 
 Reading = Future["HostTensors | None"]
 
@@ -25,10 +25,10 @@ Reading = Future["HostTensors | None"]
 def insert_from_disk(
     disk: DiskTier, memory: MemoryTier, tree: PrefixTree, packed: bytes, found: DiskMatch, stateful: bool
 ) -> Generator[int | Reading, None, None]:
-    """Insert all of these tokens from files, as long as there is room and the files are good.
+    """Insert these tokens into the memory tier from files, as far as memory and file integrity allow.
 
     Yields:
-        The bytes of each copy before it is made, or the reading that it waits for.
+        Bytes of each copy before it is made, or the pending read.
     """
     length = len(packed) // 4
     known = tree.match(packed).length
@@ -47,7 +47,7 @@ def insert_from_disk(
             return
         if block.kind == "state":
             states = yield from _copied(tensors, 0, None)
-            whole = tree.match(packed).length == length  # not if there was no room for all of it at once
+            whole = tree.match(packed).length == length  # false if it did not all fit into memory
             if not whole or not memory.insert(tree, packed, lambda *_: (), partial(tuple, states)):
                 return
         elif (start := max(block.start, tree.match(packed).length)) < stop:
@@ -72,7 +72,7 @@ def _wait(disk: DiskTier, reading: Reading) -> Generator[Reading, None, HostTens
 
 
 def _copied(tensors: HostTensors, start: int, stop: int | None) -> Generator[int, None, LayerTensors]:
-    """Return arrays of what was read, or of its tokens from `start` to `stop`."""
+    """Copy tensors, or a range of their tokens, into MLX arrays."""
     arrays: list[mx.array | None] = []
     for tensor in tensors:
         part = None if tensor is None else tensor.part(start, stop)
@@ -83,6 +83,6 @@ def _copied(tensors: HostTensors, start: int, stop: int | None) -> Generator[int
 
 
 def _part(kv: LayerTensors, first: int, start: int, stop: int) -> LayerTensors:
-    """Return some tokens of a run that begins with the token `first`, copied only if that is not all."""
+    """Return a range of tokens of a run that starts at token `first`, copied only if it is not all of it."""
     whole = start == first and all(array is None or array.shape[2] == stop - start for array in kv)
     return kv if whole else slice_kv(kv, start - first, stop - first)

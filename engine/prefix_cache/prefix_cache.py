@@ -1,4 +1,4 @@
-"""Computed prefixes of prompts, for the next prompt that begins so: in memory, and perhaps on disk."""
+"""Prefix cache: computed prefixes of prompts for reuse, in memory and optionally on disk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from greenroom.schemas.statistics import PrefixCacheStatistics
 
 @attrs.frozen
 class CachedPrefix:
-    """How much of a prompt is cached.
+    """Cached part of a prompt.
 
     Args:
-        usable: Tokens that `restore` would fill in.
-        shared: Tokens that it has in common with an earlier one; more than `usable` if that left no
-            checkpoint there.
-        on_disk: Whether files have to be read for that.
+        usable: Number of tokens that `restore` would fill in.
+        shared: Number of tokens in common with an earlier prompt; more than `usable` if there is no
+            checkpoint at that point.
+        on_disk: Whether files must be read to restore it.
     """
 
     usable: int
@@ -36,14 +36,14 @@ class CachedPrefix:
 
 
 class PrefixCache:
-    """Prefixes in memory, and perhaps on disk, from where they come back to memory.
+    """Prefixes in memory and optionally on disk, from where they are restored via memory.
 
-    An entry is copied out of a sequence's cache once and never written to. Where a model has recurrent or
-    rotating layers, a prompt can continue only where an entry ends.
+    An entry is copied out of a sequence's cache once and never written to. If a model has recurrent or
+    rotating layers, a prompt can continue only at the end of an entry.
 
     Args:
-        budget: Bytes of memory that it may hold; 0 caches nothing.
-        disk: Where the prefixes of models without adapters are written as well.
+        budget: Most bytes of memory to hold; 0 disables the cache.
+        disk: Disk tier for prefixes of models without adapters; None for none.
     """
 
     def __init__(self, budget: int, disk: DiskTier | None = None) -> None:
@@ -52,14 +52,14 @@ class PrefixCache:
         self._hits = self._misses = 0
 
     def statistics(self) -> PrefixCacheStatistics:
-        """Return figures of its whole life."""
+        """Return figures since the cache was created."""
         memory = self.memory
         return PrefixCacheStatistics(
             memory.nbytes, memory.buffers, memory.nodes, self._hits, self._misses, memory.evictions
         )
 
     def match(self, key: ModelKey, tokens: Sequence[int], stateful: bool) -> CachedPrefix:
-        """Return how much of a prompt need not be computed; its last token always is.
+        """Return the cached part of a prompt; its last token is never included.
 
         Args:
             stateful: Whether the model has recurrent or rotating layers.
@@ -72,10 +72,10 @@ class PrefixCache:
         return CachedPrefix(max(usable, more), max(match.length, found.length), more - usable >= MIN_TOKENS)
 
     def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache, room: int = 0) -> Restoration:
-        """Return what fills an empty plain cache with the longest cached prefix, a copy after the other.
+        """Return a restoration that fills an empty unbatched cache with the longest cached prefix.
 
         Args:
-            room: Tokens for which the cache allocates memory at once, if it restores anything.
+            room: Number of tokens to allocate memory for, if anything is restored.
         """
         return Restoration(self._restore(key, pack(tokens[:-1]), cache, room))
 
@@ -89,15 +89,16 @@ class PrefixCache:
         *,
         unfinished: bool = False,
     ) -> bool:
-        """Copy what a cache holds after exactly these tokens, as far as that is not cached yet.
+        """Copy a cache that holds exactly these tokens, as far as they are not cached yet.
 
         Args:
-            row: Row of a batched cache; None for a plain one.
-            min_tokens: New tokens for which it is worth while.
-            unfinished: More of the same prompt will follow: it needs no states yet, and no file.
+            row: Row of a batched cache; None for an unbatched one.
+            min_tokens: Least new tokens worth a copy.
+            unfinished: Whether more of the same prompt follows, so that neither states nor files are needed
+                yet.
 
         Returns:
-            Whether it is cached now.
+            Whether the prefix is cached now.
         """
         if not self.memory.budget or not kv_tensors.can_cache(cache):
             return False
@@ -120,19 +121,19 @@ class PrefixCache:
         return inserted
 
     def discard(self) -> None:
-        """Release everything in memory, and of what is on disk all that may be wrong, after a crash."""
+        """Release all memory after a crash, and remove files that may be wrong."""
         if self.disk is not None:
             self.disk.drop()
         self.memory.clear()
 
     def close(self, seconds: float) -> None:
-        """Write what is to be on disk, then release everything.
+        """Write pending prefixes to disk and release everything.
 
         Args:
-            seconds: That writing may take.
+            seconds: Timeout for writing, in seconds.
 
         Raises:
-            RuntimeError: The device has failed; what may be wrong is neither in memory then nor on disk.
+            RuntimeError: The device has failed; doubtful prefixes are discarded from memory and disk.
         """
         try:
             if self.disk is not None:
@@ -141,7 +142,7 @@ class PrefixCache:
             self.memory.clear()
 
     def _match_on_disk(self, key: ModelKey, packed: bytes, usable: int) -> DiskMatch | None:
-        """Return what is on disk; None if that cannot be more than the `usable` tokens in memory."""
+        """Return the match on disk; None if it cannot exceed the `usable` tokens in memory."""
         if self.disk is None or key.adapter is not None or len(packed) // 4 - usable < MIN_TOKENS:
             return None
         return self.disk.match(packed)

@@ -1,4 +1,4 @@
-"""A cached prefix on its way into a sequence's cache, as many bytes at a time as a step has time for."""
+"""Restoration of a cached prefix into a sequence's cache, in steps of bounded size."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from concurrent.futures import wait as wait_for
 from typing import Any
 
 RestorationSteps = Generator["int | Future[Any]", None, int]
-"""Yields the bytes of each copy before making it, or what it waits for; returns the tokens restored."""
+"""Generator that yields the bytes of each copy before making it, or a pending read; returns the restored
+tokens.
+"""
 
 
 class Restoration:
-    """Copies that are made one after another, on the model's thread.
+    """Copies made one after another on the model's thread.
 
     Args:
-        steps: Makes them; closed, it lets go of everything.
+        steps: Generator that makes the copies; closing it releases everything.
 
     Attributes:
         is_done: Whether the cache is filled.
-        length: Tokens that the cache holds once it is.
+        length: Number of tokens in the cache once it is filled.
     """
 
     def __init__(self, steps: RestorationSteps) -> None:
@@ -32,15 +34,15 @@ class Restoration:
         """Return whether it waits for the disk.
 
         Args:
-            seconds: To wait with it at most.
+            seconds: Most seconds to wait for the read before returning.
         """
         return isinstance(self._next, Future) and not wait_for([self._next], seconds).done
 
     def advance(self, nbytes: float, *, force: bool = False) -> int:
-        """Make the copies that fit into so many bytes; return the bytes copied.
+        """Make the copies that fit into `nbytes`; return the bytes copied.
 
         Args:
-            force: Make one that is larger, if it is the first.
+            force: Whether to make the first copy even if it is larger.
         """
         copied = 0
         while not self.is_done and not self.is_waiting():
@@ -55,5 +57,5 @@ class Restoration:
         return copied
 
     def close(self) -> None:
-        """Let go of what it copies from, done or not."""
+        """Release the source of the copies, finished or not."""
         self._steps.close()

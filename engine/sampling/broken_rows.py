@@ -1,4 +1,4 @@
-"""Rows whose logits are no numbers: whatever is sampled from them is no answer."""
+"""Detection of rows with non-finite logits, whose samples are meaningless."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 _MARK = 1 << 31
-"""Above every token's id, in what carries them to the host (uint32)."""
+"""Bit above every token id in the uint32 tokens sent to the host."""
 
 
 def mark_broken(tokens: mx.array, logits: mx.array) -> mx.array:
-    """Return tokens `[rows]` (uint32) with a mark on those of rows whose logits are not finite.
+    """Mark the tokens `[rows]` (uint32) of rows whose logits are not finite.
 
-    So the host learns of them with the tokens, and waits for nothing else. Nothing is evaluated.
+    The host learns of broken rows together with the tokens, without another wait. Nothing is evaluated.
 
     Args:
-        logits: `[rows, vocabulary]`, as the model gave them: grammars make many of them infinite.
+        logits: The model's own logits, `[rows, vocabulary]`; grammar masks would make many of them infinite.
     """
     return mx.where(mx.isfinite(mx.max(logits, axis=-1)), tokens, tokens | _MARK)
 
 
 def split_marks(marked: Sequence[int]) -> tuple[list[int], frozenset[int]]:
-    """Return tokens without their marks, and where the marks were."""
+    """Return the tokens without their marks, and the indices of the marks."""
     if max(marked, default=0) < _MARK:
         return list(marked), frozenset()
     broken = frozenset(index for index, token in enumerate(marked) if token >= _MARK)

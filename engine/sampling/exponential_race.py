@@ -1,8 +1,8 @@
-"""Sampling in proportion to weights by an exponential race (the Gumbel-max trick without its logarithms).
+"""Weighted sampling by an exponential race (the Gumbel-max trick without its logarithms).
 
-The token with the largest weight divided by exponentially distributed noise wins. Sums of probabilities, with
-which one might sample too, are so close to each other in a large vocabulary that the last bit of a logit
-changes the token; a race is changed by hardly anything, so a row gets the same token beside any neighbours.
+The token with the largest ratio of weight to exponentially distributed noise wins. Sampling by cumulative
+probabilities would be sensitive to rounding: in a large vocabulary, the last bit of a logit can change the
+token. A race is robust, so a row gets the same token whatever its neighbours in the batch.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ import mlx.core as mx
 
 
 def sample_index(weights: mx.array, noise: mx.array) -> mx.array:
-    """Return an index in proportion to `weights`: twice `[rows, candidates]` → `[rows, 1]`."""
+    """Sample an index in proportion to `weights`: two arrays `[rows, candidates]` → `[rows, 1]`."""
     return mx.argmax(weights / noise, axis=-1, keepdims=True)
 
 
 def noise_count(vocabulary: int) -> int:
-    """Return how many numbers of noise per row it takes to sample from blocks of a vocabulary."""
+    """Return the noise values needed per row to sample from the blocks of a vocabulary."""
     size = _block_size(vocabulary)
     return -(-vocabulary // size) + size
 
 
 def sample_from_blocks(blocks: mx.array, sums: mx.array, noise: mx.array) -> tuple[mx.array, mx.array]:
-    """Return an index in proportion to weights `[rows, blocks, size]`, and its weight: both `[rows, 1]`.
+    """Sample an index in proportion to weights `[rows, blocks, size]`; return it with its weight.
 
-    A race between the blocks comes first, then one within the winner, so that little noise is needed.
+    Both are `[rows, 1]`. A race between the blocks is followed by a race within the winner, which needs
+    little noise.
 
     Args:
-        sums: Of each block, `[rows, blocks]`.
-        noise: `[rows, noise_count(vocabulary)]`.
+        sums: Sums of the blocks, `[rows, blocks]`.
+        noise: Exponential noise, `[rows, noise_count(vocabulary)]`.
     """
     count, size = blocks.shape[1:]
     block = sample_index(sums, noise[:, :count])
@@ -41,7 +42,7 @@ def sample_from_blocks(blocks: mx.array, sums: mx.array, noise: mx.array) -> tup
 
 
 def split_into_blocks(weights: mx.array) -> mx.array:
-    """Return weights `[rows, vocabulary]` as `[rows, blocks, size]`, the last block filled up with zeros."""
+    """Reshape weights `[rows, vocabulary]` to `[rows, blocks, size]`, padding the last block with zeros."""
     rows, vocabulary = weights.shape
     size = _block_size(vocabulary)
     if vocabulary % size:
@@ -51,7 +52,7 @@ def split_into_blocks(weights: mx.array) -> mx.array:
 
 @functools.cache
 def divisor_near(vocabulary: int, ideal: int) -> int:
-    """Return a size of blocks near the ideal one: one that divides the vocabulary saves a copy."""
+    """Return a block size near the ideal one, preferably a divisor of the vocabulary, which saves a copy."""
     near = sorted(range(max(1, ideal // 2), 2 * ideal + 1), key=lambda size: abs(size - ideal))
     return next((size for size in near if vocabulary % size == 0), max(1, ideal))
 

@@ -1,4 +1,4 @@
-"""Penalties, biases and forbidden end tokens: what changes the logits of some rows before sampling."""
+"""Logits processors: penalties, logit biases and suppressed end tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 
 
 class TokenHistory(Protocol):
-    """The tokens of a row so far."""
+    """Interface to a row's tokens so far."""
 
     @property
     def prompt(self) -> Sequence[int]: ...
@@ -21,15 +21,15 @@ class TokenHistory(Protocol):
 
 
 class LogitsProcessors:
-    """Changes logits `[rows, vocabulary]` of a fixed set of rows.
+    """Modifies logits `[rows, vocabulary]` of a fixed set of rows.
 
-    What is added to the logits, and by what they are divided, is held in arrays to which every step adds the
-    tokens that were read since: a function of settings and tokens alone, whoever the neighbours are.
+    Arrays hold the summands and divisors of the logits, and every step adds the newly read tokens to them.
+    The result depends only on a row's own settings and tokens, not on its neighbours.
 
     Args:
-        rows: Settings by row.
-        positions: How many tokens each row has sampled before.
-        histories: Tokens by row, which grow as they are read; None for a row whose token nobody will read.
+        rows: Sampling parameters by row.
+        positions: Number of tokens that each row has sampled before.
+        histories: Tokens by row, which grow as they are read; None for a row whose token is never read.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class LogitsProcessors:
         self._apply_fixed(positions)
 
     def __call__(self, logits: mx.array) -> mx.array:
-        """Return the changed logits, float32."""
+        """Return the modified logits, float32."""
         self._count_new_tokens()
         logits = logits.astype(mx.float32)
         if self._divisor is not None:
-            # Written so that a logit of minus infinity, which a grammar has forbidden, remains one.
+            # In this form a logit of minus infinity, set by a grammar mask, stays minus infinity.
             weakened = mx.maximum(logits, 0) / self._divisor
             logits = weakened + mx.minimum(logits, 0) * self._divisor
         return logits + self._added
 
     def _apply_fixed(self, positions: Sequence[int]) -> None:
-        """Apply what does not change: biases, end tokens, and the penalties of prompts."""
+        """Apply constant changes: biases, suppressed end tokens, and repetition penalties of prompts."""
         places: list[tuple[int, int]] = []
         amounts: list[float] = []
         for index, row in enumerate(self._rows):
@@ -79,7 +79,7 @@ class LogitsProcessors:
                 self._weaken([(index, token) for token in set(history.prompt)])
 
     def _count_new_tokens(self) -> None:
-        """Account for the tokens that were read since the last step."""
+        """Add penalties for the tokens read since the last step."""
         places: list[tuple[int, int]] = []
         amounts: list[float] = []
         repeated: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Random numbers for sampling: every row has a stream of its own, keyed by its seed and position."""
+"""Random noise for sampling: every row has its own stream, keyed by seed and position."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 STEPS_AHEAD = 8
-"""Steps for which noise is made at once: many small arrays cost more than one large one."""
+"""Number of steps for which noise is generated at once: one large array is cheaper than many small ones."""
 
 
 class ExponentialNoise:
-    """Exponentially distributed numbers for some rows, step by step.
+    """Generator of exponentially distributed noise for some rows, step by step.
 
     Args:
-        seeds: Of the rows, 32 bits each.
-        positions: How many tokens each row has sampled before.
-        steps_ahead: Steps for which noise is made at once.
+        seeds: Seeds of the rows, 32 bits each.
+        positions: Number of tokens that each row has sampled before.
+        steps_ahead: Number of steps for which noise is generated at once.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ExponentialNoise:
         """Return the next step's noise, `[rows, count]`.
 
         Args:
-            count: The same at every call; must not depend on the other rows of the batch.
+            count: Noise values per row; must be the same in every call, whatever the other rows of the batch.
         """
         if not self._steps:
             steps = self._positions[:, None] + mx.arange(self._steps_ahead, dtype=mx.uint32)

@@ -21,7 +21,7 @@ from greenroom.engine.sampling.strategy import SamplingStrategy
 from greenroom.engine.sampling.top_k import top_k_candidates
 
 NUCLEUS_WIDTH = 256
-"""Likeliest tokens among which a nucleus is looked for first."""
+"""Number of top candidates among which the nucleus is looked for first."""
 
 MAX_ATTEMPTS = 6
 _RARE = 1e-4
@@ -29,7 +29,7 @@ _RARE = 1e-4
 
 @functools.cache
 def attempts(top_p: float) -> int:
-    """Return after how many attempts at sampling by rejection hardly any row is without a token."""
+    """Return the number of rejection sampling attempts after which few rows are left without a token."""
     mean = -math.log(top_p) if top_p else math.inf
     missing, term = 1.0, math.exp(-mean)
     for count in range(1, MAX_ATTEMPTS):
@@ -41,14 +41,15 @@ def attempts(top_p: float) -> int:
 
 
 class NucleusSampling(SamplingStrategy):
-    """From the likeliest tokens that hold top_p together.
+    """Sampling from the most probable tokens that together hold the probability `top_p`.
 
-    A nucleus that fits into the candidates, as nearly every one does, is sampled from directly. From a larger
-    one, of a nearly flat distribution, is sampled by rejection: a token counts if those above it hold less
-    than top_p; if not, it is outside the nucleus, and the next attempt is among the tokens above it. How many
-    attempts fail is a Poisson number with mean ln(1 / top_p). Where all of them do, one of the candidates is
-    taken: no token is ever outside the nucleus, and fewer than 1 in 10,000 are sampled so from top_p = 0.5 up
-    (3 in 100 with top_p = 0.1, if so small a share of the distribution is more than 256 tokens).
+    A nucleus that fits into the candidates, as nearly every one does, is sampled directly. A larger one, of a
+    nearly flat distribution, is sampled by rejection: a token is accepted if the tokens above it hold less
+    than top_p; if not, it lies outside the nucleus, and the next attempt samples among the tokens above it.
+    The number of failed attempts has a Poisson distribution with mean ln(1 / top_p). If all of them fail, one
+    of the candidates is taken. So no token is ever outside the nucleus, and from top_p = 0.5 up fewer than 1
+    in 10,000 tokens are taken this way (3 in 100 with top_p = 0.1, if even so small a nucleus has more than
+    256 tokens).
     """
 
     def __init__(
@@ -97,13 +98,16 @@ class NucleusSampling(SamplingStrategy):
         is_open: mx.array,
         noise: mx.array,
     ) -> mx.array:
-        """Return tokens `[rows, 1]` of the nuclei that are larger than the candidates; `token` for the rest.
+        """Sample by rejection for rows whose nucleus exceeds the candidates; keep `token` for the rest.
 
         Args:
-            blocks: Weights `[rows, blocks, size]`.
-            sums: Of each block, `[rows, blocks]`.
-            mass: What a nucleus holds of them, `[rows, 1]`.
-            is_open: Which rows have so large a nucleus, `[rows, 1]`.
+            blocks: Weights, `[rows, blocks, size]`.
+            sums: Sums of the blocks, `[rows, blocks]`.
+            mass: Weight of the nucleus, `[rows, 1]`.
+            is_open: Mask of the rows with a nucleus larger than the candidates, `[rows, 1]`.
+
+        Returns:
+            Tokens, `[rows, 1]`.
         """
         length = noise.shape[-1] // MAX_ATTEMPTS
         allowed = mx.array(self._attempts)[:, None]

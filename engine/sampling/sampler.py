@@ -1,10 +1,9 @@
-"""Sample one token for every row of a batch, each by its own settings, in a handful of array operations.
+"""Sampling of one token per row of a batch, each with its own parameters, in few array operations.
 
-Logits are processed first (penalties, biases), then filters apply in the order for which models' published
-settings are tuned (Hugging Face's): temperature, then top_k, top_p of what is left, min_p, and xtc last. Rows
-that need nothing pay nothing: rows are grouped by strategy, and each strategy is computed for its rows only.
-Every row has a random stream of its own, keyed by its seed and its position, so that its neighbours cannot
-change its tokens.
+Logits are processed first (penalties, biases). Filters follow in Hugging Face's order, for which models'
+published settings are tuned: temperature, top_k, top_p of the rest, min_p, and xtc. Rows are grouped by
+strategy, and each strategy runs for its own rows only, so no row pays for another's settings. Every row has a
+random stream of its own, keyed by its seed and position, so that its neighbours cannot change its tokens.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from greenroom.engine.sampling.strategy import SamplingStrategy
 
 @attrs.frozen(eq=False)
 class _StrategyRows:
-    """Rows that are computed together.
+    """Rows sampled with one strategy.
 
     Args:
-        indices: Of these rows; None if they are all there are.
+        indices: Indices of these rows; None for all rows.
     """
 
     indices: mx.array | None
@@ -39,17 +38,17 @@ class _StrategyRows:
 
 
 class Sampler:
-    """Samples for a fixed set of rows; made anew when rows come or go.
+    """Sampler for a fixed set of rows; replaced when rows are added or removed.
 
     Args:
-        rows: Settings by row.
-        positions: How many tokens each row has sampled before.
+        rows: Sampling parameters by row.
+        positions: Number of tokens that each row has sampled before.
         histories: Tokens by row, for rows with penalties.
-        steps_ahead: Steps for which random numbers are made at once.
+        steps_ahead: Number of steps for which noise is generated at once.
     """
 
     IDLE = SamplingParameters(seed=0)
-    """Settings of a row whose token nobody will read."""
+    """Parameters of a row whose token is never read."""
 
     def __init__(
         self,
@@ -70,11 +69,11 @@ class Sampler:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a row may now end that might not before: another sampler has to be made."""
+        """True once suppressed end tokens become allowed in a row, so that a new sampler is needed."""
         return self._steps_left < 0
 
     def __call__(self, logits: mx.array) -> mx.array:
-        """Return tokens `[rows]` (uint32) for logits `[rows, vocabulary]`; nothing is evaluated."""
+        """Sample tokens `[rows]` (uint32) from logits `[rows, vocabulary]`; nothing is evaluated."""
         if self._is_greedy:
             return mx.argmax(logits, axis=-1)
         if not self._strategies:

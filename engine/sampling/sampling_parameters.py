@@ -1,4 +1,4 @@
-"""How the tokens of one sequence are sampled."""
+"""Sampling parameters of one sequence."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from greenroom.schemas.generation import GenerationParameters
 
 @attrs.frozen
 class SamplingParameters:
-    """How the tokens of one sequence are sampled.
+    """Sampling parameters of one sequence.
 
     Args:
-        temperature: 0 is greedy.
-        top_p: Nucleus; 1 is off.
-        top_k: Likeliest tokens to choose from; 0 is off.
-        min_p: Least probability, relative to the likeliest token's; 0 is off.
-        seed: 32 bits that key the sequence's random stream.
-        presence_penalty: Taken from the logits of tokens that the answer has.
-        frequency_penalty: Likewise, for every time.
-        repetition_penalty: Weakens the logits of tokens that prompt or answer have; 1 is off.
-        logit_bias: Tokens and what is added to their logits.
-        xtc_probability: How often xtc leaves out the likeliest tokens; 0 is off.
-        xtc_threshold: What makes a token one of those.
-        end_tokens: Tokens that end the answer.
-        min_tokens: Tokens before which none of those is sampled.
+        temperature: Temperature; 0 is greedy.
+        top_p: Probability of the nucleus; 1 is off.
+        top_k: Number of most probable tokens to choose from; 0 is off.
+        min_p: Minimum probability relative to the most probable token; 0 is off.
+        seed: 32-bit key of the sequence's random stream.
+        presence_penalty: Amount subtracted from the logits of tokens already in the answer.
+        frequency_penalty: Amount subtracted for each occurrence in the answer.
+        repetition_penalty: Divisor of positive logits of tokens in the prompt or answer (negative logits are
+            multiplied by it); 1 is off.
+        logit_bias: Token ids with the amounts added to their logits.
+        xtc_probability: Probability that xtc excludes the most probable tokens; 0 is off.
+        xtc_threshold: Probability from which xtc counts a token among the most probable ones.
+        end_tokens: Ids of tokens that end the answer.
+        min_tokens: Number of tokens to sample before an end token is allowed.
     """
 
     temperature: float = 0.0
@@ -49,7 +50,7 @@ class SamplingParameters:
     def of(
         cls, parameters: GenerationParameters, end_tokens: Iterable[int] = (), choice: int = 0
     ) -> SamplingParameters:
-        """Return the settings of one choice of a request; without a seed, nobody can repeat its tokens."""
+        """Return the parameters of one choice of a request, with a random seed if the client sent none."""
         seed = parameters.seed
         return cls(
             temperature=parameters.temperature,
@@ -69,16 +70,16 @@ class SamplingParameters:
 
     @property
     def has_penalties(self) -> bool:
-        """Whether the tokens so far change the logits."""
+        """True if previous tokens change the logits."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @property
     def changes_logits(self) -> bool:
-        """Whether the logits are changed before a token is sampled from them."""
+        """True if logits processors apply before sampling."""
         return self.has_penalties or bool(self.logit_bias) or self.min_tokens > 0
 
 
 def fold_seed(seed: int, choice: int = 0) -> int:
-    """Return a client's seed of any size as 32 well-mixed bits, others for every choice."""
+    """Hash a client's seed of any size to 32 bits, different for every choice."""
     text = str(seed) if choice == 0 else f"{seed}/{choice}"
     return int.from_bytes(hashlib.blake2s(text.encode(), digest_size=4).digest(), "little")

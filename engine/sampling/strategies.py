@@ -1,4 +1,4 @@
-"""The ways to sample a token, and which of them a row's settings need."""
+"""Sampling strategies, and the choice of a strategy by a row's parameters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from greenroom.engine.sampling.top_k import top_k_candidates
 
 _LEAST_WIDTH = 64
 _WIDTH_FACTOR = 4
-"""Candidates for top_k are 64, 256, 1,024, …, so that rows with different top_k are computed together."""
+"""Growth factor of candidate counts for top_k (64, 256, 1,024, …); rows with different top_k share a pass."""
 
 StrategyKey = tuple[type[SamplingStrategy], int, bool]
-"""A strategy, to how many candidates it looks, and whether its rows' logits are dear to prepare."""
+"""Strategy, number of candidates, and whether its rows' logits are expensive to prepare."""
 
 
 def choose_strategy(row: SamplingParameters, vocabulary: int) -> StrategyKey:
-    """Return what a row needs; rows with equal keys are computed together.
+    """Return a row's strategy key; rows with equal keys are sampled together.
 
-    Rows whose logits are changed, or for which xtc looks at all tokens, are apart from those that do without,
-    since each pass over a vocabulary is dear.
+    Rows with logits processors, or with xtc over all tokens, are separate from others, since each pass over a
+    vocabulary is expensive.
     """
     is_dear = row.changes_logits or row.xtc_probability > 0
     if row.temperature == 0:
@@ -48,14 +48,14 @@ def _candidates(top_k: int) -> int:
 
 
 class GreedySampling(SamplingStrategy):
-    """The likeliest token."""
+    """Greedy choice of the most probable token."""
 
     def sample(self, logits: mx.array) -> mx.array:
         return mx.argmax(logits, axis=-1)
 
 
 class FullSampling(SamplingStrategy):
-    """From the whole vocabulary, but for what min_p and xtc leave out: no sort."""
+    """Sampling from the whole vocabulary, except tokens that min_p and xtc exclude; needs no sort."""
 
     def sample(self, logits: mx.array) -> mx.array:
         largest = mx.max(logits, axis=-1, keepdims=True)
@@ -70,7 +70,7 @@ class FullSampling(SamplingStrategy):
 
 
 class TopKSampling(SamplingStrategy):
-    """From the k likeliest."""
+    """Sampling from the k most probable tokens."""
 
     def sample(self, logits: mx.array) -> mx.array:
         candidates, values = top_k_candidates(logits, self._width)

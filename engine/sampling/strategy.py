@@ -1,4 +1,4 @@
-"""What every sampling strategy has: the settings of its rows as columns, and their noise."""
+"""Base class of sampling strategies, with row parameters as columns and their noise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class SamplingStrategy(ABC):
     """Samples a token for each of a fixed set of rows.
 
     Args:
-        rows: Their settings.
-        positions: How many tokens each row has sampled before.
-        width: To how many of the likeliest tokens the strategy looks; 0 is all.
-        steps_ahead: Steps for which noise is made at once.
+        rows: Sampling parameters of the rows.
+        positions: Number of tokens that each row has sampled before.
+        width: Number of top candidates that the strategy uses; 0 is all.
+        steps_ahead: Number of steps for which noise is generated at once.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class SamplingStrategy(ABC):
 
     @abstractmethod
     def sample(self, logits: mx.array) -> mx.array:
-        """Return tokens `[rows]` (uint32) for logits `[rows, vocabulary]`; nothing is evaluated."""
+        """Sample tokens `[rows]` (uint32) from logits `[rows, vocabulary]`; nothing is evaluated."""
 
     def _xtc_limit(self, weights: mx.array, mass: mx.array, noise: mx.array) -> mx.array:
-        """Return the weight above which xtc leaves tokens out, `[rows, 1]`; infinite where it does not act.
+        """Return the weight above which xtc excludes tokens, `[rows, 1]`; infinite if it does not apply.
 
         Args:
-            weights: Of the tokens that the other filters have left; 0 for the rest.
-            mass: Their sum, `[rows, 1]`.
-            noise: One number for each row, `[rows, 1]`, which decides whether xtc acts.
+            weights: Weights of the tokens that passed the other filters; 0 for the rest.
+            mass: Sum of the weights, `[rows, 1]`.
+            noise: One noise value per row, `[rows, 1]`, that decides whether xtc applies.
         """
         likely = weights >= self._xtc_threshold * mass
         least = mx.min(mx.where(likely, weights, mx.inf), axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The largest logits of a vocabulary, without sorting it."""
+"""Selection of the largest logits of a vocabulary without sorting it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import mlx.core as mx
 from greenroom.engine.sampling.exponential_race import divisor_near
 
 _LEAST_BLOCK = 4
-"""Tokens of a block below which its maximum saves nothing."""
+"""Block size in tokens below which block maxima save nothing."""
 
 
 def top_k_candidates(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
-    """Return indices and values `[rows, count]` of the largest logits `[rows, vocabulary]`, falling.
+    """Return indices and values `[rows, count]` of the largest logits `[rows, vocabulary]`, in falling order.
 
     They lie in the `count` blocks with the largest maxima, so only those are partitioned: 4 instead of 22 ms
     for 64 of 16 x 151,936 on the CPU.

@@ -1,4 +1,4 @@
-"""Drafts by a second, smaller model that reads the same tokens."""
+"""Speculative decoding with a smaller draft model."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
 
 _NEAR = 8
-"""Tokens that the model may have yet to read when it drafts."""
+"""Most tokens that the draft model may still have to read when it drafts."""
 
 _CHUNK = (16, 512)
-"""Tokens of the prompt that are read in one step, at least and at most."""
+"""Least and most prompt tokens that the draft model prefills in one step."""
 
 _EXPECTED_TOKENS = 256
 _MAX_SHARE = 0.3
-"""Reading the prompt may cost this share of the plain steps of what is left of an answer, but of no more
-tokens than expected."""
+"""Most of the remaining answer's plain decode time that prefill of the draft model may cost, where at most
+`_EXPECTED_TOKENS` tokens are assumed to remain.
+"""
 
 
 class DraftModel:
-    """A `Drafter` that samples as the sequence would: with the same keys, from its own logits.
+    """A `Drafter` that samples from the draft model's logits with the sequence's own parameters and keys.
 
     Args:
         model: One of mlx-lm's models, evaluated on this thread; its cache can be trimmed.
-        width: Logits of the model that answers.
-        share: What one of this model's tokens costs, as a part of what one of the other's does.
+        width: Vocabulary size of the target model's logits.
+        share: Cost of a draft model token as a fraction of a target model token.
 
     Attributes:
-        nbytes: What its cache takes at most, until it has more room.
+        nbytes: Reserved size of its KV cache in bytes.
     """
 
     def __init__(self, model: Any, width: int, share: float) -> None:
@@ -66,7 +67,7 @@ class DraftModel:
         if tokens <= self._allocated:
             return True
         nbytes = self._size_model.nbytes(1, tokens)
-        if not reserve(nbytes):  # what grows is there twice for a moment
+        if not reserve(nbytes):  # the old and new copies briefly coexist
             return False
         self._allocated, self.nbytes = allocated_tokens(tokens), nbytes
         return True
@@ -115,10 +116,10 @@ class DraftModel:
         self._allocated = self.nbytes = 0
 
     def _trim_rejected(self, tokens: GenericSequence[int]) -> None:
-        """Trim from the cache what was drafted and has not become the answer."""
+        """Trim rejected draft tokens from the cache."""
         drafted: Any = self._drafted
         self._drafted = None
-        read = drafted.tolist()[:-1]  # the last one was not read
+        read = drafted.tolist()[:-1]  # the last one is not in the cache
         accepted = 0
         while accepted < min(len(read), len(tokens)) and read[accepted] == tokens[accepted]:
             accepted += 1
@@ -126,7 +127,7 @@ class DraftModel:
         self._read -= len(read) - accepted
 
     def _fit(self, logits: mx.array) -> mx.array:
-        """Return logits of the same tokens as the other model's: tables are padded to different sizes."""
+        """Pad or cut logits to the target's vocabulary: embedding tables are padded to different sizes."""
         missing = self._width - logits.shape[-1]
         if missing > 0:
             return mx.pad(logits, [(0, 0), (0, missing)], constant_values=mx.array(-mx.inf, logits.dtype))

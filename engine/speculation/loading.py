@@ -1,4 +1,4 @@
-"""What a model that was loaded drafts tokens with, by the settings."""
+"""Setup of speculative decoding for a loaded model, from the settings."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ def load_speculation(
     is_abandoned: Callable[[], bool] = lambda: False,
     reserve_memory: Callable[[int], None] = lambda nbytes: None,
 ) -> Speculation | None:
-    """Return what drafts for this model; None if nothing does.
+    """Return the speculative decoding for this model; None if it is off or not possible.
 
     Args:
-        model: The model that answers.
-        tokenizer: Its tokenizer.
-        is_abandoned: Called between chunks of a draft model's weights.
-        reserve_memory: Called with the bytes of its weights before they are read; may raise ProblemError.
+        model: Target model.
+        tokenizer: Tokenizer of the target model.
+        is_abandoned: Predicate, called between chunks of a draft model's weights.
+        reserve_memory: Function called with the bytes of the draft model's weights before they are read; may
+            raise ProblemError.
 
     Raises:
-        ProblemError: 503 `load_failed`: the draft model cannot be loaded, or does not fit this model; what
-            `reserve_memory` raises.
+        ProblemError: 503 `load_failed` if the draft model cannot be loaded or does not fit this model; or the
+            error of `reserve_memory`.
         LoadAbandonedError: `is_abandoned` returned True.
     """
     draft_model = settings.draft_model
@@ -76,7 +77,7 @@ def _load_draft(
 
 
 def _folder(name: str, settings: Settings) -> Path:
-    """Return the folder of the draft model, which is downloaded if need be."""
+    """Return the draft model's folder, downloading the model if necessary."""
     from greenroom.engine.catalog.catalog import resolve_folder
     from greenroom.engine.catalog.hub.download import download
     from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder

@@ -1,39 +1,39 @@
-"""Whether to draft tokens, and how many: only while that gives more tokens per millisecond than plain steps.
+"""Speculation policy: drafts only while that yields more tokens per millisecond than plain steps.
 
-The length of a draft follows the heuristic of Hugging Face's assisted generation: two more after a
-draft that was right as a whole, one less after any other.
+The draft length follows the heuristic of Hugging Face's assisted generation: two more after a fully accepted
+draft, one less after any other.
 """
 
 from __future__ import annotations
 
 MAX_DRAFT = 16
-"""Tokens that a draft may have."""
+"""Most tokens in a draft."""
 
 _FIRST_DRAFT = 2
 _SMOOTHING = 0.25
-"""Weight of the latest measurement."""
+"""Weight of the latest measurement in the moving average."""
 _MAX_OUTLIER = 4.0
-"""Times the average that a single measurement may count for."""
+"""Multiple of the average at which single measurements are clipped."""
 _MIN_WEIGHT = 0.1
-"""Of the latest draft in the averages by which drafts are judged."""
+"""Minimum weight of the latest draft in the averages by which drafts are judged."""
 _TRIAL = 4
-"""Drafts before they are judged; the first pass of a length also builds what later ones use."""
+"""Number of drafts in a trial; the first pass of each length also compiles kernels for later ones."""
 _WORTHWHILE = 1.03
-"""How many times faster than plain steps drafts must be."""
+"""Minimum speedup over plain steps that drafts must reach."""
 _MIN_PAUSE, _MAX_PAUSE = 64, 512
-"""Plain steps between two trials; twice as many after each trial that did not pay."""
+"""Plain steps between two trials; doubled after each failed trial."""
 _REMEASURE = 128
-"""Drafts in a row after which a few plain steps show what those cost by now."""
+"""Successive drafts after which a few plain steps are timed again."""
 _REMEASURED = 4
 
 
 class SpeculationPolicy:
-    """Tries drafts, goes on while they pay, and pauses where they do not, longer each time.
+    """Tries drafts, continues while they pay off, and pauses for longer after each failed trial.
 
-    So a stream for which drafts never pay loses a few slow steps of every 500.
+    A stream for which drafts never pay off loses a few slow steps of every 500.
 
     Attributes:
-        step_ms: What a plain step takes; None before one was seen.
+        step_ms: Milliseconds of a plain step; None before the first measurement.
     """
 
     def __init__(self) -> None:
@@ -46,19 +46,19 @@ class SpeculationPolicy:
 
     @property
     def paused(self) -> bool:
-        """Whether no draft is to be made now."""
+        """True if no draft should be made now."""
         return self.step_ms is None or self._pause > 0
 
     def draft_length(self, most: int) -> int:
-        """Return how many tokens to draft; 0 for a plain step.
+        """Return the number of tokens to draft; 0 for a plain step.
 
         Args:
-            most: Tokens that are of use.
+            most: Number of tokens that the sequence can still use.
         """
         return 0 if self.paused else max(0, min(self._length, most))
 
     def record_step(self, milliseconds: float) -> None:
-        """Record a plain step, launched while the one before was under way."""
+        """Record a pipelined plain step, launched while the previous one was in flight."""
         if self.step_ms is None:
             self.step_ms = milliseconds
         shown = min(milliseconds, _MAX_OUTLIER * self.step_ms)
@@ -67,18 +67,18 @@ class SpeculationPolicy:
         self._pause = max(0, self._pause - 1)
 
     def record_unpipelined(self, milliseconds: float) -> None:
-        """Record a plain step, launched only when the token before it was known, for the sake of a draft."""
+        """Record a plain step that waited for the previous token, in the hope of a draft."""
         if self.step_ms is None:
             return
         self._overhead_ms += min(milliseconds, _MAX_OUTLIER * self.step_ms) - self.step_ms
-        if self._overhead_ms > _MAX_OUTLIER * self.step_ms:  # drafts are expected where there are none
+        if self._overhead_ms > _MAX_OUTLIER * self.step_ms:  # too many waits without a draft
             self._stop()
 
     def record_draft(self, drafted: int, accepted: int, milliseconds: float | None) -> None:
-        """Record a draft that was verified, which also gave the token that follows what was right of it.
+        """Record a verified draft, which also yields the token after the accepted ones.
 
         Args:
-            milliseconds: From the token before until all these were known; None if that was not seen.
+            milliseconds: Time from the previous token to the arrival of these; None if not measured.
         """
         longer = drafted + 2 if accepted == drafted else drafted - 1
         self._length = max(1, min(MAX_DRAFT, longer))
@@ -102,6 +102,6 @@ class SpeculationPolicy:
             self._next_pause = _MIN_PAUSE
 
     def _stop(self) -> None:
-        """Pause, and begin again with short drafts."""
+        """Pause, and start again with short drafts."""
         self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MAX_PAUSE)
         self._length, self._drafts, self._overhead_ms = _FIRST_DRAFT, 0, 0.0

@@ -1,7 +1,4 @@
-"""Drafts without a model: what followed where the text said the same before.
-
-Known as prompt lookup decoding (Saxena, 2023).
-"""
+"""Prompt lookup decoding (Saxena, 2023): drafts repeat what followed an earlier occurrence of the text."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ import mlx.core as mx
 from greenroom.engine.sequences.sequence import Sequence
 
 _NGRAM = 3
-"""Tokens that have to be the same."""
+"""Number of last tokens that must match."""
 
 _AT_ONCE = 512
-"""Tokens of a prompt that are indexed in one step, so that a long one delays none."""
+"""Prompt tokens indexed per step, so that a long prompt delays no step."""
 
 
 class PromptLookup:
-    """Drafts the tokens that followed where prompt and answer said before what they say now.
+    """Drafts the tokens that followed the latest earlier occurrence of the last tokens.
 
-    Constant work for every token.
+    Takes constant time per token.
     """
 
     nbytes = 0
@@ -42,7 +39,9 @@ class PromptLookup:
     def add(self, tokens: GenericSequence[int]) -> None:
         self._tokens += tokens
         end = min(len(self._tokens), self._indexed + _AT_ONCE)
-        for place in range(max(self._indexed, _NGRAM), end):  # what ends the text: once something follows
+        for place in range(
+            max(self._indexed, _NGRAM), end
+        ):  # excludes the n-gram at the end, which nothing follows yet
             self._places[tuple(self._tokens[place - _NGRAM : place])] = place
         self._indexed = max(self._indexed, end)
 
@@ -53,7 +52,7 @@ class PromptLookup:
         return mx.array(self.lookup(count), dtype=mx.uint32)
 
     def lookup(self, count: int) -> list[int]:
-        """Return what followed the latest match; where text and draft meet, the draft repeats itself."""
+        """Return the tokens after the latest match; a draft that passes the end of the text repeats."""
         place, tokens, length = self._place(), self._tokens, len(self._tokens)
         drafted: list[int] = []
         for at in range(place, place + count) if place is not None else ():
@@ -67,7 +66,7 @@ class PromptLookup:
         self._tokens, self._places, self._indexed = [], {}, 0
 
     def _place(self) -> int | None:
-        """Return the place after the latest text that equals the end of this one; None without one."""
+        """Return the index after the latest earlier match of the last tokens; None without a match."""
         if self._indexed < len(self._tokens):
             return None
         return self._places.get(tuple(self._tokens[-_NGRAM:]))

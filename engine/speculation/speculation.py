@@ -1,4 +1,4 @@
-"""Speculative decoding for a sequence that is alone: when tokens are drafted, and what that was worth."""
+"""Speculative decoding for a lone sequence: decides when to draft and measures the benefit."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from greenroom.schemas.statistics import SpeculationStatistics
 
 
 class Drafter(Protocol):
-    """Proposes how a text goes on."""
+    """Interface of draft token sources."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of its caches."""
 
     def has_memory(self, reserve: Callable[[int], bool]) -> bool:
-        """Return whether there is memory to draft, reserving what is missing."""
+        """Reserve missing memory for drafting; return whether there is enough."""
 
     def begin(self, sequence: Sequence) -> None:
-        """Draft for this sequence from now on; its prompt is known, its answer is still to be added."""
+        """Start drafting for a sequence; its prompt is known, its answer is added later."""
 
     def add(self, tokens: GenericSequence[int]) -> None:
-        """Add tokens of the answer, drafted or not; do a bounded piece of what they ask for."""
+        """Add tokens of the answer, drafted or not, with a bounded amount of work."""
 
     def can_draft(self) -> bool:
-        """Return whether there is anything to draft from now."""
+        """Return whether a draft is possible now."""
 
     def draft(self, count: int) -> mx.array:
-        """Return that many tokens, `[count]` (uint32), which may be still under way."""
+        """Return `count` draft tokens, `[count]` (uint32), possibly in flight."""
 
     def prefill(self) -> bool:
-        """Compute a bounded piece of the prompt, if that is worth it; return whether any was."""
+        """Prefill a bounded chunk of the prompt if that is worth it; return whether it did."""
 
     def reset(self) -> None:
-        """Release what belongs to the sequence."""
+        """Release the sequence's state."""
 
 
 _Step = Literal["plain", "unpipelined", "verifying", "other"]
 
 
 class Speculation:
-    """Decides at every step of a lone sequence whether to draft, and records what came of it.
+    """Decides at every step of a lone sequence whether to draft, and records the results.
 
-    A plain step is launched while the token before it is on its way; drafts can be made only once that token
-    is known, so it is waited for where a draft is likely, and only there.
+    A plain step is launched while the previous token is in flight. A draft needs that token, so the engine
+    waits for it only if a draft is likely.
 
     Args:
-        clock: Seconds.
+        clock: Clock in seconds.
 
     Attributes:
-        reserve: Reserves bytes of memory, if they are there.
+        reserve: Reserves bytes of memory; returns whether they fit.
     """
 
     def __init__(
@@ -79,28 +79,29 @@ class Speculation:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the caches of a model that drafts."""
+        """Bytes of the draft model's caches."""
         return self._drafter.nbytes
 
     def statistics(self) -> SpeculationStatistics:
-        """Return how many tokens were drafted so far, and how many of them were right."""
+        """Return the number of drafted and accepted tokens so far."""
         return SpeculationStatistics(self._drafted, self._accepted)
 
     def propose(self, sequence: Sequence, read: Callable[[], list[int]], in_flight: bool) -> mx.array | None:
-        """Return tokens to verify in the step that is about to be launched; None for a plain one.
+        """Return draft tokens to verify in the next step; None for a plain step.
 
         Args:
-            read: Waits for the tokens that the sequence has sampled and that are not part of its answer yet.
-            in_flight: Whether those are still under way.
+            read: Waits for and returns the tokens that the sequence has sampled but not appended to its
+                answer.
+            in_flight: Whether those tokens are still in flight.
         """
-        if in_flight and not self._launched:  # launched beside others
+        if in_flight and not self._launched:  # launched while others ran too
             self._launched.append("other")
         drafts, step = self._propose(sequence, read, in_flight)
         self._launched.append(step)
         return drafts
 
     def record_step(self) -> None:
-        """Record that the token of a step without drafts is known."""
+        """Record that the token of a step without drafts has arrived."""
         milliseconds, step = self._interval()
         if milliseconds is None:
             return
@@ -110,19 +111,19 @@ class Speculation:
             self._policy.record_unpipelined(milliseconds)
 
     def record_verified(self, drafted: int, accepted: int) -> None:
-        """Record that the tokens of a step that verified drafts are known."""
+        """Record that the tokens of a verification step have arrived."""
         self._drafted += drafted
         self._accepted += accepted
         milliseconds, _ = self._interval()
         self._policy.record_draft(drafted, accepted, milliseconds)
 
     def pause(self) -> None:
-        """Measure nothing of the next steps, which are not those of a lone sequence."""
+        """Discard measurements in progress: the next steps are not those of a lone sequence."""
         self._launched.clear()
         self._last_arrival = None
 
     def reset(self) -> None:
-        """Release what belongs to the sequence."""
+        """Release the sequence's state."""
         self.pause()
         self._sequence = None
         self._drafter.reset()
@@ -136,7 +137,7 @@ class Speculation:
         self._update(sequence, [])
         if not self._drafter.has_memory(self.reserve):
             return None, without
-        # The token in flight is not known yet; whether there is a draft before it tells enough.
+        # The token in flight is not known yet; whether a draft is possible without it is a good predictor.
         count = self._policy.draft_length(sequence.max_tokens - sequence.sampled - 1)
         if in_flight and not (count and self._drafter.can_draft()):
             return None, "other" if count and self._drafter.prefill() else "plain"
@@ -149,7 +150,7 @@ class Speculation:
         return self._drafter.draft(count), "verifying"
 
     def _update(self, sequence: Sequence, new_tokens: list[int]) -> None:
-        """Give the drafter what is new."""
+        """Pass new tokens to the drafter."""
         if self._sequence is not sequence:
             self._sequence, self._added = sequence, 0
             self._drafter.begin(sequence)
@@ -158,7 +159,7 @@ class Speculation:
         self._drafter.add(new)
 
     def _interval(self) -> tuple[float | None, _Step]:
-        """Return the milliseconds since the tokens before, and what was launched for these."""
+        """Return the milliseconds since the last token arrival, and the kind of the step that ended."""
         step: _Step = self._launched.popleft() if self._launched else "other"
         now = self._clock()
         before, self._last_arrival = self._last_arrival, now

@@ -1,4 +1,4 @@
-"""Drafted tokens are verified against what the model samples itself."""
+"""Verification of draft tokens against the target model's own samples."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 class Verification:
-    """One pass over drafted tokens, which samples as plain steps would at every place, by its key.
+    """Pass over draft tokens that samples at every position exactly as plain steps would, with the same keys.
 
-    So what is accepted is what would have been sampled without drafts, greedily or not.
-
-    Attributes:
-        broken: Places whose logits are not finite, once `tokens` was called.
+    So the accepted tokens are those that would have been sampled without drafts, greedily or not.
 
     Args:
-        drafts: `[drafted]` (uint32), perhaps still under way.
-        logits: `[drafted + 1, vocabulary]`, after the sequence's last token and after each drafted one.
+        drafts: Draft tokens, `[drafted]` (uint32), possibly in flight.
+        logits: Logits after the sequence's last token and after each draft token, `[drafted + 1,
+            vocabulary]`.
+
+    Attributes:
+        broken: Positions with non-finite logits, set by `tokens`.
     """
 
     def __init__(self, sequence: Sequence, drafts: mx.array, logits: mx.array) -> None:
@@ -42,7 +43,7 @@ class Verification:
             mx.async_eval(self.scores[1])
 
     def tokens(self) -> list[int]:
-        """Return the drafted tokens that were sampled too, and the one sampled after them. Waits."""
+        """Wait for the samples; return the accepted draft tokens and the token sampled after them."""
         marked: Any = self._marked.tolist()
         sampled, self.broken = split_marks(marked)
         drafted: Any = self.drafts.tolist()
@@ -53,5 +54,5 @@ class Verification:
 
 
 def can_verify(sequence: Sequence) -> bool:
-    """Return whether what a sequence may sample does not depend on tokens that are only drafted."""
+    """Return whether a sequence's sampling is independent of unverified draft tokens."""
     return sequence.matcher is None and not sequence.sampling.has_penalties

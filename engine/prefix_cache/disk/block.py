@@ -1,7 +1,7 @@
-"""The files of the disk tier: safetensors that say what they hold, with a checksum of all of it.
+"""Files of the disk tier: safetensors with a description of their content and a checksum.
 
-A file's name is made from the tokens, so the same content always has the same name: whoever writes it second
-changes nothing.
+A file's name is derived from its tokens, so equal content has an equal name, and writing it twice is
+harmless.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 VERSION = "4"
-"""Of the files, of the layout of what they hold, and of how our patches have models compute it."""
+"""Version of the files, of the layout of their tensors, and of the patches with which models compute them."""
 
 NAME = re.compile(r"^(kv|state)-[0-9a-f]{32}\.safetensors$")
 
@@ -32,16 +32,16 @@ _WEIGHTS = np.arange(1, _PAGE // 4, 2, dtype=np.uint64)
 
 
 class BadFileError(Exception):
-    """Not ours, of another version, cut off or changed."""
+    """Error for a file that is foreign, of another version, truncated or changed."""
 
 
 @attrs.frozen(eq=False)
 class HostTensor:
-    """The numbers of an array outside MLX, which has types that NumPy lacks.
+    """Data of an array outside MLX, which has dtypes that NumPy lacks.
 
     Args:
-        dtype: MLX's name of their type.
-        words: NumPy array of that shape: the same bits as unsigned integers.
+        dtype: MLX's name of the dtype.
+        words: NumPy array of the same shape, with the same bits as unsigned integers.
     """
 
     dtype: str
@@ -49,34 +49,34 @@ class HostTensor:
 
     @classmethod
     def view(cls, array: mx.array) -> HostTensor:
-        """Return an evaluated array's numbers, not copied: they keep its buffer alive."""
-        buffer: Any = array  # which type checkers know from Python 3.12 on only
+        """Return a view of an evaluated array's data; it keeps the array's buffer alive."""
+        buffer: Any = array  # type checkers know the buffer protocol from Python 3.12 on
         data: Any = memoryview(buffer).cast("B") if array.size else b""
         words = np.frombuffer(data, f"u{array.dtype.size}").reshape(array.shape)
         return cls(str(array.dtype), words)
 
     def part(self, start: int, stop: int | None) -> HostTensor:
-        """Return a part of the third axis, not copied; all of it if there is no end."""
+        """Return a view of a range of the third axis; all of it if `stop` is None."""
         return self if stop is None else HostTensor(self.dtype, self.words[:, :, start:stop])
 
     def to_array(self) -> mx.array:
-        """Return the array, copied."""
+        """Return a copy as an MLX array."""
         return mx.array(self.words).view(_DTYPES[self.dtype])
 
 
 HostTensors = tuple[HostTensor | None, ...]
-"""What a file holds, layer after layer; None where a layer holds nothing."""
+"""Content of a file, by layer; None for an empty layer."""
 
 
 @attrs.frozen
 class CacheBlock:
-    """What a file is for.
+    """Description of a file's content.
 
     Args:
-        kind: "kv" for the KV tensors of a run of tokens, "state" for the states after the last one.
+        kind: "kv" for the KV tensors of a run of tokens, "state" for the layer states after the last token.
         prefix: Hash of all tokens before `start`.
-        start: Tokens before those of the file.
-        tokens: Packed; empty for states.
+        start: Number of tokens before those of the file.
+        tokens: Packed tokens; empty for states.
     """
 
     kind: str
@@ -86,18 +86,18 @@ class CacheBlock:
 
     @property
     def name(self) -> str:
-        """Its file's name."""
+        """File name."""
         whole = self.prefix if self.kind == "state" else token_hash(self.prefix + self.tokens)
         return f"{self.kind}-{whole.hex()}.safetensors"
 
     @property
     def end(self) -> int:
-        """Tokens up to its last one."""
+        """Number of tokens up to and including the file's last one."""
         return self.start + len(self.tokens) // 4
 
 
 def token_hash(tokens: bytes) -> bytes:
-    """Return the hash by which packed tokens are known."""
+    """Return the hash that identifies packed tokens."""
     return hashlib.blake2b(tokens, digest_size=16).digest()
 
 
@@ -105,10 +105,10 @@ def write_block(path: Path, block: CacheBlock, fingerprint: str, tensors: HostTe
     """Write a file.
 
     Args:
-        fingerprint: Of the model that computed it.
+        fingerprint: Fingerprint of the model that computed the tensors.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     metadata = {
         "format": _FORMAT,
@@ -124,21 +124,21 @@ def write_block(path: Path, block: CacheBlock, fingerprint: str, tensors: HostTe
     metadata["checksum"] = _checksum(metadata, tensors)
     try:
         save_file(arrays, path, metadata)
-    except SafetensorError as error:  # what else than the disk could refuse
+    except SafetensorError as error:  # only the disk can fail here
         raise OSError(str(error)) from error
 
 
 def read_block(path: Path, fingerprint: str) -> CacheBlock:
-    """Return what a file says that it holds; raises what `read_tensors` does."""
+    """Return a file's description; raises the same errors as `read_tensors`."""
     return _read(path, fingerprint, tensors=False)[0]
 
 
 def read_tensors(path: Path, fingerprint: str) -> HostTensors:
-    """Return all that a file holds, checked.
+    """Return a file's tensors after verifying its checksum.
 
     Raises:
-        BadFileError: It cannot be used.
-        OSError: It cannot be read.
+        BadFileError: The file cannot be used.
+        OSError: The file cannot be read.
     """
     return _read(path, fingerprint, tensors=True)[1]
 
@@ -173,9 +173,9 @@ def _block_of(metadata: dict[str, str], name: str, fingerprint: str) -> CacheBlo
 
 
 def _checksum(metadata: dict[str, str], tensors: HostTensors) -> str:
-    """Return a checksum of everything, in order, at the speed of memory, which CRC-32 alone has not.
+    """Return a checksum of the metadata and all tensors at memory speed, which CRC-32 alone does not reach.
 
-    Pages become weighted sums of their 64-bit words, modulo 2**64; CRC-32 is of those.
+    Pages are reduced to weighted sums of their 64-bit words, modulo 2**64, and CRC-32 covers those sums.
     """
     check = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""A thread for calls that wait for the disk. They call nothing of MLX."""
+"""Threads for blocking disk calls, which never call MLX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class DiskThread:
-    """Makes calls in order; unlike an executor's it is a daemon: a disk that hangs keeps no process alive."""
+    """Thread that runs calls in order; a daemon, so that a hanging disk cannot keep the process alive."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -20,13 +20,13 @@ class DiskThread:
         self._thread.start()
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Have a call made; it is let go of before its result is there."""
+        """Queue a call; the thread drops its reference to the call before the result is set."""
         future: Future[Result] = Future()
         self._calls.put((call, future))
         return future
 
     def close(self, seconds: float) -> bool:
-        """End when all calls are made; return whether they are, in time."""
+        """Stop after all queued calls; return whether the thread ended within the timeout."""
         self._calls.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()

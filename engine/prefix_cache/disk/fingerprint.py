@@ -1,4 +1,4 @@
-"""A hash of everything that a computed prefix depends on, so that no model continues another's."""
+"""Fingerprint of everything that a cached prefix depends on, so that no model reuses another's prefixes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _TEMPLATES = "chat_template*"
 
 _SAMPLES = 4096
 _SAMPLE = 4096
-"""Bytes of each sample of a weight file: so many of them, evenly, or all of a file that is no larger."""
+"""Bytes per sample of a weight file; `_SAMPLES` evenly spaced ones are read, or all of a smaller file."""
 
 _SETTINGS = ("dtype", "kv_bits")
-"""Settings that change what is computed."""
+"""Settings that change the computed tensors."""
 
 _COMPUTED_BY = ("mlx-lm", "mlx-vlm")
-"""Libraries of which another version may compute otherwise."""
+"""Libraries whose version may change the computed tensors."""
 
 
 def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
-    """Return 32 hexadecimal digits.
+    """Return a model's fingerprint, 32 hexadecimal digits.
 
-    Reading all weights would take as long as loading them, so samples are read: training, merging and
-    quantizing change nearly all numbers of nearly all tensors. Sizes of files count; their times and places
-    do not, so that a folder may be moved. Someone who patches single numbers in a large weight file by hand
-    has to clear the prefix folder.
+    Reading all weights would take as long as loading them, so only samples are read: training, merging and
+    quantization change nearly all numbers of nearly all tensors. File sizes count; timestamps and paths do
+    not, so a folder may be moved. Whoever patches single numbers in a large weight file by hand must clear
+    the prefix folder.
 
     Args:
-        model: The loaded model, for the classes of its layers' caches.
+        model: Loaded model, for the classes of its layer caches.
 
     Raises:
         OSError: A file cannot be read.

@@ -1,8 +1,8 @@
-"""A model's files of the disk tier, within the bytes that all models together may take.
+"""Folder of a model's disk tier files, within a size limit shared by all models.
 
-Other processes may use the same folder: files appear whole (renamed from a temporary name), and one that has
-vanished is no error. Nothing is ever removed but regular files with names that only we give, in folders with
-names that only we give; what a killed process left half written is such a file.
+Other processes may use the same folder: files appear atomically (renamed from a temporary name), and a
+missing file is no error. Only regular files with names that this module creates, in folders that it creates,
+are ever removed; these include partial files of a killed process.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ _MODEL = re.compile(r"^[0-9a-f]{32}$")
 _OURS = re.compile(rf"{NAME.pattern}|^(kv|state)-[0-9a-f]{{32}}\.\d+\.tmp$")
 
 _SLACK = 16
-"""Files are listed when 1 / this of the limit was written, and evicted until as much can be written again."""
+"""Divisor of the limit: files are listed after that share of it was written, and evicted until that share is
+free.
+"""
 
 
 class DiskIsLowError(Exception):
-    """The disk would have less free than is left to others; nothing was written.
+    """Error if writing a file would leave too little free disk space; nothing was written.
 
     Args:
-        evicted: Names of this model's files that were removed in vain.
+        evicted: Names of this model's files that were evicted in vain.
     """
 
     def __init__(self, evicted: list[str]) -> None:
@@ -50,19 +52,19 @@ class DiskIsLowError(Exception):
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that a user's files may still take on the disk of a folder."""
+    """Return the free bytes on a folder's disk that users may use."""
     return shutil.disk_usage(folder).free
 
 
 class DiskFolder:
-    """The files of one model; used by one thread but for `read`.
+    """Files of one model; all methods but `read` belong to one thread.
 
     Args:
         root: The operator's folder.
-        fingerprint: Of the model, 32 hexadecimal digits.
-        limit: Bytes that the files of all models may take.
-        floor: Bytes of the disk that are left to others; 0 looks at no disk.
-        free: Tells the bytes of the disk that are free.
+        fingerprint: Fingerprint of the model, 32 hexadecimal digits.
+        limit: Size limit of all models' files, in bytes.
+        floor: Bytes to leave free on the disk; 0 disables the check.
+        free: Function that returns the free bytes of a folder's disk.
     """
 
     def __init__(
@@ -84,10 +86,10 @@ class DiskFolder:
         self._unlisted = limit
 
     def scan(self) -> Iterator[CacheBlock]:
-        """Yield everything of this model that can be used; remove what cannot.
+        """Yield the descriptions of all usable files of this model; remove unusable ones.
 
         Raises:
-            OSError: The folder cannot be made.
+            OSError: The folder cannot be created.
         """
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(0)
@@ -100,11 +102,11 @@ class DiskFolder:
                         self._discard(path, error)
 
     def read(self, name: str) -> HostTensors:
-        """Return all that a file holds.
+        """Return a file's tensors.
 
         Raises:
-            BadFileError: It is of no use, and has been removed.
-            OSError: It has gone, or cannot be read.
+            BadFileError: The file is unusable and has been removed.
+            OSError: The file is missing or cannot be read.
         """
         try:
             return read_tensors(self._home / name, self._fingerprint)
@@ -113,13 +115,13 @@ class DiskFolder:
             raise
 
     def write(self, block: CacheBlock, tensors: HostTensors) -> list[str]:
-        """Write a file, whole or not at all; return the names of this model's files that were evicted for it.
+        """Write a file atomically; return the names of this model's files that were evicted for it.
 
-        It is not forced to the disk itself: what a loss of power tears is found by its checksum.
+        The file is not synced to disk: the checksum detects damage by a power loss.
 
         Raises:
-            DiskIsLowError: It was not written.
-            OSError: It cannot be written.
+            DiskIsLowError: The disk is nearly full; the file was not written.
+            OSError: The file cannot be written.
         """
         size = sum(tensor.words.nbytes for tensor in tensors if tensor is not None)
         size += 2 * len(block.tokens) + 4096 + 256 * len(tensors)
@@ -142,7 +144,7 @@ class DiskFolder:
         return evicted
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files, as far as they are there."""
+        """Remove files; missing ones are ignored."""
         for name in names:
             path = self._home / name
             with contextlib.suppress(OSError):
@@ -151,14 +153,14 @@ class DiskFolder:
                 self.nbytes -= size
 
     def touch(self, names: list[str]) -> None:
-        """Record that files were used; the first is to be evicted last."""
+        """Mark files as recently used, the first most recently."""
         now = time.time_ns()
         for depth, name in enumerate(names):
             with contextlib.suppress(OSError):
                 os.utime(self._home / name, ns=(now, now - 1000 * depth), follow_symlinks=False)
 
     def _discard(self, path: Path, reason: Exception) -> None:
-        """Remove a file that is of no use, and log why."""
+        """Remove an unusable file and log the reason."""
         self.removed += 1
         log.warning("cached prefix removed", actor="model", file=path.name, reason=str(reason))
         with contextlib.suppress(OSError):
@@ -184,16 +186,16 @@ class DiskFolder:
             if path.parent == self._home:
                 evicted.append(path.name)
             else:
-                with contextlib.suppress(OSError):  # it is not empty yet
+                with contextlib.suppress(OSError):  # not empty yet
                     path.parent.rmdir()
         return evicted
 
     def _lacking(self, size: int) -> int:
-        """Return how many bytes the disk has too few for a file of that size; 0 if it has enough."""
+        """Return the bytes missing on the disk for a file of this size; 0 if there is enough space."""
         return max(0, size + self._floor - self._free(self._home)) if self._floor else 0
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """Yield when the files of all models were used, their bytes and paths."""
+        """Yield the time of last use, size and path of all models' files."""
         for model in _listed(self._all):
             if _MODEL.match(model.name) and model.is_dir(follow_symlinks=False):
                 for file in _listed(model.path):

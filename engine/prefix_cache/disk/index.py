@@ -1,4 +1,4 @@
-"""What is on disk, as a radix tree whose edges are files: a prefix is found by the hash of its tokens."""
+"""Index of the disk tier: a radix tree whose edges are files, looked up by hashes of prefixes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from greenroom.engine.prefix_cache.memory.tree import common_length
 
 @attrs.frozen
 class DiskMatch:
-    """How far a prompt is on disk.
+    """Part of a prompt that is on disk.
 
     Args:
-        blocks: Files of KV tensors that follow each other, the last one perhaps of use in part.
-        length: Tokens that they have in common with the prompt.
-        states: The file of states after the longest prefix within that has one.
+        blocks: Consecutive KV files; the last one may match only in part.
+        length: Number of tokens shared with the prompt.
+        states: File of states after the longest such prefix that has one.
     """
 
     blocks: tuple[CacheBlock, ...] = ()
@@ -28,22 +28,22 @@ class DiskMatch:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Up to which token each file is of use: where the next one begins."""
+        """Token positions up to which each file is used: the start of the next file."""
         return (*(block.start for block in self.blocks[1:]), self.length)
 
     def usable(self, stateful: bool) -> int:
-        """Return the tokens that need not be computed."""
+        """Return the number of tokens that need no prefill."""
         if not stateful:
             return self.length
         return self.states.start if self.states else 0
 
     def names(self) -> list[str]:
-        """Return its files' names, those first that the others are of no use without."""
+        """Return the file names, in an order in which each file is useless without those before it."""
         return [block.name for block in (*self.blocks, self.states) if block is not None]
 
 
 class DiskIndex:
-    """Files by what they hold. Everything may be used from any thread."""
+    """Thread-safe index of files by their content."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class DiskIndex:
         return len(self._blocks)
 
     def insert(self, block: CacheBlock) -> None:
-        """Add a file that is written."""
+        """Add a written file."""
         with self._lock:
             known = self._blocks.setdefault(block.name, block) is not block
             if block.kind == "kv":
@@ -66,7 +66,7 @@ class DiskIndex:
                 self._lengths[block.start] += 1
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is known."""
+        """Remove a file if it is in the index."""
         with self._lock:
             block = self._blocks.pop(name, None)
             if block is None:
@@ -78,7 +78,7 @@ class DiskIndex:
                 self._lengths[block.start] -= 1
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return how far packed tokens are on disk."""
+        """Return the longest prefix of packed tokens that is on disk."""
         with self._lock:
             blocks, at = list[CacheBlock](), 0
             running = hashlib.blake2b(digest_size=16)

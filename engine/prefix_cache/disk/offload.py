@@ -1,4 +1,4 @@
-"""Writes what memory holds to disk, on another thread: no copy on the model's, and a file at a time."""
+"""Offload of cached prefixes from memory to disk, one file at a time on another thread."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from greenroom.engine.prefix_cache.memory.tree import Node, PrefixTree
 log = structlog.get_logger()
 
 MIN_TOKENS = 32
-"""New tokens that are worth a file."""
+"""Least new tokens worth a file."""
 
 _FILE_BYTES = 32 * 1024 * 1024
-"""Of a file of KV tensors; more tokens are more files, so that what waits for the disk is bounded."""
+"""Target size of a KV file in bytes; longer runs are split, which bounds the data waiting for the disk."""
 
 _MAX_PENDING = 256
-"""Prefixes that may wait; they cost no more than their tokens."""
+"""Most prefixes that may wait to be written; each costs only the memory of its tokens."""
 
 _EVALUATED_AFTER = 2
-"""Steps after which a copy made on the device is done for certain, and looking at it waits for nothing."""
+"""Steps after which a copy on the device is certainly done, so that reading it does not block."""
 
 _DOUBTFUL = 1024
-"""Files that are removed after a crash at most: many launches went well after those before them."""
+"""Most files removed after a crash: so many launches later, earlier files are known to be good."""
 
 _MAX_FAILURES = 3
-"""Writes that may fail one after another before no more are tried."""
+"""Successive failed writes after which no more are tried."""
 
 
 @attrs.frozen(eq=False)
 class PendingWrite:
-    """A prefix to be written, and the step in which it was inserted in memory."""
+    """A prefix to be written, with the step of its insertion into memory."""
 
     tree: PrefixTree
     tokens: bytes
@@ -51,10 +51,10 @@ class PendingWrite:
 
 
 class Offload:
-    """Prefixes that were inserted in memory and are to be on disk too, in order; on the model's thread.
+    """Ordered queue of prefixes to write to disk, on the model's thread.
 
-    A prefix that memory evicts before its turn comes is not written. Arrays are released by the thread that
-    made them: it keeps them until the file is written.
+    A prefix evicted from memory before its turn is not written. Arrays must be released by the thread that
+    created them, so this thread keeps them until the file is written.
     """
 
     def __init__(self, folder: DiskFolder, index: DiskIndex, thread: DiskThread) -> None:
@@ -68,19 +68,19 @@ class Offload:
         self._files: Iterator[tuple[CacheBlock, list[HostTensors], list[str]]] = iter(())
         self._writing: tuple[Future[None], list[HostTensors]] | None = None
         self._doubtful: deque[str] = deque(maxlen=_DOUBTFUL)
-        """Written since everything was last waited for."""
+        """Names of the files written since the device was last known to be idle."""
         self._step = 0
 
     @property
     def pending(self) -> bool:
-        """Whether `advance` has something to do."""
+        """True if `advance` has work to do."""
         return bool(self._pending) or self._writing is not None
 
     def add(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
-        """Have a prefix written.
+        """Queue a prefix to be written.
 
         Args:
-            tokens: Packed.
+            tokens: Packed tokens.
             stateful: Whether the model has recurrent or rotating layers.
         """
         failed = self._failures >= _MAX_FAILURES
@@ -89,25 +89,25 @@ class Offload:
             self._pending.append(PendingWrite(tree, tokens, stateful, self._step))
 
     def disable(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         self._failures = _MAX_FAILURES
 
     def drop(self) -> None:
-        """Write nothing any more, and remove what was written since everything was last waited for."""
+        """Stop writing, and remove the files written since the device was last known to be idle."""
         self.disable()
         self._pending.clear()
         self._files = iter(())
         self._thread.submit(partial(self._remove, tuple(self._doubtful)))
 
     def advance(self, timeout: float = 0.0, *, idle: bool = False) -> None:
-        """Have the next files written, as far as those before them are.
+        """Start the next writes, as far as earlier ones are done.
 
         Args:
-            timeout: Seconds to wait at most for each of them.
-            idle: Nothing is computed beside, so that all of it may be waited for.
+            timeout: Seconds to wait for each write.
+            idle: Whether nothing else is computed, so that the device can be synchronized.
 
         Raises:
-            RuntimeError: The device has failed: what is to be written may be wrong.
+            RuntimeError: The device has failed, so that the data may be wrong.
         """
         self._step += 1
         while self._wait(timeout):
@@ -122,19 +122,19 @@ class Offload:
                 return
 
     def finish(self, seconds: float) -> None:
-        """Have everything written that is left, unless the disk writes nothing for so long."""
+        """Write everything that is left, with a timeout in seconds per file."""
         self._step += _EVALUATED_AFTER
         self.advance(seconds, idle=True)
 
     def _check(self, block: CacheBlock, idle: bool) -> None:
-        """Make sure that what goes into a file, which was waited for, is right; after that it is for ever."""
+        """Check the device before a file is written, since files outlive the process."""
         check_device(idle=idle)
         if idle:
             self._doubtful.clear()
         self._doubtful.append(block.name)
 
     def _wait(self, timeout: float) -> bool:
-        """Return whether nothing is being written."""
+        """Return whether no write is in progress."""
         if self._writing is not None:
             try:
                 self._writing[0].result(timeout)
@@ -146,7 +146,7 @@ class Offload:
     def _missing_files(
         self, write: PendingWrite
     ) -> Iterator[tuple[CacheBlock, list[HostTensors], list[str]]]:
-        """Yield files that a prefix in memory lacks on disk, what goes into them, and those on its path."""
+        """Yield the files that a prefix lacks on disk, their content, and the file names on its path."""
         length, found = len(write.tokens) // 4, self._index.match(write.tokens)
         lacks_states, at = write.stateful and found.usable(True) < length, found.length
         if length - at < MIN_TOKENS and not lacks_states:
@@ -154,7 +154,7 @@ class Offload:
         names = found.names()
         while at < length or lacks_states:
             path = write.tree.match(write.tokens).path
-            if not path or path[-1].end < length:  # it was evicted
+            if not path or path[-1].end < length:  # evicted meanwhile
                 return
             last = path[-1]
             if at < length:
@@ -177,14 +177,14 @@ class Offload:
             yield block, pieces, names
 
     def _remove(self, names: Sequence[str]) -> None:
-        """Remove files; on the disk's thread."""
+        """Remove files, on the disk thread."""
         for name in names:
             self._index.remove(name)
         self._folder.remove(names)
         log.warning("doubtful prefixes removed", actor="model", files=len(names))
 
     def _write(self, block: CacheBlock, pieces: list[HostTensors], path: list[str]) -> None:
-        """Write a file; on the disk's thread."""
+        """Write a file, on the disk thread."""
         if self._failures >= _MAX_FAILURES:
             return
         try:
@@ -207,7 +207,7 @@ class Offload:
         log.debug("prefix written", actor="model", file=block.name, bytes=_nbytes([tensors]))
 
     def _skip(self, low: DiskIsLowError) -> None:
-        """Write no file while the disk is nearly full: others need what is left of it more."""
+        """Skip a file because the disk is nearly full."""
         self._forget(low.evicted)
         self.skipped += 1
         if not self._is_low:
@@ -220,7 +220,7 @@ class Offload:
 
 
 def _kv_pieces(path: Sequence[Node], start: int, stop: int) -> list[HostTensors]:
-    """Return what belongs in a file of these tokens, from the nodes that hold it."""
+    """Return views of the KV tensors of a range of tokens, one per node that holds some."""
     return [
         _views(node.kv, max(start, node.start) - node.start, min(stop, node.end) - node.start)
         for node in path

@@ -1,4 +1,4 @@
-"""Prefixes that survive a restart: what was inserted in memory, in files too."""
+"""Disk tier of the prefix cache, whose entries survive a restart."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from greenroom.schemas.settings import Settings
 log = structlog.get_logger()
 
 _IDLE_TIMEOUT = 0.01
-"""Seconds that a step waits for the disk when nothing else is to be computed."""
+"""Seconds that a step waits for the disk if there is nothing else to compute."""
 
 _SCAN_TIMEOUT = 5.0
-"""Seconds for which the first prompt waits for a slow disk to tell what is there."""
+"""Seconds that the first prompt waits for the scan of the folder."""
 
 
 @attrs.frozen
 class DiskStatistics:
-    """Figures of one model's life, but for `nbytes`: all models' files as they were last counted.
+    """Statistics of one model's disk tier since it was opened; `nbytes` covers all models' files.
 
     Args:
-        files: Of this model, that can be read.
-        written: Files that were written.
-        skipped: Prefixes that were not, because the disk did not keep up.
-        hits: Prompts of which more was on disk than in memory.
-        misses: Prompts of which nothing more was.
-        evictions: Files removed to make room.
-        removed: Files removed because they were of no use.
+        nbytes: Size of all models' files in bytes, as last counted.
+        files: Number of this model's readable files.
+        written: Number of files written.
+        skipped: Number of prefixes not written because the disk was too slow, too full or failing.
+        hits: Number of prompts with a longer prefix on disk than in memory.
+        misses: Number of prompts without.
+        evictions: Number of files evicted to free space.
+        removed: Number of unusable files removed.
     """
 
     nbytes: int
@@ -54,13 +55,13 @@ class DiskStatistics:
 
 
 class DiskTier:
-    """One model's files; on the model's thread, but for a thread that reads and one that writes.
+    """Files of one model; used on the model's thread, with one thread for reads and one for writes.
 
     Args:
-        root: The operator's folder; ours is made within.
-        fingerprint: Of everything that a computed prefix depends on.
-        limit: Bytes that the files of all models may take.
-        floor: Bytes of the disk that are left to others.
+        root: The operator's folder, in which ours is created.
+        fingerprint: Fingerprint of everything that a cached prefix depends on.
+        limit: Size limit of all models' files, in bytes.
+        floor: Bytes to leave free on the disk.
     """
 
     def __init__(self, root: Path, fingerprint: str, limit: int, floor: int = 0) -> None:
@@ -74,7 +75,7 @@ class DiskTier:
 
     @property
     def pending(self) -> bool:
-        """Whether `advance` has something to do."""
+        """True if `advance` has work to do."""
         return self._offload.pending
 
     def statistics(self) -> DiskStatistics:
@@ -92,7 +93,7 @@ class DiskTier:
         )
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return how far a packed prompt is on disk."""
+        """Return the longest prefix of a packed prompt that is on disk."""
         if self._scan is not None:
             try:
                 self._scan.result(_SCAN_TIMEOUT)
@@ -104,45 +105,45 @@ class DiskTier:
         )
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:
-        """Have a file read, by the thread that reads; None if it turns out to be of no use."""
+        """Start reading a file; the result is None if the file is unusable."""
         return self._reader.submit(partial(self._read, block))
 
     def abandon(self, reading: Future[HostTensors | None]) -> None:
-        """Have nothing match any more until a reading is done that takes too long."""
+        """Disable matches until a slow read is done."""
         self._stuck = reading
         log.warning("prefix folder is slow", actor="model")
 
     def record_use(self, match: DiskMatch) -> None:
-        """Record that files were read, so that they are not evicted soon."""
+        """Record the use of files, so that they are not evicted soon."""
         self.hits += 1
         self._writer.submit(partial(self._folder.touch, match.names()))
         log.debug("prefix read", actor="model", tokens=match.length, files=len(match.blocks))
 
     def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
-        """Have a prefix written that memory holds; see `Offload.add`."""
+        """Queue a prefix in memory to be written; see `Offload.add`."""
         self._offload.add(tree, tokens, stateful)
 
     def advance(self, *, idle: bool) -> None:
-        """Have written what is pending, as far as the disk keeps up.
+        """Start pending writes, as far as the disk keeps up.
 
         Raises:
-            RuntimeError: The device has failed: what is to be written may be wrong.
+            RuntimeError: The device has failed, so that the data may be wrong.
         """
         if self._offload.pending:
             self._offload.advance(_IDLE_TIMEOUT if idle else 0.0, idle=idle)
 
     def drop(self) -> None:
-        """Write nothing any more, and remove what may be wrong, since the device has failed."""
+        """Stop writing and remove doubtful files after a device failure."""
         self._offload.drop()
 
     def close(self, seconds: float) -> None:
-        """Write what memory still holds.
+        """Write the remaining prefixes.
 
         Args:
-            seconds: That this may take, if the disk is slow.
+            seconds: Timeout in seconds.
 
         Raises:
-            RuntimeError: The device has failed; what may be wrong is removed instead.
+            RuntimeError: The device has failed; doubtful files are removed instead.
         """
         self._reader.close(0.0)
         try:
@@ -173,10 +174,10 @@ class DiskTier:
 
 
 def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | None:
-    """Return the tier of a model that is loaded; None if there is to be none, or cannot be any.
+    """Open the disk tier of a loaded model; return None if it is disabled or not possible.
 
     Args:
-        folder: The model's.
+        folder: Folder of the model.
     """
     if settings.prefix_cache_dir is None:
         return None

@@ -1,8 +1,8 @@
-"""What can be cached of a model's cache, by the classes of its layers.
+"""Tensors that can be cached of a model's KV cache, by the classes of its layers.
 
-A per-token layer (attention) holds something for every token, so a part of it is the cache of a part of the
-prompt. A recurrent or rotating layer (a sliding window) holds only the state that the last token left, good
-for exactly the tokens that it has seen. A model with other classes is not cached at all.
+A per-token layer (attention) holds data for every token, so a part of it is the cache of a part of the
+prompt. A recurrent or rotating layer (sliding window) holds only the state after the last token, valid for
+exactly the tokens seen. Models with other layer classes are not cached.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
 from greenroom.engine.prefix_cache.memory.packing import pack, unpack
 
 LayerTensors = tuple[mx.array | None, ...]
-"""Tensors of all per-token layers, or of all others, flat; None where a layer holds nothing.
+"""Flat tensors of all per-token layers, or of all other layers; None for an empty layer.
 
-Behind those of the per-token layers come scales and biases of the quantised ones, packed.
+Packed scales and biases of quantized layers follow the tensors of the per-token layers.
 """
 
 _OWN = 2
-"""Arrays of a per-token layer that are not packed: keys and values, or the numbers of quantised ones."""
+"""Number of unpacked arrays of a per-token layer: keys and values, or their quantized numbers."""
 
 _QUANTIZED = ("QuantizedCache", "BatchedQuantizedCache")
 _PER_TOKEN = ("KVCache", "BatchKVCache", *_QUANTIZED)
@@ -32,21 +32,21 @@ _STATEFUL = (*_ROTATING, "ArraysCache")
 
 
 def can_cache(cache: Cache) -> bool:
-    """Return whether every layer is of a class that is known here, exactly."""
+    """Return whether every layer is of a known class."""
     return all(_class_name(layer) in (*_PER_TOKEN, *_STATEFUL) for layer in flat_layers(cache))
 
 
 def is_stateful(cache: Cache) -> bool:
-    """Return whether some layer is recurrent or rotating."""
+    """Return whether any layer is recurrent or rotating."""
     return any(_class_name(layer) in _STATEFUL for layer in flat_layers(cache))
 
 
 def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -> LayerTensors:
-    """Return KV tensors of the tokens from `start` to `stop`, copied: they keep nothing else alive.
+    """Copy the KV tensors of the tokens from `start` to `stop`; the copies keep nothing else alive.
 
     Args:
-        row: Row of a batched cache; None for a plain one.
-        length: Tokens that the cache holds of this sequence.
+        row: Row of a batched cache; None for an unbatched one.
+        length: Number of this sequence's tokens in the cache.
     """
     own: list[mx.array | None] = []
     quantized: list[list[mx.array | None]] = []
@@ -65,7 +65,7 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
 
 
 def bytes_per_token(cache: Cache) -> int:
-    """Return the bytes of the KV tensors of one token of a row of a cache that holds some."""
+    """Return the bytes of KV tensors per token and row."""
     return sum(
         whole.nbytes // (whole.shape[0] * whole.shape[2])
         for layer in _per_token_layers(cache)
@@ -75,17 +75,17 @@ def bytes_per_token(cache: Cache) -> int:
 
 
 def slice_kv(kv: LayerTensors, start: int, stop: int) -> LayerTensors:
-    """Return a part of what `copy_kv` returned, copied."""
+    """Return a copy of a range of tokens of `copy_kv`'s result."""
     return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in kv)
 
 
 def view_kv(kv: LayerTensors, stop: int) -> LayerTensors:
-    """Return the beginning of what `copy_kv` returned, not copied."""
+    """Return a view of the first tokens of `copy_kv`'s result."""
     return tuple(None if whole is None else whole[:, :, :stop] for whole in kv)
 
 
 def copy_states(cache: Cache, row: int | None) -> LayerTensors:
-    """Return the states of recurrent and rotating layers, copied."""
+    """Copy the states of recurrent and rotating layers."""
     found: list[mx.array | None] = []
     for layer in flat_layers(cache):
         name = _class_name(layer)
@@ -102,16 +102,16 @@ def copy_states(cache: Cache, row: int | None) -> LayerTensors:
 def restore(
     cache: Cache, segments: Sequence[LayerTensors], states: LayerTensors, length: int, room: int
 ) -> Iterator[int]:
-    """Fill an empty plain cache; what it is filled from is never written to.
+    """Fill an empty unbatched cache; the source arrays are never written to.
 
     Args:
-        segments: KV tensors that follow each other.
-        states: As `copy_states` returned them after the last of these tokens.
-        length: Tokens of all segments together.
-        room: Tokens for which memory is allocated: a cache that grows is copied again.
+        segments: Consecutive KV tensors.
+        states: Result of `copy_states` after the last of these tokens.
+        length: Number of tokens of all segments.
+        room: Number of tokens to allocate memory for, since growing a cache copies it.
 
     Yields:
-        The bytes of each copy, before it is made.
+        Bytes of each copy, before it is made.
     """
     by_layer = [_tensors_by_layer(cache, kv) for kv in segments]
     state = iter(states)
@@ -135,18 +135,18 @@ def restore(
 
 
 def nbytes_of(arrays: LayerTensors, page: int = 1) -> int:
-    """Return the bytes of what the arrays hold, each in a whole number of pages of so many bytes."""
+    """Return the bytes of the arrays' data, each rounded up to whole pages."""
     return sum(-(-array.nbytes // page) * page for array in arrays if array is not None)
 
 
 def buffer_bytes(arrays: LayerTensors, page: int = 1) -> int:
-    """Return the bytes that evaluated arrays occupy, likewise, whoever else uses their buffers."""
+    """Return the bytes of the evaluated arrays' buffers, shared or not, each rounded up to whole pages."""
     sizes = (mx.get_array_buffer_size(array) for array in arrays if array is not None)
     return sum(-(-size // page) * page for size in sizes)
 
 
 def buffers_of(arrays: LayerTensors) -> int:
-    """Return how many buffers the arrays are in."""
+    """Return the number of buffers that the arrays use."""
     return sum(array is not None for array in arrays)
 
 
@@ -155,7 +155,7 @@ def _per_token_layers(cache: Cache) -> list[Any]:
 
 
 def _tensors_by_layer(cache: Cache, kv: LayerTensors) -> Iterator[Sequence[mx.array | None]]:
-    """Yield what each per-token layer holds of what `copy_kv` returned, in the layer's own form."""
+    """Yield each per-token layer's part of `copy_kv`'s result, in the layer's own form."""
     quantized = [_class_name(layer) in _QUANTIZED for layer in _per_token_layers(cache)]
     end = _OWN * len(quantized)
     own = [kv[at : at + _OWN] for at in range(0, end, _OWN)]
@@ -166,7 +166,7 @@ def _tensors_by_layer(cache: Cache, kv: LayerTensors) -> Iterator[Sequence[mx.ar
 
 
 def _kv_tensors(layer: Any) -> Sequence[mx.array | None]:
-    """Return what a per-token layer holds, in arrays whose third axis is the tokens."""
+    """Return a per-token layer's arrays, whose third axis is tokens."""
     if _class_name(layer) in _QUANTIZED:
         return layer.kv_tensors or (None,) * TENSORS_PER_LAYER
     return layer.keys, layer.values
@@ -189,7 +189,7 @@ def _ordered_window(layer: Any, whole: mx.array | None) -> mx.array | None:
 
 
 def _concatenate(parts: Sequence[mx.array], added: int) -> mx.array:
-    """Return arrays that follow each other with room for more tokens behind, under way already."""
+    """Concatenate arrays, with zeros for `added` more tokens, and start the evaluation."""
     rows, heads, _, width = parts[0].shape
     room = mx.zeros((rows, heads, added, width), dtype=parts[0].dtype)
     whole = mx.concatenate([*parts, room], axis=2)
@@ -198,7 +198,7 @@ def _concatenate(parts: Sequence[mx.array], added: int) -> mx.array:
 
 
 def _alias(array: mx.array | None) -> mx.array | None:
-    """Return another Python object for the same array: item assignment changes the object it is called on."""
+    """Return another Python object for the same array, since item assignment changes the object itself."""
     return None if array is None else array[...]
 
 

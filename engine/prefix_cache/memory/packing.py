@@ -1,7 +1,7 @@
-"""Scales and biases of quantised layers, in as few arrays as can be.
+"""Packing of quantized layers' scales and biases into few arrays.
 
-Each array is a buffer of the device, which may count them and gives none less than a page: of a node of 32
-tokens the scales of a layer are 1 kB.
+Each array is a device buffer of at least a page, and devices may limit the number of buffers. The scales of
+one layer in a node of 32 tokens take only 1 kB.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import mlx.core as mx
 from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
 
 _HALF = TENSORS_PER_LAYER // 2
-"""Arrays of the keys of a layer, and of its values."""
+"""Number of arrays for the keys of a layer, and likewise for its values."""
 _SMALL = _HALF - 1
-"""Of these, scales and biases."""
+"""Number of scales and biases among these."""
 
 
 def pack(layers: Sequence[Sequence[mx.array | None]]) -> list[mx.array]:
-    """Return the scales and biases of quantised layers, joined along the heads.
+    """Join the scales and biases of quantized layers along the heads.
 
-    Those of the keys of all layers come first, then those of the values. What follows each other is joined
-    if it has one width and type, which makes one array of most models, and two where keys and values differ.
+    Those of all layers' keys come first, then those of the values. Neighbours are joined if they have the
+    same width and dtype, which gives one array for most models, and two if keys and values differ.
 
     Args:
-        layers: What `QuantizedLayer.kv_tensors` holds, not evaluated; of None where a layer holds nothing.
+        layers: Unevaluated `QuantizedLayer.kv_tensors` of each layer; None values for an empty layer.
 
     Returns:
         New arrays `[1, heads, tokens, width]`.
@@ -45,11 +45,11 @@ def pack(layers: Sequence[Sequence[mx.array | None]]) -> list[mx.array]:
 def unpack(
     numbers: Sequence[Sequence[mx.array | None]], packed: Sequence[mx.array]
 ) -> Iterator[list[mx.array | None]]:
-    """Yield what `QuantizedLayer.kv_tensors` holds, layer by layer, as views.
+    """Yield `QuantizedLayer.kv_tensors` of each layer, as views.
 
     Args:
-        numbers: Of each layer, those of its keys and of its values; None where it holds nothing.
-        packed: As `pack` returned them.
+        numbers: Quantized keys and values of each layer; None for an empty layer.
+        packed: Result of `pack`.
     """
     stored = [(keys, values) for keys, values in numbers if keys is not None and values is not None]
     heads = [pair[part].shape[1] for part in (0, 1) for pair in stored for _ in range(_SMALL)]
@@ -69,7 +69,7 @@ def unpack(
 
 
 def _places(heads: Sequence[int], packed: Sequence[mx.array]) -> list[tuple[mx.array, slice]]:
-    """Return in which array each of the joined ones lies, and at which heads."""
+    """Return the packed array and head range of each joined tensor."""
     places: list[tuple[mx.array, slice]] = []
     arrays, first = list(packed), 0
     for count in heads:

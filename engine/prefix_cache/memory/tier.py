@@ -1,4 +1,4 @@
-"""Prefixes in memory, within a budget."""
+"""Memory tier of the prefix cache, within a budget."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from greenroom.engine.prefix_cache.memory.tree import Match, Node, PrefixTree
 from greenroom.schemas.model_key import ModelKey
 
 NODE_BYTES = 32 * 1024 * 1024
-"""Of a node, or nearly twice that: splitting one copies it."""
+"""Target size of a node in bytes (at most twice that), since splitting a node copies it."""
 
 
 class MemoryTier:
-    """Evicts the least recently used, and of that only ends: what others continue stays longest.
+    """Prefix cache in memory that evicts the least recently used leaves, so shared prefixes stay longest.
 
     Args:
-        budget: Bytes that it may hold; 0 caches nothing.
+        budget: Most bytes to hold; 0 disables the cache.
 
     Attributes:
-        reserve: Given the bytes that it wants to hold, returns how many it may: the account of memory that
-            it shares with all that runs.
-        reserve_buffers: Likewise for buffers, of which a device may have only so many.
-        page: Bytes of which each buffer takes a whole number.
-        nbytes: Bytes that it holds.
-        buffers: Buffers in which they are.
-        version: A number that changes whenever a match may come out otherwise.
+        reserve: Function of the shared memory account: takes the bytes wanted and returns those granted.
+        reserve_buffers: The same for device buffers, whose number may be limited.
+        page: Page size in bytes, to which buffer sizes are rounded up.
+        nbytes: Bytes held.
+        buffers: Number of buffers held.
+        version: Counter that changes whenever a match may return something else.
     """
 
     def __init__(self, budget: int) -> None:
@@ -44,7 +43,7 @@ class MemoryTier:
 
     @property
     def nodes(self) -> int:
-        """Runs of tokens that are cached."""
+        """Number of cached runs of tokens."""
         return sum(1 for tree in self._trees.values() for _ in tree)
 
     def match(self, key: ModelKey, packed: bytes) -> Match:
@@ -53,7 +52,7 @@ class MemoryTier:
         return tree.match(packed) if tree else Match((), 0)
 
     def tree(self, key: ModelKey) -> PrefixTree:
-        """Return the tree of a model's prefixes."""
+        """Return the prefix tree of a model, creating it if needed."""
         return self._trees.setdefault(key, PrefixTree(self.page))
 
     def insert(
@@ -63,17 +62,18 @@ class MemoryTier:
         copy_kv: Callable[[int, int], kv_tensors.LayerTensors],
         copy_states: Callable[[], kv_tensors.LayerTensors] | None,
     ) -> bool:
-        """Insert a prefix; return whether there is room for it.
+        """Insert a prefix; return whether it fits.
 
         Args:
-            copy_kv: Returns KV tensors of the tokens from that one to that one, which are not cached yet.
-            copy_states: Returns states after the last token; None for a model without.
+            copy_kv: Function that copies the KV tensors of a range of tokens not cached yet.
+            copy_states: Function that copies the states after the last token; None for a model without
+                states.
         """
         match = tree.match(packed)
         self.touch(match.path)
         node = match.path[-1] if match.path else tree.root
         if match.length < node.end:
-            # Both are there until the copies are made.
+            # The old node and the copies coexist until the copies are made.
             if not self._try_reserve(node.kv_bytes, 2 * kv_tensors.buffers_of(node.kv)):
                 return False
             node = self._split(tree, node, match.length)
@@ -91,14 +91,14 @@ class MemoryTier:
             node.states_used_at = next(self._clock)
             self.nbytes += node.states_bytes
             self.buffers += kv_tensors.buffers_of(node.states)
-        # Before anything is copied: arrays know their size without that.
+        # Evict before anything is copied: unevaluated arrays already know their size.
         self.evict_to(min(self.budget, self.reserve(self.nbytes)), self.reserve_buffers(self.buffers))
         self.version += 1
         self._evaluate([each for each in added if _is_in_tree(each)])
         return _is_in_tree(node)
 
     def touch(self, path: Sequence[Node], states: Node | None = None) -> None:
-        """Record that these are used now, and the states of that one."""
+        """Mark nodes as used now, and the states of one of them."""
         if states is not None:
             states.states_used_at = next(self._clock)
         now = next(self._clock)
@@ -106,17 +106,17 @@ class MemoryTier:
             node.used_at = now
 
     def pin(self, path: Sequence[Node]) -> set[Node]:
-        """Keep nodes from eviction while they are copied: before that is done their memory is not free."""
+        """Protect nodes from eviction while they are copied, since evicting them would free no memory yet."""
         pinned = set(path)
         self._pinned.append(pinned)
         return pinned
 
     def unpin(self, pinned: set[Node]) -> None:
-        """Let nodes be evicted again."""
+        """Allow eviction of pinned nodes again."""
         self._pinned = [nodes for nodes in self._pinned if nodes is not pinned]
 
     def measure(self) -> None:
-        """Correct the account by what the buffers of the latest copies really are."""
+        """Correct the accounted bytes by the real buffer sizes of the latest copies."""
         for node in self._unmeasured:
             if not _is_in_tree(node):
                 continue
@@ -129,7 +129,7 @@ class MemoryTier:
         self._unmeasured.clear()
 
     def evict_to(self, budget: int, buffers: int | None = None) -> None:
-        """Evict until no more than `budget` bytes are held, in no more than so many buffers."""
+        """Evict until at most `budget` bytes and `buffers` buffers are held."""
         while self.nbytes > budget or (buffers is not None and self.buffers > buffers):
             pinned = set[Node]().union(*self._pinned)
             candidates = [
@@ -154,7 +154,10 @@ class MemoryTier:
         self._charge()
 
     def clear(self) -> None:
-        """Release everything, now: nodes refer to each other, so arrays would wait for the collector."""
+        """Release everything at once.
+
+        Nodes form reference cycles, so their arrays would otherwise wait for the garbage collector.
+        """
         for node in [node for tree in self._trees.values() for node in tree]:
             node.kv, node.states = (), None
         self._trees.clear()
@@ -174,7 +177,7 @@ class MemoryTier:
         return front
 
     def _try_reserve(self, nbytes: int, buffers: int) -> bool:
-        """Reserve so much more than is held; return whether it is there."""
+        """Reserve additional bytes and buffers; return whether they are available."""
         nbytes, buffers = self.nbytes + nbytes, self.buffers + buffers
         if self.reserve(nbytes) >= nbytes and self.reserve_buffers(buffers) >= buffers:
             return True
@@ -182,19 +185,19 @@ class MemoryTier:
         return False
 
     def _charge(self) -> None:
-        """Charge what is held."""
+        """Charge the account for exactly what is held."""
         self.reserve(self.nbytes)
         self.reserve_buffers(self.buffers)
 
     def _evaluate(self, nodes: Sequence[Node]) -> None:
-        """Start making copies: what is pending keeps all of its sequence's cache alive."""
+        """Start the copies: an unevaluated copy keeps its sequence's whole cache alive."""
         for node in nodes:
             mx.async_eval([array for array in (*node.kv, *(node.states or ())) if array is not None])
         self._unmeasured += nodes
 
 
 def _end_of_node(start: int, end: int, copy_kv: Callable[[int, int], kv_tensors.LayerTensors]) -> int:
-    """Return where a new node ends; nothing is copied to know its bytes."""
+    """Return the end of a new node, from array sizes alone, without copying."""
     tokens = max(1, NODE_BYTES // max(1, kv_tensors.nbytes_of(copy_kv(start, start + 1))))
     return end if end - start < 2 * tokens else start + tokens
 

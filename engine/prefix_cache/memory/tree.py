@@ -1,4 +1,4 @@
-"""Cached prefixes as a radix tree: a shared beginning is there once, whoever continues it."""
+"""Radix tree of cached prefixes, in which a shared prefix is stored once."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _WIDTH = 4
 
 
 def pack(tokens: Sequence[int]) -> bytes:
-    """Return token ids as bytes, which compare at the speed of memory."""
+    """Pack token ids into bytes, which compare at memory speed."""
     return array("I", tokens).tobytes()
 
 
 @attrs.define(eq=False)
 class Node:
-    """A run of tokens behind those of its parent.
+    """A run of tokens that follows its parent's tokens.
 
     Args:
-        tokens: Packed.
-        kv: KV tensors of these tokens, of all per-token layers.
-        states: States of all other layers after the last of them; None if there is no checkpoint.
-        used_at: When anything of it was last read or written.
-        states_used_at: Likewise for `states`.
+        tokens: Packed tokens.
+        kv: KV tensors of these tokens, for all per-token layers.
+        states: States of all other layers after the last token; None without a checkpoint there.
+        used_at: Logical time of the last read or write.
+        states_used_at: Logical time of the last use of `states`.
     """
 
     parent: Node | None
@@ -48,18 +48,18 @@ class Node:
 
 @attrs.frozen
 class Match:
-    """How far a prompt is cached.
+    """Cached part of a prompt.
 
     Args:
         path: Nodes from the first token on; the last one may match only in part.
-        length: Tokens in common.
+        length: Number of shared tokens.
     """
 
     path: tuple[Node, ...]
     length: int
 
     def usable(self, stateful: bool) -> Match:
-        """Return the part of it that a prompt can continue from.
+        """Return the part from which a prompt can continue.
 
         Args:
             stateful: Whether the model has recurrent or rotating layers.
@@ -74,10 +74,10 @@ class Match:
 
 
 class PrefixTree:
-    """The nodes of one model.
+    """Prefix tree of one model.
 
     Args:
-        page: Bytes of which each array takes a whole number.
+        page: Page size in bytes, to which array sizes are rounded up.
     """
 
     def __init__(self, page: int = 1) -> None:
@@ -97,13 +97,13 @@ class PrefixTree:
         return Match(tuple(path), at // _WIDTH)
 
     def insert(self, parent: Node, tokens: bytes, kv: LayerTensors) -> Node:
-        """Add a run of tokens behind `parent`."""
+        """Add a run of tokens as a child of `parent`."""
         node = Node(parent, parent.end, tokens, kv, kv_bytes=nbytes_of(kv, self._page))
         parent.children[tokens[:_WIDTH]] = node
         return node
 
     def split(self, node: Node, length: int) -> Node:
-        """Split a run, so that one ends after `length` tokens of the whole prefix; return that one."""
+        """Split a node so that its first part ends after `length` tokens of the prefix; return that part."""
         cut = length - node.start
         assert node.parent is not None
         front = self.insert(node.parent, node.tokens[: cut * _WIDTH], slice_kv(node.kv, 0, cut))
@@ -115,7 +115,7 @@ class PrefixTree:
         return front
 
     def remove(self, node: Node) -> None:
-        """Remove a run that nothing continues."""
+        """Remove a leaf."""
         assert node.parent is not None
         assert not node.children
         del node.parent.children[node.tokens[:_WIDTH]]
@@ -129,7 +129,7 @@ class PrefixTree:
 
 
 def common_length(one: bytes, other: bytes) -> int:
-    """Return the bytes of the whole token ids that both begin with: by halving, so that memory compares."""
+    """Return the length in bytes of the common prefix in whole token ids, by binary search on byte slices."""
     low, high = 0, min(len(one), len(other)) // _WIDTH
     if one[: high * _WIDTH] == other[: high * _WIDTH]:
         return high * _WIDTH
