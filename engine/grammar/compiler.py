@@ -1,4 +1,4 @@
-"""Compiles constraints for one model's tokenizer, before the request is admitted."""
+"""Compilation of constraints for one model's tokenizer, before a request is admitted."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 
 _MAX_LEADING_WHITESPACE = 8
-"""Characters: those before an answer, and those between a thought and the answer."""
+"""Limit on the white space before an answer and between reasoning and answer, in characters."""
 
 
 _MAX_KEY_CHARACTERS = 1_000_000
-"""Characters and values of a constraint that is kept for later requests."""
+"""Limit on the size of a cached constraint, in characters and values."""
 
 
 _TOO_LARGE = "unsupported_grammar"
-"""Code of the problem that llguidance has with a grammar."""
+"""Error code of a grammar that llguidance rejects."""
 
 
 class GrammarCompiler:
-    """Compiles constraints into matchers. Belongs to one thread; what it returns may go to another.
+    """Compiles constraints into matchers. Used on one thread; its matchers may move to another.
 
     Args:
         tokenizer: The model's tokenizer.
-        cache: Keeps compiled constraints for later requests.
+        cache: Cache of compiled constraints.
     """
 
     def __init__(self, tokenizer: GrammarTokenizer, cache: ConstraintCache | None = None) -> None:
@@ -51,10 +51,10 @@ class GrammarCompiler:
         self._triggers: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
     def compile(self, constraint: Constraint) -> Matcher | None:
-        """Return a matcher at the beginning of an answer; None if nothing is constrained.
+        """Return a matcher at the start of an answer; None if nothing is constrained.
 
         Raises:
-            ProblemError: 400 that names what cannot be honoured and where.
+            ProblemError: 400 that names the part of the request that cannot be enforced.
         """
         try:
             compiled = self._look_up(constraint)
@@ -65,7 +65,7 @@ class GrammarCompiler:
         return None if compiled.is_empty else Matcher(compiled)
 
     def _look_up(self, constraint: Constraint) -> CompiledConstraint:
-        """Return the compiled constraint, from an earlier request if there was one like it."""
+        """Return the compiled constraint, from the cache if possible."""
         key = _key_of(constraint)
         if key is None:
             return self._compile(constraint)
@@ -77,7 +77,7 @@ class GrammarCompiler:
         return compiled
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:
-        """Compile it; if it is too large, without the schemas of tools that are not strict."""
+        """Compile a constraint; if it is too large, without the schemas of tools that are not strict."""
         try:
             return self._compile_tools(constraint, strict_only=False)
         except ProblemError as error:
@@ -102,7 +102,7 @@ class GrammarCompiler:
     def _add_answer(
         self, compiled: CompiledConstraint, constraint: Constraint, calls: CallGrammar | None
     ) -> CompiledConstraint:
-        """Add the grammar of a whole answer, which may follow a thought."""
+        """Add the grammar of a whole answer, which may follow reasoning."""
 
         def answer(text: GrammarBuilder) -> str:
             options = [] if calls is None else [calls.answer_rule(text)]
@@ -128,7 +128,7 @@ class GrammarCompiler:
         return attrs.evolve(compiled, answer=self._prototype(after_thought, param), opening=first)
 
     def _add_triggers(self, compiled: CompiledConstraint, triggers: tuple[str, ...]) -> CompiledConstraint:
-        """Add what is looked for in free text: the beginning of a call, the end of a thought."""
+        """Add the markers to search for in free text: the start of a call and the end of reasoning."""
         call_trigger = self._trigger(triggers, must_go_on=False) if triggers else None
         thought = compiled.thought
         if thought is None:
@@ -148,7 +148,7 @@ class GrammarCompiler:
         return self._triggers[key]
 
     def _prototype(self, rule: Callable[[GrammarBuilder], str], param: str) -> Any:
-        """Return an llguidance matcher at its beginning, from which each answer's own is copied."""
+        """Return an llguidance matcher at its start, as a prototype that each answer copies."""
         text = GrammarBuilder(self._tokenizer)
         grammar = text.build(rule(text))
         allowed = parser_limits(text.lexer_fuel)
@@ -162,9 +162,9 @@ class GrammarCompiler:
         return matcher
 
     def _try_to_begin(self, probe: Any) -> None:
-        """Compute the first mask: a grammar that nothing satisfies is in error then.
+        """Compute the first mask, which shows whether anything satisfies the grammar.
 
-        White space before the answer is passed over, since any grammar that allows it can begin with it.
+        White space before the answer is skipped, since any grammar that allows it can start with it.
         """
         words = np.zeros(self._tokenizer.mask_words, np.uint32)
         for _ in range(_MAX_LEADING_WHITESPACE + 1):
@@ -176,7 +176,7 @@ class GrammarCompiler:
 
 
 def _key_of(constraint: Constraint) -> bytes | None:
-    """Return what tells a constraint from others; None if writing it out would hold the GIL for long."""
+    """Return a constraint's cache key; None if its `repr` would hold the GIL for long."""
     try:
         return hashlib.sha256(repr(constraint).encode()).digest() if _is_small(constraint) else None
     except RecursionError:

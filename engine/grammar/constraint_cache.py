@@ -1,4 +1,4 @@
-"""A cache of compiled constraints: an agent sends the same ones again and again."""
+"""A cache of compiled constraints, since agents send the same ones repeatedly."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstr
 
 @attrs.define
 class ConstraintCache:
-    """The constraints that were used last.
+    """An LRU cache of compiled constraints.
 
     Args:
-        most: How many are kept.
-        most_seconds: How long all of them took to compile. llguidance does not tell how large they are; what
-            takes a second has some 80 MB.
+        most: Limit on the number of entries.
+        most_seconds: Limit on the entries' total compile time, in seconds. It stands for their size, which
+            llguidance does not report; one second is about 80 MB.
     """
 
     most: int = 64
@@ -30,14 +30,14 @@ class ConstraintCache:
         return len(self._entries)
 
     def get(self, key: bytes) -> CompiledConstraint | None:
-        """Return what is kept under a key, as the one that is evicted last."""
+        """Return the entry of a key and mark it as most recently used."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
         return self._entries[key][0]
 
     def put(self, key: bytes, compiled: CompiledConstraint, seconds: float) -> None:
-        """Keep a constraint that took so long to compile, instead of those that were not used for longest."""
+        """Insert a constraint with its compile time in seconds; evict the least recently used ones."""
         self._entries[key] = (compiled, seconds)
         self._seconds += seconds
         while len(self._entries) > self.most or self._seconds > self.most_seconds:

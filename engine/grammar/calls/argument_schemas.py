@@ -1,4 +1,4 @@
-"""The schema of one argument, taken apart by how its values are written: strings, and everything else."""
+"""Schemas of single arguments, split into string values and all other values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _MAX_BRANCHES = 64
 
 
 class CannotBeWritten(Exception):
-    """A format cannot hold an argument to its schema; the message says what in it."""
+    """The format cannot enforce an argument's schema; the message names the offending part."""
 
 
 @attrs.frozen
 class ArgumentSchema:
-    """What an argument may be.
+    """An argument's schema, split by kind of value.
 
     Args:
-        strings: Schemas of its strings, one of which has to hold; `type` is left out.
-        others: Schemas of its other values.
+        strings: Alternative schemas of its string values, without `type`.
+        others: Alternative schemas of its other values.
     """
 
     strings: tuple[Mapping[str, Any], ...]
@@ -36,19 +36,19 @@ class ArgumentSchema:
 
     @property
     def mixes(self) -> bool:
-        """Whether a reader has to tell strings from other values."""
+        """True if the argument admits both strings and other values."""
         return bool(self.strings) and bool(self.others)
 
 
 def argument_schema(value: Any, root: Any) -> ArgumentSchema:
-    """Return an argument's schema, taken apart.
+    """Return an argument's schema, split into strings and other values.
 
     Args:
-        value: The schema, checked.
-        root: The schema that its references lead into.
+        value: Checked schema of the argument.
+        root: Root schema that references point into.
 
     Raises:
-        CannotBeWritten: Strings and other values cannot be told apart by the schema.
+        CannotBeWritten: The schema does not separate strings from other values.
     """
     strings, others = list[Mapping[str, Any]](), list[Any]()
     waiting = [value]
@@ -67,7 +67,7 @@ def argument_schema(value: Any, root: Any) -> ArgumentSchema:
 
 
 def _add_plain(schema: Any, strings: list[Mapping[str, Any]], others: list[Any]) -> None:
-    """Add a schema without alternatives to what its strings and its other values belong to."""
+    """Add a schema without alternatives to the list of strings, of other values, or to both."""
     if not isinstance(schema, Mapping):
         schema = {} if schema else {"enum": []}
     types, values = _types(schema), _listed(schema)
@@ -87,10 +87,10 @@ def _add_plain(schema: Any, strings: list[Mapping[str, Any]], others: list[Any])
 
 
 def check_string(schema: Mapping[str, Any]) -> None:
-    """Raise unless a schema of strings can be held where they stand without quotes.
+    """Check that a string schema can be enforced on unquoted strings.
 
     Raises:
-        CannotBeWritten: It has other keywords.
+        CannotBeWritten: The schema has other keywords.
     """
     other = set(schema) - _STRING_KEYWORDS
     parts = schema.get("allOf", ())
@@ -99,10 +99,10 @@ def check_string(schema: Mapping[str, Any]) -> None:
 
 
 def check_object(schema: Mapping[str, Any]) -> None:
-    """Raise unless the arguments of a tool can be written one by one.
+    """Check that a tool's arguments can be written one by one.
 
     Raises:
-        CannotBeWritten: The schema says more than which arguments there are and which are required.
+        CannotBeWritten: The schema states more than the arguments and which of them are required.
     """
     if other := set(schema) - _OBJECT_KEYWORDS:
         raise CannotBeWritten(f"the keywords {sorted(other)}")
@@ -111,16 +111,16 @@ def check_object(schema: Mapping[str, Any]) -> None:
 
 
 def patterns(schema: Mapping[str, Any]) -> list[str]:
-    """Return the expressions that a string is searched for."""
+    """Return the regular expressions that must match somewhere in a string."""
     own = [schema["pattern"]] if "pattern" in schema else []
     return own + [part["pattern"] for part in schema.get("allOf", ())]
 
 
 def resolved(value: Any, root: Any) -> Any:
-    """Return the schema that a chain of references leads to.
+    """Return the target of a chain of references.
 
     Raises:
-        CannotBeWritten: One of them stands beside other keywords.
+        CannotBeWritten: A reference has other keywords beside it.
     """
     schema = _followed(value, root)
     if isinstance(schema, Mapping) and "$ref" in schema and len(schema) > 1:
@@ -129,7 +129,7 @@ def resolved(value: Any, root: Any) -> Any:
 
 
 def with_definitions(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a part of a schema that can stand alone: definitions that it refers to come with it."""
+    """Return a subschema as a standalone schema, with the definitions of the root schema."""
     schema = _followed(schema, root)
     if not isinstance(schema, Mapping):
         return schema
@@ -137,7 +137,7 @@ def with_definitions(schema: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _followed(value: Any, root: Any) -> Any:
-    """Return what a chain of references leads to that have no other keywords beside them."""
+    """Return the target of a chain of references without other keywords beside them."""
     for _ in range(MAX_DEPTH):
         if not (isinstance(value, Mapping) and set(value) == {"$ref"} and value["$ref"].startswith("#/")):
             break

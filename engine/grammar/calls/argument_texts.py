@@ -1,4 +1,4 @@
-"""Strings that stand without quotes, up to what closes them."""
+"""Grammar terminals of unquoted strings, up to their end tag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 ANY_TEXT = "/(?s:.*)/"
 _TRIMMED = r"/(?s:[^ \n\r\t\f\v](?:.*[^ \n\r\t\f\v])?)?/"
-"""A reader drops white space around a value, which would change its length, or hide what it looks like."""
+"""Text without white space at its ends.
+
+Parsers strip it, which would change a value's length or its apparent type.
+"""
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -39,8 +42,10 @@ _FORMATS = {
     "uri": rf"[A-Za-z][A-Za-z0-9+.-]*:{_URI_TEXT}+",
     "duration": f"P(?:{_DAYS}(?:{_CLOCK})?|{_CLOCK}|[0-9]+W)",
 }
-"""What a string of a format looks like (RFC 4122, 4291, 1123, 5321, 3986, ISO 8601); dates and times come as
-patterns of their own."""
+"""Patterns of string formats (RFC 4122, 4291, 1123, 5321, 3986, ISO 8601).
+
+Dates and times arrive as patterns in the checked schema.
+"""
 
 _LOOKS_LIKE = {
     "null": "[nN][uU][lL][lL]|[nN][oO][nN][eE]",
@@ -54,12 +59,12 @@ def string_content(schema: Mapping[str, Any], tags: Collection[str], trimmed: bo
     """Return the terminal expression of a string's text.
 
     Args:
-        tags: What it may not hold, since a reader would take it for markup.
-        trimmed: White space at its ends is lost when it is read.
+        tags: Tags that the text must not contain, because a parser would read them as markup.
+        trimmed: True if parsers strip white space around the text.
     """
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
     searched = patterns(schema)
-    # In what these formats write stands neither markup nor space, and to look for it there costs too much.
+    # Text in these formats contains neither markup nor spaces, and excluding them is too expensive.
     dense = "format" in schema or not set(searched).isdisjoint(FORMAT_PATTERNS.values())
     parts = [f"/{_searched(pattern)}/" for pattern in searched]
     if "format" in schema:
@@ -73,10 +78,10 @@ def string_content(schema: Mapping[str, Any], tags: Collection[str], trimmed: bo
 
 
 def unlike(types: Collection[str], behind: str) -> str:
-    """Return the terminal expression of texts that nobody takes for a value of these types.
+    """Return the terminal expression of texts that cannot be mistaken for values of other types.
 
-    Nor do they begin like one that `behind` follows: a lexer would go on with such a text where the value
-    ends.
+    The text also must not start with such a value followed by the start of `behind`: a lexer would continue
+    that text where the value ends.
     """
     kinds = {"number" if name == "integer" else name for name in types}
     alike = [text for name, text in _LOOKS_LIKE.items() if name in kinds]
@@ -88,15 +93,15 @@ def unlike(types: Collection[str], behind: str) -> str:
 
 
 def without(content: str, tags: Collection[str]) -> str:
-    """Return the terminal expression of a text that holds none of some tags."""
+    """Return the terminal expression of a text without certain tags."""
     return f"({content} & ~/(?s:.*)(?:{'|'.join(map(_escaped, tags))})(?s:.*)/)"
 
 
 def up_to(text: GrammarBuilder, inside: str, end: str) -> str:
-    """Return a text, up to and with what closes it."""
+    """Return the rule of a text up to and including its end tag."""
     closing = text.fixed_text(end)
     before, special, behind = closing.partition("<[")
-    if special:  # No text looks like a special token, so that the string needs no other end.
+    if special:  # No text looks like a special token, so the string needs no other end.
         return f"{text.terminal(f'{inside} {before}')} {special}{behind}"
     return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
 
@@ -106,7 +111,7 @@ def _escaped(text: str) -> str:
 
 
 def _searched(pattern: str) -> str:
-    """Return a pattern that is searched for, as one that matches the whole text."""
+    """Return a search pattern as one that matches the whole text."""
     start = "" if pattern.startswith("^") else "(?s:.*)"
     end = "" if pattern.endswith("$") and not pattern.endswith("\\$") else "(?s:.*)"
     inner = pattern.removeprefix("^")

@@ -1,4 +1,4 @@
-"""Bodies of blocks and sections whose formats are rows of a table."""
+"""Grammars of tool-call blocks and sections that are described by format tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.engine.parsers.formats.json_block import JsonBlockFormat, Shape
 
 
 def keyed_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool = False) -> str:
-    """Return a JSON object whose only key is the tool's name, or an array of them."""
+    """Return the expression of a JSON object whose only key is the tool's name, or of an array of them."""
     if any(tool.grammar is not None for tool in tools):
         written = [
             f'{literal(f"{{{json.dumps(tool.name)}: ")} {json_arguments(text, tool)} "}}"' for tool in tools
@@ -34,11 +34,12 @@ def keyed_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: b
 
 
 def json_block(shape: Shape, key: str, end: str) -> Body:
-    """Return the body of a block that holds JSON calls, up to and with the marker that closes it.
+    """Return the body of a block of JSON calls, up to and including its end marker.
 
     Args:
-        key: Under which the arguments stand.
-        end: The marker; empty if the JSON value ends the block.
+        shape: Shape of the JSON.
+        key: Key of the arguments.
+        end: End marker; empty if the JSON value ends the block.
     """
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
@@ -54,10 +55,10 @@ def json_block(shape: Shape, key: str, end: str) -> Body:
 
 
 def block_triggers(block_format: JsonBlockFormat) -> tuple[tuple[str, Body], ...]:
-    """Return what may begin a block of one format, and what follows it."""
+    """Return the triggers of a block format: each start marker with the body behind it."""
     triggers = []
     for start, end in block_format.markers:
-        if start.isalpha():  # A word that text may mention; with the bracket it is a call.
+        if start.isalpha():  # Text may mention such a word; followed by a bracket, it is a call.
             triggers.append((f"{start}[", _open_list(block_format.key)))
         else:
             triggers.append((start, json_block(block_format.shape, block_format.key, end)))
@@ -74,7 +75,7 @@ def _open_list(key: str) -> Body:
 
 
 def headed_calls(call_format: HeadedCallFormat) -> Body:
-    """Return the body of a section of calls whose name stands before their arguments."""
+    """Return the body of a section of calls whose names precede their arguments."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         tail, end = text.fixed_text(call_format.tail), text.fixed_text(call_format.end)
@@ -90,7 +91,7 @@ def headed_calls(call_format: HeadedCallFormat) -> Body:
 
 
 def functionary_calls(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    """Return calls addressed to tools, behind the separator that the prompt ends with."""
+    """Return the expression of calls addressed to tools, behind the separator at the prompt's end."""
     written = [f"{text.fixed_text(tool.plain_name)} /\\n/ {json_arguments(text, tool)}" for tool in tools]
     call = text.rule(" | ".join(written))
     return f"{call} ({text.fixed_text('>>>')} {call})*" if many else call

@@ -1,4 +1,4 @@
-"""Grammars of tool calls, one per format that a parser reads (`greenroom.engine.parsers`)."""
+"""Grammars of tool calls, one per format that a parser in `greenroom.engine.parsers` reads."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ from greenroom.schemas.response_format import CallConstraint
 
 @attrs.frozen
 class CallFormat:
-    """How a family writes calls.
+    """The grammar of a model family's tool calls.
 
     Args:
-        triggers: Each marker that begins a call, with what follows it; the first is what a call that is
-            required begins with. An empty marker: a call is a whole answer, and begins at once.
-        single_block: All calls of an answer stand behind one marker, and nothing follows them.
-        lead: What may stand before the marker, at the beginning of an answer.
-        plain: Terminal of an answer that is no call, where no marker tells.
-        behind_plain: What stands between such an answer and calls behind it, if any may follow.
+        triggers: Start markers of a call, each with the body behind it; a required call uses the first. An
+            empty marker means that a call is a whole answer and starts at once.
+        single_block: True if all calls of an answer follow one marker, with nothing after them.
+        lead: Optional text before the marker at the start of an answer.
+        plain: Terminal of an answer without calls, where no marker separates the two.
+        behind_plain: Text between such an answer and the calls behind it; empty if none may follow.
     """
 
     triggers: tuple[tuple[str, Body], ...]
@@ -70,11 +70,11 @@ class CallFormat:
 
 @attrs.frozen
 class CallGrammar:
-    """The calls that one request allows.
+    """The tool calls that one request allows.
 
     Args:
-        parallel: More than one call may be made.
-        required: At least one call has to be made.
+        parallel: True if more than one call is allowed.
+        required: True if at least one call is required.
     """
 
     _format: CallFormat
@@ -84,28 +84,28 @@ class CallGrammar:
 
     @property
     def triggers(self) -> tuple[str, ...]:
-        """Markers that begin a call."""
+        """Start markers of a call."""
         return tuple(marker for marker, _ in self._format.triggers)
 
     @property
     def repeats(self) -> bool:
-        """Whether free text or another call may follow a call."""
+        """True if free text or another call may follow a call."""
         return self._parallel and not self._format.single_block
 
     @property
     def lazy(self) -> bool:
-        """Whether text is free until the trigger, so that no grammar is needed for it."""
+        """True if text is free up to the trigger, so that it needs no grammar."""
         return not self.required and all(self.triggers)
 
     def body_rules(self) -> list[Callable[[GrammarBuilder], str]]:
-        """Return what may follow each trigger, to the end of the call."""
+        """Return the rule behind each trigger, up to the end of the call."""
         return [
             lambda text, body=body: body(text, self._tools, self._parallel)  # type: ignore[misc]
             for _, body in self._format.triggers
         ]
 
     def answer_rule(self, text: GrammarBuilder) -> str:
-        """Return an answer that is nothing but calls; if none is required, also one that has none."""
+        """Return the rule of an answer made of calls only, or without calls if none is required."""
         trigger, body = self._format.triggers[0]
         marker = text.fixed_text(trigger) if trigger else ""
         call = text.rule(f"{marker} {body(text, self._tools, self._parallel)}")
@@ -120,14 +120,15 @@ class CallGrammar:
 
 
 def call_grammar(constraint: CallConstraint, alone: bool, *, strict_only: bool = False) -> CallGrammar | None:
-    """Return the grammar of the calls that a request allows; None if it leaves them free.
+    """Return the grammar of the calls that a request allows; None if calls are unconstrained.
 
     Args:
-        alone: No other grammar holds the answer.
-        strict_only: Tools that are not strict may take any object.
+        constraint: Constraint on the request's calls.
+        alone: True if no other grammar constrains the answer.
+        strict_only: True if tools that are not strict accept any object.
 
     Raises:
-        ProblemError: 400 for a tool or a format of calls that cannot be held to a grammar.
+        ProblemError: 400 for a tool or a call format that no grammar can constrain.
     """
     choice = constraint.choice
     mode = choice.mode
@@ -201,12 +202,12 @@ def _raw(arguments: TaggedArguments) -> Body:
 
 
 def _raw_function(arguments: TaggedArguments) -> Body:
-    """Return Qwen's call without its outer tag, which these models forget."""
+    """Return Qwen's call without its outer tag, which these models often omit."""
     return lambda text, tools, many: arguments.functions(text, tools)
 
 
 def _no_call(starts: str, *markers: str) -> str:
-    """Return the terminal of a text that begins with none of some characters and holds no marker."""
+    """Return the terminal of text without markers that does not start with certain characters."""
     inside = "|".join(re.escape(marker) for marker in markers)
     return rf"/[ \n\r\t]*[^{re.escape(starts)} \n\r\t](?s:.*)/ & ~/(?s:.*)(?:{inside})(?s:.*)/"
 
@@ -279,4 +280,4 @@ CALL_FORMATS: dict[str, CallFormat] = {
     **{known.parser_id: _single_trigger(known.start, headed_calls(known)) for known in HEADED_CALL_FORMATS},
     **{known.parser_id: CallFormat(block_triggers(known)) for known in JSON_BLOCK_FORMATS},
 }
-"""Formats that can be constrained, by the id of the parser that reads them."""
+"""Call formats that can be constrained, by parser id."""

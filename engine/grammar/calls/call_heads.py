@@ -1,4 +1,4 @@
-"""What stands before the arguments of a call, where a format writes the name outside JSON."""
+"""The text before a call's arguments, in formats with the name outside JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ _INDEX = "/[0-9]{1,3}/"
 
 
 def call_head(text: GrammarBuilder, head: str, name: str) -> str:
-    """Return the expression of a head.
+    """Return the expression of a call's head.
 
     Args:
-        head: As the format writes it; `{}` stands for the name, `{index}` for the number of the call.
+        head: Template of the head; `{}` is the name, `{index}` the number of the call.
+        name: Name of the tool.
     """
     before, numbered, after = head.format(name, index="\0").partition("\0")
     written = text.fixed_text(before)

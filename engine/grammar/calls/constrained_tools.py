@@ -1,4 +1,4 @@
-"""What the arguments of a call must look like: the tool's schema where that can be held, else any object."""
+"""The tools of a constrained request, with the schemas enforced on their arguments."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class ConstrainedTool:
     """A tool that may be called.
 
     Args:
-        param: Where the request holds its schema.
-        checked: Its schema, as `check_schema` returns it; any object if `enforced` is False.
-        strict: What cannot be held to it is refused; elsewhere the arguments are any.
-        grammar: What its only argument, a text, has to match, besides the schema.
+        param: Path of the tool's schema in the request.
+        checked: Schema as returned by `check_schema`; any object if `enforced` is False.
+        enforced: True if the arguments are held to the schema.
+        strict: True if parts of the schema that cannot be enforced are errors.
+        grammar: Grammar of the tool's only argument, a text, besides the schema.
     """
 
     name: str
@@ -44,25 +45,25 @@ class ConstrainedTool:
 
     @property
     def plain_name(self) -> str:
-        """The name, for formats that write it outside JSON.
+        """The tool's name, for formats that write it outside JSON.
 
         Raises:
-            ProblemError: 400: the format would not survive it.
+            ProblemError: 400 for a name that would break the format.
         """
         if not re.fullmatch(r"[\w.:/-]+", self.name):
             raise invalid(f"'{self.name}' cannot be the name of a tool in this model's format", self.param)
         return self.name
 
     def refusal(self, what: str) -> ProblemError:
-        """Return the error for a part of the schema, or a name, that the format cannot hold a call to."""
+        """Return the error for a name or a part of the schema that the format cannot enforce."""
         detail = f"In this model's format of calls, {what} of the tool '{self.name}' cannot be honoured"
         return invalid(detail, self.param, "unsupported_schema")
 
     def schema(self, base: str) -> Any:
-        """Return the schema of its arguments.
+        """Return the schema of the arguments.
 
         Args:
-            base: JSON pointer at which it will stand.
+            base: JSON pointer of its place in the larger schema.
         """
         return rebased(self.checked, base)
 
@@ -70,17 +71,17 @@ class ConstrainedTool:
 def constrained_tools(
     tools: tuple[Tool, ...], choice: ToolChoice, *, strict_only: bool = False
 ) -> tuple[ConstrainedTool, ...]:
-    """Return the tools, each with the schema that its arguments are held to.
+    """Return the callable tools with the schemas enforced on their arguments.
 
-    A strict tool's schema is held or refused; another's is held if it can be. Strict ones are looked at
-    first, so that no other tool takes what they may cost.
+    A strict tool's schema is enforced or refused; others are enforced if possible. Strict tools come first,
+    so that others cannot use up their budget.
 
     Args:
-        choice: Which of them may be called.
-        strict_only: The others may take any object.
+        choice: The request's choice of callable tools.
+        strict_only: True if tools that are not strict accept any object.
 
     Raises:
-        ProblemError: 400 for a strict tool whose schema cannot be honoured, or if none may be called.
+        ProblemError: 400 for a strict tool whose schema cannot be enforced, or if no tool is callable.
     """
     may_be_called = set(map(id, choice.callable(tools)))
     budget = ConstraintBudget()
@@ -124,14 +125,14 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
 def _describes_nothing(parameters: JsonObject) -> bool:
     """Return whether a tool takes no arguments.
 
-    A schema without properties allows any; OpenAI's reference says that such a function has none.
+    JSON Schema allows any properties here, but OpenAI's reference says that such a function has none.
     """
     says_more = parameters.keys() - {"type", "properties", "required", "title", "description", "$schema"}
     return not (says_more or parameters.get("properties") or parameters.get("required"))
 
 
 def _tool_of_grammar(tool: Tool, lark: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
-    """Return a tool whose only argument has to match a Lark grammar."""
+    """Return a tool whose only argument must match a Lark grammar."""
     check_lark(lark, param)
     grammar = text_grammar(lark)
     for written in filter(None, (lark, grammar.escaped)):
@@ -141,13 +142,13 @@ def _tool_of_grammar(tool: Tool, lark: str, param: str, budget: ConstraintBudget
 
 
 def _tool_of_expression(tool: Tool, pattern: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
-    """Return a tool whose only argument has to match an expression."""
+    """Return a tool whose only argument must match a regular expression."""
     anchored_pattern(pattern, param)
     schema = dict(tool.parameters)
     schema["properties"] = {ARGUMENT: {"type": "string", "pattern": f"^(?:{without_anchors(pattern)})$"}}
     try:
         checked = check_schema(schema, param, budget)
-    except ProblemError as error:  # The client wrote no such schema.
+    except ProblemError as error:  # The client did not write this schema.
         raise ProblemError(attrs.evolve(error.problem, param=param)) from None
     return ConstrainedTool(tool.name, param, checked, enforced=True, strict=True)
 

@@ -1,4 +1,4 @@
-"""Calls of Gemma 4 and FunctionGemma: `call:f{key:value,…}`, strings between quotes of their own."""
+"""Grammars of Gemma 4's and FunctionGemma's calls: `call:f{key:value,…}`, with special quotes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from greenroom.schemas.text_tools import ARGUMENT
 
 _ARRAY_KEYWORDS = {"type", "items", "minItems", "maxItems"}
 _MAX_ITEMS = 32
-"""Of an array, where its schema bounds them: as many rules."""
+"""Limit on the items of a bounded array, each of which takes a rule."""
 _MAX_LEVELS = 8
-"""Below them a value is written as JSON, as it is where its schema says more than this can hold."""
+"""Limit on nesting levels in the native form; deeper values are written as JSON."""
 
 
 def gemma_calls(call_format: GemmaCallFormat) -> Body:
-    """Return the body of a block of one of the formats."""
+    """Return the body of a block in one of the formats."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         values = _Values(text, call_format.quote)
@@ -39,10 +39,11 @@ def gemma_calls(call_format: GemmaCallFormat) -> Body:
 
 
 class _Values:
-    """Writes values as these models do; whatever that cannot hold to its schema is JSON, which is read too.
+    """Builds grammars of values in the native form, or as JSON where that cannot enforce the schema.
 
     Args:
-        quote: What stands on both sides of a string; nothing is escaped between.
+        text: Builder of the grammar.
+        quote: Marker on both sides of a string; nothing is escaped in between.
     """
 
     def __init__(self, text: GrammarBuilder, quote: str) -> None:
@@ -50,7 +51,7 @@ class _Values:
         self._quote = quote
 
     def call(self, tool: ConstrainedTool) -> str:
-        """Return a call to a tool."""
+        """Return the expression of a call to a tool."""
         schema = tool.schema("#")
         head = self._text.fixed_text(f"call:{tool.plain_name}")
         if tool.grammar is not None:

@@ -1,4 +1,4 @@
-"""What calls look like whose arguments are one JSON object, up to the end of the call."""
+"""Grammars of calls whose arguments are one JSON object, up to the end of the call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from greenroom.engine.grammar.calls.text_arguments import json_arguments
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 
 Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
-"""The expression for what follows the marker, up to and with the end of a call. Its last argument: more
-than one call may stand in it, where a format keeps all its calls in one block."""
+"""Builder of the expression behind a marker, up to and including the end of a call.
+
+Its last argument is True if the block may hold several calls.
+"""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -26,10 +28,13 @@ def json_call(
     name_key: str = "name",
     first: Mapping[str, Any] = _NOTHING,
 ) -> str:
-    """Return a JSON object with the tool's name and its arguments, or an array of them.
+    """Return the expression of a JSON object with the tool's name and arguments, or of an array of them.
 
     Args:
-        first: Properties that come before the name.
+        key: Key of the arguments.
+        many: True for an array of one or more calls.
+        name_key: Key of the name.
+        first: Schemas of properties before the name.
     """
     if any(tool.grammar is not None for tool in tools):
         return _written_calls(text, tools, key, many, name_key, first)
@@ -52,7 +57,7 @@ def _written_calls(
     name_key: str,
     first: Mapping[str, Any],
 ) -> str:
-    """Return the same where a grammar that is no schema holds the arguments of some tools."""
+    """Return the expression of `json_call` for tools of which some have a grammar instead of a schema."""
     plain = tuple(tool for tool in tools if tool.grammar is None)
     calls = [json_call(text, plain, key, False, name_key, first)] if plain else []
     before = "".join(
@@ -74,7 +79,7 @@ def alternatives(
 
 
 def tagged_lines(end: str) -> Body:
-    """Return JSON objects one after the other, up to an end marker."""
+    """Return the body of consecutive JSON objects, up to an end marker."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         call = json_call(text, tools, "arguments")
@@ -84,10 +89,10 @@ def tagged_lines(end: str) -> Body:
 
 
 def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbered: bool = False) -> Body:
-    """Return an array of JSON objects, up to an end marker.
+    """Return the body of an array of JSON objects, up to an end marker.
 
     Args:
-        numbered: Each begins with a number of its own.
+        numbered: True if each object starts with an id.
     """
     first = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,2}$"}} if numbered else _NOTHING
 
@@ -100,10 +105,10 @@ def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbe
 
 
 def harmony(behind_role: bool) -> Body:
-    """Return the rest of a message to a tool, behind the beginning of the tool's name.
+    """Return the body of a message to a tool, behind the start of the tool's name.
 
     Args:
-        behind_role: The recipient stands in the role, so that the channel may follow.
+        behind_role: True if the role names the recipient, so that the channel may follow.
     """
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:

@@ -1,4 +1,4 @@
-"""Calls written as Python: `get_weather(city="Paris", days=2)`, with values as JSON."""
+"""Grammars of calls written as Python with JSON values: `get_weather(city="Paris", days=2)`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _COMMA = '"," " "?'
 
 
 def pythonic_list(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    """Return a list of calls."""
+    """Return the expression of a list of calls."""
     call = _any_call(text, tools)
     more = f"({_COMMA} {call})*" if many else ""
     return f'"[" {call} {more} "]"'
 
 
 def pythonic_block(end: str) -> Body:
-    """Return a list of calls, up to an end marker."""
+    """Return the body of a list of calls, up to an end marker."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         return f"{SPACE} {pythonic_list(text, tools, many)} {SPACE} {text.fixed_text(end)}"
@@ -37,7 +37,7 @@ def pythonic_block(end: str) -> Body:
 
 
 def pythonic_lines(end: str) -> Body:
-    """Return what writes calls one per line, up to an end marker."""
+    """Return the body of calls on lines of their own, up to an end marker."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         call = _any_call(text, tools)
@@ -83,18 +83,20 @@ def named_arguments(
     value: Callable[[Any], str],
     comma: str = _COMMA,
 ) -> str:
-    """Return arguments in the order of their schema, with commas between those that are there.
+    """Return the expression of named arguments in schema order, separated by commas.
 
     Args:
-        sign: What stands between a name and a value.
-        value: Returns what values of a schema look like.
+        schema: Schema of the arguments.
+        sign: Text between a name and its value.
+        value: Function that returns the expression of a schema's values.
+        comma: Expression of the separator.
 
     Raises:
-        CannotBeWritten: The schema says more, or a name cannot stand without quotes.
+        CannotBeWritten: The schema states more than properties, or a name needs quotes.
     """
     check_object(schema)
     properties, required = schema.get("properties", {}), set(schema.get("required", ()))
-    behind, last = "", ""  # What follows when an argument stands before, and when none does.
+    behind, last = "", ""  # Rest of the arguments after a previous argument, and without one.
     for name in reversed(properties):
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise CannotBeWritten(f"the argument name '{name}'")

@@ -1,4 +1,4 @@
-"""Calls whose arguments stand one by one between tags, strings without quotes (GLM 4.5, Qwen 3 Coder)."""
+"""Grammars of calls with tagged arguments and unquoted strings (GLM 4.5, Qwen 3 Coder)."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ from greenroom.schemas.text_tools import ARGUMENT
 
 @attrs.frozen
 class TaggedArguments:
-    """The tags of one format. `{}` stands for a name.
+    """The tags of one format.
+
+    `{}` is replaced by a name.
 
     Args:
-        head: What stands before the first argument.
-        before: What stands before a value; `{string}` stands for `true` or `false`: whether it is a string;
-            `{type}` for the name of its type.
-        end: What closes a value.
-        tail: What follows the last argument.
+        head: Text before the first argument.
+        before: Text before a value; `{string}` becomes `true` for a string, else `false`; `{type}` becomes
+            the name of the value's type.
+        end: Tag after a value.
+        tail: Text after the last argument.
         space: White space on both sides of a value.
-        close: The marker that ends the block of a call.
-        foreign: What no string may hold besides its end, because a reader would take it for markup.
-        around_json: What stands before and behind a JSON object in place of the arguments.
-        trimmed: White space at the ends of a value that a reader drops.
+        close: Marker that ends a call's block.
+        foreign: Texts besides `end` that no string may contain, because a parser would read them as markup.
+        around_json: Texts before and after a JSON object that replaces the arguments.
+        trimmed: White space characters that parsers strip from a value's ends.
     """
 
     head: str
@@ -56,13 +58,13 @@ class TaggedArguments:
     trimmed: str = ""
 
     def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """Return a call to any of the tools, after the marker and up to its end."""
+        """Return the expression of a call to any of the tools, from behind the marker to the block's end."""
         calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
         end = text.fixed_text(self.close)
         return f"{SPACE} ({calls}) {SPACE} {end}"
 
     def functions(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """Return the same for the marker `<function=`."""
+        """Return the expression of a call to any of the tools, behind the marker `<function=`."""
         head = self.head.removeprefix("<function=")
         return "(" + " | ".join(text.rule(self._call(text, tool, head)) for tool in tools) + ")"
 
@@ -83,7 +85,7 @@ class TaggedArguments:
         return f"{head} ({SPACE} {self._any_argument(text)})* {SPACE} {tail}"
 
     def _text_argument(self, text: GrammarBuilder, tool: ConstrainedTool) -> str:
-        """Return the one text of a tool: as it stands if none of it can be taken for a tag, else in JSON."""
+        """Return the only text argument of a tool: plain if it cannot contain tags, else as JSON."""
         plain = plain_text(text, tool, self.end[0] + self.trimmed)
         if not plain:
             before, behind = map(text.fixed_text, self.around_json)
@@ -92,10 +94,10 @@ class TaggedArguments:
         return f"{text.fixed_text(opened)} {plain} {self._closing(text)}"
 
     def _arguments(self, text: GrammarBuilder, tool: ConstrainedTool) -> list[str]:
-        """Return the arguments in the order of the schema.
+        """Return the expressions of the arguments in schema order.
 
         Raises:
-            CannotBeWritten: This format cannot hold them to it.
+            CannotBeWritten: The format cannot enforce their schema.
         """
         if not tool.enforced:
             return [f"({SPACE} {self._any_argument(text)})*"]
@@ -145,7 +147,7 @@ class TaggedArguments:
         return choices[0] if len(choices) == 1 else text.rule(" | ".join(choices))
 
     def _unlike_others(self, value: Any, root: Any) -> str:
-        """Return the terminal expression of texts that a reader takes for strings; empty if a tag says so."""
+        """Return the terminal expression of texts that are surely strings; empty if a tag marks strings."""
         if self.before != self._typed(self.before, True):
             return ""
         return unlike(schema_types(value, root) - {"string"} or NO_STRING, self.space + self.end)
@@ -153,7 +155,7 @@ class TaggedArguments:
     def _text(
         self, text: GrammarBuilder, tool: ConstrainedTool, schema: Mapping[str, Any], unlike_others: str
     ) -> str:
-        """Return a string, up to the tag that closes it."""
+        """Return the expression of a string, up to its end tag."""
         check_string(schema)
         if "enum" in schema:
             return self._choice(text, schema, bool(unlike_others))
@@ -178,14 +180,14 @@ class TaggedArguments:
 
 
 def _kind(schema: Any) -> str:
-    """Return one word for the type of what is no string."""
+    """Return the type name of a schema that is not a string's."""
     named = schema.get("type", "object") if isinstance(schema, Mapping) else "object"
     kind = named if isinstance(named, str) else "object"
     return "number" if kind == "integer" else kind
 
 
 def _is_json(text: str) -> bool:
-    """Return whether a parser that does not know that this is a string would take it for something else."""
+    """Return whether a parser without a schema would read a string as another type."""
     try:
         json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Calls with tags around each argument, most of them in sections (DeepSeek V3.2, Step 3, MiniMax M2)."""
+"""Grammars of calls with tagged arguments, mostly in sections (DeepSeek V3.2, Step 3, MiniMax M2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of tools that take one text which a Lark grammar holds: what JSON Schema cannot say."""
+"""Arguments of tools that take one text, constrained by a Lark grammar instead of a schema."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from greenroom.schemas.text_tools import ARGUMENT
 
 
 def json_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
-    """Return the arguments of a tool as a JSON object."""
+    """Return the expression of a tool's arguments as a JSON object."""
     if tool.grammar is None:
         return text.json(tool.schema("#"))
     return f'{literal(f"{{{chr(34)}{ARGUMENT}{chr(34)}: ")} {json_text(text, tool)} "}}"'
 
 
 def json_text(text: GrammarBuilder, tool: ConstrainedTool) -> str:
-    """Return the text that a tool takes as a JSON string.
+    """Return the expression of a tool's text argument as the inside of a JSON string, in quotes.
 
     Raises:
-        ProblemError: 400: something in the grammar cannot stand there.
+        ProblemError: 400 if the grammar cannot be rewritten for a JSON string.
     """
     grammar = tool.grammar
     assert grammar is not None
@@ -29,10 +29,10 @@ def json_text(text: GrammarBuilder, tool: ConstrainedTool) -> str:
 
 
 def plain_text(text: GrammarBuilder, tool: ConstrainedTool, foreign: str) -> str:
-    """Return the text that a tool takes as it stands; empty if it might be read as something else.
+    """Return the expression of a tool's text argument without quotes; empty if it could contain markup.
 
     Args:
-        foreign: Characters that it may not hold.
+        foreign: Characters that the text must not contain.
     """
     grammar = tool.grammar
     assert grammar is not None

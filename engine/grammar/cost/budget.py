@@ -1,4 +1,4 @@
-"""What the schemas of one request may cost together, counted before the work is done."""
+"""The cost budget of all schemas in one request, charged before the work is done."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _TOTALS: Final[dict[Resource, int]] = {
 
 
 class ConstraintBudget:
-    """Counts down; shared by all schemas that one request has compiled."""
+    """Remaining resources of one request, shared by all its schemas."""
 
     def __init__(self) -> None:
         self._left = dict(_TOTALS)
 
     def spend(self, resource: Resource, amount: int, param: object) -> None:
-        """Spend some of it.
+        """Charge an amount of a resource.
 
         Args:
-            amount: May be far larger than what is left: what multiplies is counted, not done.
-            param: Where the request holds the schema.
+            resource: Resource to charge.
+            amount: Amount to charge; it may far exceed the rest, since products are computed, not carried
+                out.
+            param: Path of the schema in the request.
 
         Raises:
-            ProblemError: 400: there is not as much left.
+            ProblemError: 400 if the budget is exceeded.
         """
         self._left[resource] -= amount
         if self._left[resource] < 0:

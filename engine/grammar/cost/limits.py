@@ -1,83 +1,91 @@
-"""How large a constraint may be: what one request may cost everybody else."""
+"""Size limits of constraints, which bound the cost of one request to all others."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 MAX_NODES: Final = 10_000
-"""Subschemas in all schemas of a request together; so for the next three."""
+"""Limit on the subschemas in all schemas of a request together; the next three limits are totals too."""
 
 MAX_VALUES: Final = 20_000
-"""Values in all `enum` and `const`, those inside them included."""
+"""Limit on the values in all `enum` and `const`, nested ones included."""
 
 MAX_CHARACTERS: Final = 2_000_000
-"""Characters of names, references, patterns and listed strings."""
+"""Limit on the characters of names, references, patterns and listed strings."""
 
 MAX_STEPS: Final = 200_000
-"""Steps that llguidance would take: a subschema built, intersected, copied or compared is one each."""
+"""Limit on llguidance's steps: each subschema built, intersected, copied or compared is one."""
 
 MAX_PROPERTIES: Final = 500
-"""Properties of one object, merged with those that `allOf` adds: llguidance recurses along them, and
-optional ones cost their number squared."""
+"""Limit on one object's properties, merged with those that `allOf` adds.
+
+llguidance recurses along them, and optional ones take quadratic time.
+"""
 
 MAX_ITEMS_IN_ROW: Final = 2_500
-"""llguidance's items at one place of a text: 4 for each property that may come first there, so that an object
-with all it may have takes 2,300; an ambiguous grammar reaches any number."""
+"""Limit on llguidance's items at one position of the text.
+
+Each property that may come first takes 4, so an object with the most properties takes 2,300; an ambiguous
+grammar may reach any number.
+"""
 
 MAX_PATTERN_PROPERTIES: Final = 32
-"""Patterns of one object: each is compared with each other."""
+"""Limit on the patterns of one object, which are compared in pairs."""
 
 MAX_DEPTH: Final = 60
-"""Levels of one schema; llguidance gives up at 61 objects in one another."""
+"""Limit on the levels of one schema; llguidance fails at 61 nested objects."""
 
 MAX_PATH: Final = 500
-"""Levels on one path through references, rules and terminals, along which llguidance recurses natively:
-a level of a schema takes some 5 kB of stack, a rule 3 kB, and the threads that compile have 32 MB."""
+"""Limit on the levels of a path through references, rules and terminals; llguidance recurses along it.
+
+A schema level takes about 5 kB of native stack, a rule 3 kB; the compiling threads have 32 MB.
+"""
 
 MAX_COUNT: Final = 100_000
-"""Largest minLength, maxItems and the like."""
+"""Largest minLength, maxItems and similar counts."""
 
 MAX_EXACT_INTEGER: Final = 2**53
-"""Integers beyond it are not exact as floats, in which llguidance and most clients hold them."""
+"""Largest magnitude of an integer that is exact as a float; llguidance and most clients use floats."""
 
 MAX_MULTIPLE: Final = 100_000
-"""Largest `multipleOf`, in units of its last digit and without the zeros at its end: an automaton has as
-many states."""
+"""Largest `multipleOf`, in units of its last non-zero digit; the automaton has as many states."""
 
 MAX_DECIMALS: Final = 8
-"""Digits of `multipleOf` after the point; llguidance computes with 32 bits."""
+"""Limit on the decimals of `multipleOf`; llguidance computes with 32 bits."""
 
 MAX_PATTERN: Final = 4_096
-"""Characters of one regular expression."""
+"""Limit on the characters of one regular expression."""
 
 MAX_INTERSECTED: Final = 12
-"""Expressions of which one text must match all: a derivative of an intersection has as many branches as
-the product of theirs."""
+"""Limit on the expressions that one text must match all of.
+
+A derivative of an intersection has as many branches as the product of theirs.
+"""
 
 MAX_BRANCHES: Final = 200_000
-"""Product of the classes (`.`, `[…]`, `\\w`) in expressions that are intersected; see above."""
+"""Limit on the product of class counts (`.`, `[…]`, `\\w`) in intersected expressions; see above."""
 
 MAX_GRAMMAR: Final = 262_144
-"""Characters of a Lark grammar, or of all choices together."""
+"""Limit on the characters of a Lark grammar, or of all choices together."""
 
 MAX_ESCAPED_GRAMMAR: Final = 4 * MAX_GRAMMAR
-"""Characters of a grammar that is rewritten to stand inside a JSON string."""
+"""Limit on the characters of a grammar rewritten for the inside of a JSON string."""
 
 MAX_ESCAPED_CLASSES: Final = 4_096
-"""Classes of characters in such a grammar; one that is not known yet takes a millisecond."""
+"""Limit on the character classes in such a grammar; an uncached one takes a millisecond."""
 
 
 GRAMMAR_FUEL: Final = 400_000
-"""What llguidance may spend on the lexer of a grammar that a client wrote; up to 3 s a million."""
+"""Limit on llguidance's lexer fuel for a client's grammar; a million takes up to 3 s."""
 
 SCHEMA_FUEL: Final = 1_000_000
-"""The same where we wrote the grammar: 500 properties that are integers take 784,000, in 0.8 s."""
+"""Limit on the lexer fuel for our own grammars; 500 integer properties take 784,000, in 0.8 s."""
 
 
 def parser_limits(lexer_fuel: int = SCHEMA_FUEL) -> Any:
-    """Return llguidance's own limits: no mask takes longer than they let it, whatever the grammar.
+    """Return llguidance's own limits, which bound the time of a mask for any grammar.
 
-    That is milliseconds, or a quarter of a second where a grammar is ambiguous: see `pace`.
+    A mask takes milliseconds, or a quarter of a second if the grammar is ambiguous; see `pace`.
     """
     from llguidance import LLParserLimits
 

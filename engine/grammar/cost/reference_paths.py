@@ -1,4 +1,4 @@
-"""The order in which a compiler that recurses along references meets them, and how deep it gets."""
+"""Traversal order and depth of a compiler that recurses along references."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from greenroom.engine.grammar.cost import limits
 
 
 class PathTooLongError(Exception):
-    """References lead deeper than `limits.MAX_PATH` levels."""
+    """References nest deeper than `limits.MAX_PATH` levels."""
 
 
 def references_in_order(
     start: Iterable[tuple[str, int]], references_of: Callable[[str], Iterable[tuple[str, int]]]
 ) -> list[str]:
-    """Return all names that are referred to, each after those that it needs, except where they form circles.
+    """Return all referenced names, each after the names it refers to, except in cycles.
 
     Args:
-        start: Names that the outermost definition refers to, each with the number of levels above it.
-        references_of: Returns the same for a named definition.
+        start: Names that the outermost definition refers to, each with its number of enclosing levels.
+        references_of: Function that returns the same for a named definition.
 
     Raises:
-        PathTooLongError: Compiling recurses through too many levels.
+        PathTooLongError: Compilation would recurse too deep.
     """
     seen: set[str] = set()
     finished: list[str] = []

@@ -1,4 +1,4 @@
-"""Checks a JSON Schema before it is compiled, and normalizes what llguidance would enforce too loosely."""
+"""Checks of JSON Schemas before compilation, and normalization where llguidance is too lenient."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from greenroom.engine.grammar.json_schema.work import count_work
 from greenroom.schemas.problems import ProblemError
 
 MAX_INTEGER = 9 * 10**18
-"""Integers without bounds stay below it, so that every client can read them (exact as a float)."""
+"""Largest magnitude of integers without bounds, exact as a float, so that every client can read them."""
 
 
 @attrs.define
 class _Walk:
-    """One schema on its way through the check."""
+    """State of one schema's check."""
 
     root: Place
     budget: ConstraintBudget
     references: list[tuple[Place, str]] = attrs.field(factory=list)
-    """Place of each `$ref`, and what it says."""
+    """Place and value of each `$ref`."""
 
     def count(self, place: Place, text: str) -> str:
-        """Return a name or value that llguidance will be given, checked and counted."""
+        """Return a name or value for llguidance, checked and charged to the budget."""
         self.budget.spend("characters", len(text), self.root)
         return check_text(text, place)
 
@@ -45,13 +45,13 @@ def check_schema(schema: Any, param: str, budget: ConstraintBudget | None = None
     """Return the schema, checked and normalized for llguidance.
 
     Args:
-        schema: A decoded JSON Schema.
-        param: Where the request holds it, e.g. `response_format.json_schema.schema`.
-        budget: What it may cost, with others of the same request; its own if not given.
+        schema: Decoded JSON Schema.
+        param: Path of the schema in the request, e.g. `response_format.json_schema.schema`.
+        budget: Cost budget shared by the request's schemas; a new one if not given.
 
     Raises:
-        ProblemError: 400 that names the path of a keyword that cannot be honoured, of a value that is no
-            schema, or of a reference that leads nowhere or outside; or the schema if it is too large.
+        ProblemError: 400 that names the path of an unsupported keyword, an invalid schema or an unresolvable
+            reference; or of the schema if it is too large.
     """
     root = Place(param)
     walk = _Walk(root, budget or ConstraintBudget())
@@ -178,7 +178,7 @@ def _value(walk: _Walk, value: Any, place: Place, depth: int) -> None:
 
 
 def _normalize(checked: dict[str, Any], place: Place) -> None:
-    """Replace what llguidance enforces too loosely, and refuse what it cannot enforce at all."""
+    """Tighten keywords that llguidance enforces too loosely; refuse those that it cannot enforce."""
     exact = keywords.FORMAT_PATTERNS.get(checked.get("format", ""))
     if exact is not None:
         del checked["format"]
@@ -189,7 +189,7 @@ def _normalize(checked: dict[str, Any], place: Place) -> None:
     types = checked.get("type", ())
     if "integer" in ([types] if isinstance(types, str) else types) and "number" not in types:
         _bound_integers(checked)
-    # Keys that a schema does not name may repeat, and then count once.
+    # Undeclared keys may repeat, and repeats count once.
     highest_minimum = len(set(checked.get("required", ()))) + 1
     if checked.get("minProperties", 0) > highest_minimum:
         why = f"is {checked['minProperties']}; more than the required properties and one cannot be honoured"

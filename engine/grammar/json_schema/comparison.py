@@ -1,4 +1,4 @@
-"""How many comparisons llguidance makes to see that the branches of a `oneOf` exclude one another."""
+"""Cost of llguidance's check that the branches of a `oneOf` exclude one another, in comparisons."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from greenroom.engine.grammar.json_schema.shapes import ANY, NONE, Leaf, Object,
 
 
 class Comparisons:
-    """Compares shapes as llguidance does, and counts what it would do again and again.
+    """Compares shapes as llguidance does, and counts the comparisons that it would repeat.
 
     Args:
-        step: Takes a number of comparisons; raises when there are too many.
+        step: Callback that takes a number of comparisons and raises if there are too many.
     """
 
     def __init__(self, step: Callable[[int], None]) -> None:
@@ -21,7 +21,7 @@ class Comparisons:
         self._compared: list[Shape] = []
 
     def one_of(self, options: Iterable[Shape]) -> Shape:
-        """Return exactly one of the options, as llguidance normalizes it."""
+        """Return the `oneOf` of some options, as llguidance normalizes it."""
         kept: list[Shape] = []
         for option in options:
             if isinstance(option, Options) and option.kind == "oneOf":
@@ -37,16 +37,16 @@ class Comparisons:
     def _exclude_and_step(self, one: Shape, other: Shape) -> bool:
         known = len(self._known)
         exclusive, steps = self._exclude(one, other)
-        # What was compared for the first time has been counted already.
+        # First comparisons have already been counted.
         self._step(max(0, steps - (len(self._known) - known)))
         return exclusive
 
     def _exclude(self, one: Shape, other: Shape) -> tuple[bool, int]:
-        """Return whether two shapes exclude one another, and how many comparisons that takes."""
+        """Return whether two shapes exclude one another, and the comparisons needed to decide."""
         key = (id(one), id(other))
         if key not in self._known:
             self._step(1)
-            self._compared += (one, other)  # or another object might get the same id
+            self._compared += (one, other)  # Keeps the shapes alive, so that their ids stay unique.
             self._known[key] = self._compare(one, other)
         return self._known[key]
 

@@ -1,4 +1,4 @@
-"""How large llguidance's intersections of schemas become: `allOf`, and keywords beside one another."""
+"""Sizes of llguidance's schema intersections: `allOf`, and keywords beside one another."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from greenroom.engine.grammar.json_schema.shapes import (
 from greenroom.schemas.problems import ProblemError, invalid
 
 _MAX_LEVELS = 128
-"""Levels after which llguidance gives up."""
+"""Limit on levels after which llguidance fails."""
 
 STEPS_OF_A_PATTERN_PAIR = 100
-"""An estimate: two patterns are compared by an automaton of both."""
+"""Estimated steps to compare two patterns, which takes an automaton of both."""
 
 
 class Intersections:
     """Intersects shapes as llguidance does.
 
     Args:
-        step: Takes a number of steps; raises when there are too many.
-        resolve: Returns what a reference leads to.
-        param: Where the request holds the schema.
+        step: Callback that takes a number of steps and raises if there are too many.
+        resolve: Function that returns the target of a reference.
+        param: Path of the schema in the request.
     """
 
     def __init__(self, step: Callable[[int], None], resolve: Callable[[Leaf], Shape], param: object) -> None:
@@ -46,10 +46,10 @@ class Intersections:
         self.one_of = self._comparisons.one_of
 
     def intersect(self, one: Shape, other: Shape, level: int = 0) -> Shape:
-        """Return what satisfies both.
+        """Return the intersection of two shapes.
 
         Raises:
-            ProblemError: 400: llguidance could not do it, or only with too much work.
+            ProblemError: 400 if llguidance cannot compute it, or only with too much work.
         """
         self._step(1)
         if level > _MAX_LEVELS:
@@ -129,7 +129,7 @@ class Intersections:
         return self.checked(Object(properties, patterns, additional, required))
 
     def checked(self, shape: Object) -> Object:
-        """Refuse an object that is too large, whatever it was merged from."""
+        """Refuse an object with too many properties or patterns."""
         if len(shape.properties) + len(shape.undeclared) > limits.MAX_PROPERTIES:
             raise self._refusal(f"give one object more than {limits.MAX_PROPERTIES} properties")
         if len(shape.patterns) > limits.MAX_PATTERN_PROPERTIES:
@@ -139,7 +139,7 @@ class Intersections:
         return shape
 
     def _property(self, one: tuple[Shape, ...], other: tuple[Shape, ...], level: int) -> Shape:
-        """Return the largest that a property's schema may become."""
+        """Return the largest shape that a property's schema may become."""
         largest: Shape = NONE
         for first in one:
             for second in other:

@@ -1,4 +1,4 @@
-"""Checks the values of single keywords of a JSON Schema."""
+"""Checks of the values of single JSON Schema keywords."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def refusal(place: Place, why: str, code: str = "invalid_value") -> ProblemError:
-    """Return the error that says of a place what is wrong there: always a 400."""
+    """Return the 400 error for a problem at a place in the request."""
     return invalid(f"{place} {why}", str(place), code)
 
 
 def check_text(value: str, place: Place) -> str:
-    """Refuse control characters that JSON has no short escape for: `\\u` would give keys two spellings."""
+    """Refuse control characters without a short JSON escape: `\\u` would give keys two spellings."""
     if _CONTROL.search(value):
         raise refusal(place, "holds a control character, which cannot be honoured", "unsupported_schema")
     return value
 
 
 def check_number(value: Any, place: Place) -> int | float:
-    """Refuse what is no number, or none that a float holds exactly."""
+    """Refuse a value that is not a number, or a number that a float cannot hold exactly."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refusal(place, "must be a number")
     if not abs(value) <= limits.MAX_EXACT_INTEGER:
@@ -40,7 +40,7 @@ def check_number(value: Any, place: Place) -> int | float:
 
 
 def multiple_units(value: float) -> tuple[int, int]:
-    """Return a `multipleOf` as a whole number of its last digits, and how many stand after the point."""
+    """Return a `multipleOf` as an integer in units of its last digit, and its number of decimals."""
     _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     units = int("".join(map(str, digits)))
@@ -48,7 +48,7 @@ def multiple_units(value: float) -> tuple[int, int]:
 
 
 def is_countable(units: int, decimals: int) -> bool:
-    """Return whether llguidance can count in such multiples, with 32 bits and not too many states."""
+    """Return whether llguidance can count in such multiples, with 32 bits and limited states."""
     states = units
     while states and states % 10 == 0:
         states //= 10
@@ -117,4 +117,4 @@ KEYWORD_CHECKS: Mapping[str, Callable[[Any, Place], Any]] = {
     "pattern": _pattern,
     "format": _format,
 }
-"""What returns the checked value of a keyword, or raises the 400 that names its place."""
+"""Functions that return the checked value of a keyword, or raise the 400 that names its place."""

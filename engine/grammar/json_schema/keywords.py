@@ -1,7 +1,7 @@
-"""The part of JSON Schema that a grammar can hold an answer to (notes/structured-output.md lists it).
+"""The JSON Schema keywords that a grammar can enforce (listed in notes/structured-output.md).
 
-Each keyword here was tested against llguidance: what a constrained answer may contain validates. Anything
-else is refused with its path, because a constraint that is silently dropped looks as if it were kept.
+Each was tested against llguidance: constrained answers validate. All others are refused with their path,
+because a silently dropped constraint looks enforced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUPPORTED: Final = frozenset(
         *("$ref", "const", "enum", "format", "items", "pattern", "required", "type"),
     }
 )
-"""Keywords that the answer is held to."""
+"""Keywords that are enforced on the answer."""
 
 ANNOTATIONS: Final = frozenset(
     {
@@ -40,14 +40,14 @@ ANNOTATIONS: Final = frozenset(
         *("readOnly", "title", "writeOnly"),
     }
 )
-"""Keywords that say nothing about which values are valid; so does every name that begins with `x-`."""
+"""Keywords without effect on validity, as are all names that start with `x-`."""
 
 TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 FORMATS: Final = (
     *("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"),
 )
-"""Values of `format` that a string is held to."""
+"""Values of `format` that are enforced on a string."""
 
 _LEAP = r"(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _YEAR = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
@@ -65,7 +65,7 @@ FORMAT_PATTERNS: Final = {
     "time": f"^{_TIME}$",
     "date-time": f"^{_DATE}[tT]{_TIME}$",
 }
-"""Formats whose llguidance pattern also allows what is no date: 29 February of any year, second 60."""
+"""Patterns of formats that llguidance enforces too loosely: it allows 29 February always, and second 60."""
 
 FORMAT_MAX_LENGTHS: Final = {"hostname": 253, "email": 254}
-"""Lengths that llguidance's patterns of these formats do not bound (RFC 1035, RFC 5321)."""
+"""Length limits that llguidance's patterns of these formats lack (RFC 1035, RFC 5321)."""

@@ -1,6 +1,6 @@
-"""Regular expressions of JSON Schema (ECMA-262), written so that every validator agrees with the outcome.
+"""JSON Schema's regular expressions (ECMA-262), rewritten so that all validators agree on matches.
 
-Dialects differ in what `.`, `\\w`, `\\d`, `\\s` and their opposites match. A constrained answer has to
+Dialects differ in the meaning of `.`, `\\w`, `\\d`, `\\s` and their opposites. A constrained answer must
 validate everywhere, so each is narrowed to what ECMA-262 and Python's `re` both accept.
 """
 
@@ -14,7 +14,7 @@ from greenroom.schemas.problems import invalid
 
 _NARROW = {"d": "0-9", "w": "A-Za-z0-9_", "s": r" \t\n\r\f\v"}
 _WIDE = {"d": r"\p{Nd}", "w": r"\p{L}\p{M}\p{N}\p{Pc}", "s": r"\s\x1c-\x1f\x{85}\x{feff}"}
-"""What some dialect takes for a digit, a word character or white space."""
+"""Characters that some dialect counts as digits, word characters or white space."""
 
 _ANY = r"[^\n\r\x{2028}\x{2029}]"
 _REPEAT = re.compile(r"\{\d{1,5}(,\d{0,5})?\}")
@@ -60,7 +60,7 @@ class _PatternRewriter:
         return invalid(detail, self._param)
 
     def _after_repeat(self) -> str:
-        """Drop laziness, which changes no set of strings, and refuse possessive repeats."""
+        """Drop laziness, which does not change the matched set, and refuse possessive repeats."""
         following = self._pattern[self._at : self._at + 1]
         if following == "+":
             raise self._refuse("A possessive repeat")
@@ -158,10 +158,10 @@ def portable_pattern(pattern: str, param: str) -> str:
 
     Args:
         pattern: ECMA-262 regular expression, searched for as JSON Schema does.
-        param: Path of the field that holds it, for errors.
+        param: Path of its field in the request, for errors.
 
     Raises:
-        ProblemError: 400 for look-arounds, back-references and whatever else no grammar can hold.
+        ProblemError: 400 for look-arounds, back-references and other parts that no grammar can enforce.
     """
     if len(pattern) > MAX_PATTERN:
         raise invalid(f"A regular expression may have {MAX_PATTERN} characters", param)
@@ -169,7 +169,7 @@ def portable_pattern(pattern: str, param: str) -> str:
 
 
 def count_classes(pattern: str) -> int:
-    """Return at least how many branches a derivative of the expression has: its classes, and one."""
+    """Return a lower bound on the branches of the expression's derivative: its classes plus one."""
     return 1 + pattern.count("[") + pattern.count("\\p") + pattern.count("\\P")
 
 
@@ -177,14 +177,14 @@ _UNICODE_CLASS = re.compile(r"\\[pPwWdDsS]")
 _IGNORES_CASE = re.compile(r"\(\?[a-zA-Z-]*i|/[a-z]*i[a-z]*$")
 _STEPS_OF_A_UNICODE_CLASS = 10
 _STEPS_WITHOUT_CASE = 100
-"""Estimates: such a class has up to hundreds of ranges, which are folded one by one where case is ignored."""
+"""Estimated steps of a Unicode class; it has up to hundreds of ranges, which ignoring case folds singly."""
 
 
 def steps_to_parse(pattern: str) -> int:
-    """Return how much work llguidance has to parse an expression, uncounted: Unicode's classes are large.
+    """Return llguidance's uncounted steps to parse an expression, caused by large Unicode classes.
 
     Args:
-        pattern: With slashes and flags, if it has any.
+        pattern: Expression, with its slashes and flags if any.
     """
     steps = _STEPS_WITHOUT_CASE if _IGNORES_CASE.search(pattern) else _STEPS_OF_A_UNICODE_CLASS
     return steps * len(_UNICODE_CLASS.findall(pattern))

@@ -1,4 +1,4 @@
-"""Where something stands in a request: a path that is written out only for an error."""
+"""Paths into a request, formatted only for errors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import attrs
 from greenroom.schemas.problems import MAX_PARAM
 
 _MAX_VALUE = 80
-"""Characters of a name or a value within an error."""
+"""Limit on the characters of a name or value in an error."""
 
 
 @attrs.frozen(eq=False)
 class Place:
-    """A path as a chain of its segments, so that long names are not repeated in every path below them.
+    """A path as a linked chain of segments, so that nested paths share long names.
 
     Args:
-        segment: What is appended to the path of `parent`, with its separator.
+        segment: Last segment of the path, with its separator.
+        parent: Path of the enclosing value.
     """
 
     segment: str
     parent: Place | None = None
 
     def key(self, name: str) -> Place:
-        """Return the place of an entry of an object."""
+        """Return the place of an object's entry."""
         return Place("." + name, self)
 
     def item(self, index: int) -> Place:
-        """Return the place of an entry of an array."""
+        """Return the place of an array's item."""
         return Place(f"[{index}]", self)
 
     def __str__(self) -> str:
@@ -39,7 +40,7 @@ class Place:
 
 
 def shown(value: object) -> str:
-    """Return a value of a request for an error: short, however long it is."""
+    """Return a value of the request for an error, shortened."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return "a number of more than 77 digits"
     text = value if isinstance(value, str) else repr(value)
@@ -47,7 +48,7 @@ def shown(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return the text without halves of surrogate pairs, which no answer could carry."""
+    """Return the text without lone surrogates, which no response can carry."""
     return text.encode(errors="replace").decode()
 
 

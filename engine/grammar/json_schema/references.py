@@ -1,4 +1,4 @@
-"""Where the references of a checked JSON Schema lead."""
+"""Resolution of references in checked JSON Schemas."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from greenroom.engine.grammar.json_schema.place import Place, shown
 
 
 def check_references(schema: Any, references: Iterable[tuple[Place, str]]) -> dict[str, Any]:
-    """Return the subschema to which each reference leads.
+    """Return the target subschema of each reference.
 
     Args:
         references: Place and value of each `$ref`, `#` or `#/…`.
 
     Raises:
-        ProblemError: 400 that names the place of a reference that leads to no schema.
+        ProblemError: 400 that names the place of a reference without a target.
     """
     found: dict[str, Any] = {}
     for place, said in references:
@@ -31,7 +31,7 @@ def check_references(schema: Any, references: Iterable[tuple[Place, str]]) -> di
 
 
 def rebased(schema: Any, base: str) -> Any:
-    """Return a checked schema as it has to be written where it stands inside a larger one.
+    """Return a checked schema with references adjusted to its place in a larger one.
 
     Args:
         base: JSON pointer to that place.
@@ -52,7 +52,7 @@ def rebased(schema: Any, base: str) -> Any:
 
 
 def _subschema(schema: Any, pointer: list[str]) -> Any:
-    """Return the schema at a JSON pointer, whose parts are taken in turn; None if none stands there."""
+    """Return the schema at a JSON pointer, given as its parts; None if there is none."""
     parts = iter(pointer)
     for keyword in parts:
         if not isinstance(schema, dict) or keyword not in schema:

@@ -1,6 +1,6 @@
-"""What llguidance makes of a schema, as far as its size goes.
+"""llguidance's internal form of a schema, reduced to its size.
 
-The sizes are those of llguidance's trees, in nodes. Here parts are shared, there each is a copy.
+Sizes are in nodes of llguidance's trees, which copy parts that are shared here.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from typing import Literal
 import attrs
 
 _CHARACTERS_OF_A_NODE = 64
-"""An estimate: as much text as is copied in the time of a node."""
+"""Estimated characters that take as long to copy as one node."""
 
 
 def text_size(text: str) -> int:
-    """Return as how many nodes a text counts that is copied with its node."""
+    """Return the size in nodes of a text that is copied with its node."""
     return 1 + len(text) // _CHARACTERS_OF_A_NODE
 
 
 @attrs.frozen(eq=False)
 class Leaf:
-    """Any value, none, null, a boolean or a reference.
+    """Any value, no value, null, a boolean or a reference.
 
     Args:
-        value: Of a boolean that is fixed; what a reference says.
+        kind: Kind of the shape.
+        value: Fixed value of a boolean, or text of a reference.
+        size: Size in nodes.
     """
 
     kind: Literal["any", "none", "null", "boolean", "reference"]
@@ -34,7 +36,7 @@ class Leaf:
 
 @attrs.frozen(eq=False)
 class Number:
-    """A number that is a multiple of `units` at `decimals` digits after the point; 0 for any."""
+    """A number that is a multiple of `units` at `decimals` decimals; 0 allows any number."""
 
     units: int = 0
     decimals: int = 0
@@ -47,9 +49,10 @@ class Text:
     """A string.
 
     Args:
-        expressions: How many regular expressions it has to match, its length being one.
-        branches: Product of the numbers of classes in them.
-        literal: All of it, where that is fixed.
+        expressions: Number of regular expressions that it must match, its length limits being one.
+        branches: Product of their class counts.
+        literal: Fixed text of the string, if any.
+        size: Size in nodes.
     """
 
     expressions: int = 0
@@ -64,7 +67,9 @@ class Array:
     """An array.
 
     Args:
-        slots: Items that are written out one by one in the grammar.
+        prefix: Shapes of the first items.
+        items: Shape of all further items.
+        slots: Number of items that the grammar writes out one by one.
     """
 
     prefix: tuple[Shape, ...] = ()
@@ -80,7 +85,7 @@ class Array:
 
 @attrs.frozen(eq=False)
 class Object:
-    """An object."""
+    """An object with properties, patterns and additional properties."""
 
     properties: Mapping[str, Shape]
     patterns: Mapping[str, Shape]
@@ -97,11 +102,11 @@ class Object:
 
     @property
     def undeclared(self) -> list[str]:
-        """Properties that are required and have no schema of their own."""
+        """Required properties without a schema of their own."""
         return [name for name in self.required if name not in self.properties]
 
     def candidates(self, name: str) -> tuple[Shape, ...]:
-        """Return the schemas of which one is a property's: more than one where patterns may match it."""
+        """Return the possible schemas of a property: several if patterns may match its name."""
         if name in self.properties:
             return (self.properties[name],)
         return (*self.patterns.values(), self.additional or ANY)
@@ -109,7 +114,7 @@ class Object:
 
 @attrs.frozen(eq=False)
 class Options:
-    """One of several."""
+    """One of several shapes."""
 
     kind: Literal["anyOf", "oneOf"]
     options: tuple[Shape, ...]
@@ -127,7 +132,7 @@ NONE = Leaf("none")
 
 
 def any_of(options: Iterable[Shape]) -> Shape:
-    """Return the options without those that nothing satisfies, nested ones among the others."""
+    """Return the `anyOf` of some options, flattened and without empty ones."""
     kept: list[Shape] = []
     for option in options:
         if option is ANY:

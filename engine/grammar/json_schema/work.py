@@ -1,9 +1,9 @@
-"""Counts what llguidance would do with a schema before it does it.
+"""Estimate of llguidance's work on a schema, made before it compiles the schema.
 
-llguidance compiles a schema on one thread, natively, and can neither be interrupted nor told how much it may
-do: a schema of 4 kB can take it for ever (copies, intersections and comparisons that multiply), and a long
-chain of references overflows its stack. So the sizes of what it builds are computed first, with every part
-that it would build again and again looked at once (llguidance 1.9: `json/schema.rs`, `json/compiler.rs`).
+llguidance compiles a schema natively on one thread and can be neither interrupted nor limited: a schema of 4
+kB can take forever (copies, intersections and comparisons multiply), and a long chain of references overflows
+its stack. The sizes of its structures are therefore computed first, each repeated part only once (llguidance
+1.9: `json/schema.rs`, `json/compiler.rs`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ from greenroom.schemas.problems import invalid
 _APPLICATORS: Final = ("const", "enum", "allOf", "anyOf", "oneOf", "$ref")
 _DEFINITIONS: Final = ("$defs", "definitions")
 _ITEMS_OF_A_STEP: Final = 20
-"""Items of an array that are written out in a grammar in the time of one step."""
+"""Number of array items that a grammar writes out in the time of one step."""
 
 
 def count_work(schema: Any, targets: Mapping[str, Any], root: Place, budget: ConstraintBudget) -> None:
-    """Refuse a checked schema whose compilation would take too long, too much memory or too much stack.
+    """Refuse a checked schema whose compilation takes too much time, memory or stack.
 
     Args:
-        targets: Subschema to which each reference leads, by the value of its `$ref`.
-        root: Where the request holds the schema.
+        schema: Checked schema.
+        targets: Target subschema of each reference, by the value of its `$ref`.
+        root: Place of the schema in the request.
+        budget: Budget of steps.
 
     Raises:
         ProblemError: 400 that names the schema.
@@ -63,7 +65,7 @@ def count_work(schema: Any, targets: Mapping[str, Any], root: Place, budget: Con
 
 
 def _references(schema: Any, level: int = 0) -> list[tuple[str, int]]:
-    """Return the references in a schema in the order in which they are compiled, with their levels."""
+    """Return the references in a schema in compile order, with their levels."""
     found: list[tuple[str, int]] = []
     if not isinstance(schema, Mapping):
         return found
@@ -104,18 +106,18 @@ class _Work:
         self._sets = Intersections(self._step, self._resolve, root)
 
     def references(self, schema: Any) -> list[tuple[str, int]]:
-        """Return the references in a definition."""
+        """Return the references in a definition, with their levels."""
         found = _references(schema)
         self._step(len(found) + 1)
         return found
 
     def define(self, said: str) -> None:
-        """Build what a reference leads to, once."""
+        """Build the target of a reference once."""
         self._definitions[said] = self.build(self._targets[said])
         self.visit(self._definitions[said])
 
     def build(self, schema: Any) -> Shape:
-        """Return what a schema becomes."""
+        """Return the shape of a schema."""
         if not isinstance(schema, Mapping):
             return ANY if schema else NONE
         self._step(1)
@@ -134,14 +136,14 @@ class _Work:
         return self._with_group(result, group, schema)
 
     def visit(self, shape: Shape) -> None:
-        """Count what writing a shape as a grammar takes."""
+        """Count the steps of writing a shape as a grammar."""
         self._step(self._count_visits(shape))
 
     def _step(self, steps: int) -> None:
         self._budget.spend("steps of work", steps, self._root)
 
     def _with_group(self, result: Shape, group: dict[str, Any], schema: Mapping[str, Any]) -> Shape:
-        """Intersect with the keywords since the last applicator."""
+        """Intersect a shape with the keywords since the last applicator."""
         if not group:
             return result
         types = schema.get("type", keywords.TYPES)
@@ -251,14 +253,14 @@ class _Work:
         return visits
 
     def _check_alternatives(self, options: tuple[Shape, ...]) -> None:
-        """Refuse objects of which too many properties may come first at the same place of a text."""
+        """Refuse alternatives with too many properties that may come first at the same text position."""
         most = limits.MAX_PROPERTIES
         if sum(map(self._count_first, options)) > most:
             detail = f"Alternatives in {self._root} have more than {most} optional properties together"
             raise invalid(detail, str(self._root), "schema_too_large")
 
     def _count_first(self, shape: Shape) -> int:
-        """Return how many properties of an object are optional and stand before all that are required."""
+        """Return the number of optional properties before an object's first required one."""
         if isinstance(shape, Leaf) and shape.kind == "reference":
             shape = self._definitions.get(str(shape.value), shape)
         if not isinstance(shape, Object):

@@ -1,4 +1,4 @@
-"""What a class of characters matches, as far as JSON strings treat characters in their own way."""
+"""Matches of a character class, with regard to JSON's escaping of characters."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
 from greenroom.engine.grammar.vocabulary.single_bytes import END, single_bytes
 
 ESCAPES = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
-"""Characters with an escape of their own, by what follows the backslash."""
+"""Characters with a short JSON escape, with the letter behind the backslash."""
 
 
 class CannotBeEscaped(Exception):
-    """What stands in an expression cannot be written inside a JSON string; the message names it."""
+    """Part of an expression that cannot be rewritten for a JSON string; the message names it."""
 
 
 @attrs.frozen
 class CharacterClass:
-    """Which characters a class matches, as far as JSON treats them in their own way.
+    """The characters that a class matches, grouped by their form in JSON strings.
 
     Args:
-        escaped: Those of them that JSON escapes.
-        plain: It matches others, too.
-        ascii: Those of them below U+0080.
+        escaped: Matched characters that JSON escapes.
+        plain: True if the class also matches characters that JSON does not escape.
+        ascii: Matched characters below U+0080.
     """
 
     escaped: tuple[str, ...]
@@ -37,13 +37,13 @@ class CharacterClass:
 
 @lru_cache(maxsize=1_024)
 def character_class(expression: str) -> CharacterClass:
-    """Return what a class matches.
+    """Return the matches of a character class.
 
     Args:
-        expression: It, in brackets, or with flags around it.
+        expression: Class in brackets, or with flags around it.
 
     Raises:
-        CannotBeEscaped: llguidance cannot read it.
+        CannotBeEscaped: llguidance cannot parse the class.
     """
     lark = f"start: {as_terminal(expression)}"
     grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
@@ -60,5 +60,5 @@ def character_class(expression: str) -> CharacterClass:
 
 
 def as_terminal(expression: str) -> str:
-    """Return an expression as Lark writes it."""
+    """Return an expression as a Lark terminal."""
     return f"/{expression.replace('/', chr(92) + '/')}/"

@@ -1,4 +1,4 @@
-"""Checks a Lark grammar that a client wrote before llguidance compiles it, natively and uninterruptible."""
+"""Checks of a client's Lark grammar before llguidance compiles it natively and uninterruptibly."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from greenroom.schemas.problems import ProblemError, invalid
 
 
 def check_lark(grammar: str, param: str) -> None:
-    """Refuse a grammar that would take too long, too much memory or too much stack to compile.
+    """Refuse a grammar that takes too much time, memory or stack to compile.
 
     Args:
-        param: Where the request holds it.
+        grammar: Lark grammar of the client.
+        param: Path of the grammar in the request.
 
     Raises:
         ProblemError: 400 that names the field: the grammar is too large, refers through too many levels,
-            intersects too much, or embeds a schema that cannot be honoured.
+            intersects too much, or embeds a schema that cannot be enforced.
     """
     if len(grammar) > limits.MAX_GRAMMAR:
         raise invalid(f"A grammar may have {limits.MAX_GRAMMAR:,} characters", param, "grammar_too_large")
@@ -45,7 +46,7 @@ def check_lark(grammar: str, param: str) -> None:
 
 
 def check_compiles(grammar: str, param: str) -> None:
-    """Refuse a grammar that llguidance cannot compile by itself, or within its limits.
+    """Refuse a grammar that llguidance cannot compile on its own or within its limits.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -63,7 +64,7 @@ def _check_paths(outline: LarkOutline, param: str) -> None:
         param,
         "grammar_too_large",
     )
-    # Embedded grammars have names of their own, which are not told apart here.
+    # Embedded grammars have their own names, which this check does not distinguish.
     if outline.embeds and len(outline.definitions) > limits.MAX_PATH:
         raise too_long
 
@@ -114,6 +115,6 @@ def _terminal_names(outline: LarkOutline) -> list[str]:
 
 
 def _terminals(grammar: str, outline: LarkOutline) -> str:
-    """Return the definitions of the grammar's terminals."""
+    """Return the definitions of the grammar's terminals as text."""
     definitions = [outline.definitions[name] for name in _terminal_names(outline)]
     return "\n".join([*outline.imports, *(grammar[part.start : part.end] for part in definitions)])

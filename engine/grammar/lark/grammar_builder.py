@@ -1,4 +1,4 @@
-"""Constraints as llguidance grammars: one Lark grammar that refers to the others by name."""
+"""Construction of llguidance grammars: one Lark grammar that refers to others by name."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from greenroom.schemas.response_format import (
 )
 
 JSON_WHITESPACE = r"( |\n[ \t]{0,20})"
-"""What may stand between two parts of a JSON text: compact, one space, or a new indented line. Bounded,
-because models that may write white space without end do so (the rule is llama.cpp's)."""
+"""White space between two parts of a JSON text: none, one space, or a new indented line.
+
+It is bounded because models that may write white space endlessly do so (llama.cpp's rule).
+"""
 
 SPACE = r"/[ \n\r\t]{1,4}/?"
-"""White space before an answer or a call, as templates and models leave it."""
+"""White space before an answer or a call, as templates and models write it."""
 
 
 class GrammarBuilder:
     """Collects the rules and the named parts of one grammar.
 
     Args:
-        tokenizer: Decides whether a marker is one special token or text.
+        tokenizer: Tokenizer that decides whether a marker is one special token or text.
     """
 
     def __init__(self, tokenizer: GrammarTokenizer) -> None:
@@ -54,27 +56,27 @@ class GrammarBuilder:
         return name
 
     def json(self, schema: Any) -> str:
-        """Return a reference to JSON that validates against a checked schema."""
+        """Return a reference to JSON that satisfies a checked schema."""
         return self._part({"json_schema": _with_options(schema)})
 
     def lark(self, grammar: str) -> str:
-        """Return a reference to a whole Lark grammar, which a client wrote."""
+        """Return a reference to a client's grammar of the whole answer."""
         self.lexer_fuel = limits.GRAMMAR_FUEL
         return self._part({"lark_grammar": grammar})
 
     def part_of_text(self, grammar: str) -> str:
-        """Return a reference to a Lark grammar that a client wrote for a text inside a call."""
+        """Return a reference to a client's grammar of a text inside a call."""
         return self._part({"lark_grammar": grammar})
 
     def fixed_text(self, text: str) -> str:
-        """Return fixed text as this model's tokens write it, special tokens where it holds any."""
+        """Return an expression of fixed text, with special tokens where the text contains them."""
         pieces = self.tokenizer.split_specials(text)
         return " ".join(literal(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces)
 
     def build(self, start: str) -> str:
         """Return the finished grammar, for `GrammarMatcher`."""
-        # Where the grammar leaves no choice, llguidance would force what the tokenizer makes of the text:
-        # a special token for text that only looks like one, which the grammar then refuses.
+        # If the grammar leaves no choice, llguidance would force the tokenizer's tokens for the text: a
+        # special token for text that only looks like one, which the grammar then rejects.
         lark = "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *self._rules])
         return json.dumps({"grammars": [{"name": "main", "lark_grammar": lark}, *self._parts]})
 
@@ -85,7 +87,7 @@ class GrammarBuilder:
 
 
 def literal(text: str) -> str:
-    """Return a Lark string."""
+    """Return a text as a Lark string."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -93,7 +95,7 @@ def _with_options(schema: Any) -> dict[str, Any]:
     options = {
         "whitespace_flexible": True,
         "whitespace_pattern": JSON_WHITESPACE,
-        # Without `\u`: what can be written in two ways lets a key dodge the schema that names it.
+        # Excludes `\u`: two spellings of a key would let it evade the schema that names it.
         "json_allowed_escapes": 'nrbtf\\"',
     }
     return {**(schema if isinstance(schema, dict) else _as_object(schema)), "x-guidance": options}
@@ -104,10 +106,10 @@ def _as_object(schema: bool) -> dict[str, Any]:
 
 
 def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) -> str:
-    """Return the expression that the visible answer has to match.
+    """Return the expression that the visible answer must match.
 
     Raises:
-        ProblemError: 400 that names what cannot be honoured.
+        ProblemError: 400 that names the part that cannot be enforced.
     """
     match response_format:
         case JsonObjectFormat():
@@ -130,7 +132,7 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
 
 
 def anchored_pattern(pattern: str, param: str) -> str:
-    """Return a pattern that matches a whole text; anchors at its ends are taken for granted."""
+    """Return a pattern that matches a whole text, with or without anchors at its ends."""
     return f"(?:{portable_pattern(without_anchors(pattern), param)})"
 
 

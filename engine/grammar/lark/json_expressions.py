@@ -1,8 +1,8 @@
-"""Regular expressions over the inside of JSON strings: they match the escaped form of what another matches.
+"""Regular expressions rewritten to match the escaped text inside JSON strings.
 
-Escaping goes character by character and no escape begins with another, so that whatever is made of characters
-(rows, alternatives, repeats, intersections) means the same over their escaped forms. Only what stands for one
-character changes. The dialect is that of Rust's `regex`, as llguidance reads it.
+Escaping works character by character and no escape is a prefix of another, so sequences, alternatives,
+repeats and intersections keep their meaning over escaped text. Only the parts that match single characters
+change. The dialect is that of Rust's `regex`, as llguidance reads it.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ _KNOWN_FLAGS = frozenset("isumU")
 
 
 class ExpressionEscaper:
-    """Rewrites texts and expressions, and notes which characters they may match.
+    """Rewrites texts and expressions, and records the characters they may match.
 
-    What escapes stand in becomes a row of short tokens: llguidance reads the longest token that goes on, and
-    sees one byte ahead, which is a backslash before any escape, whatever it is.
+    An expression that matches escapes becomes a sequence of short tokens: llguidance's lexer takes the
+    longest token and looks one byte ahead, and that byte is a backslash before any escape.
 
     Attributes:
-        characters: Those below U+0080 that some expression or text may hold.
+        characters: Characters below U+0080 that some expression or text may contain.
     """
 
     def __init__(self) -> None:
         self.characters: set[str] = set()
         self._classes = 0
-        self._escapes = False  # The expression may match something that is escaped.
+        self._escapes = False  # True if the expression may match an escaped character.
         self._expression = ""
         self._at = 0
         self._flags = [""]
 
     def text(self, text: str) -> str:
-        """Return a fixed text as Lark."""
+        """Return a fixed text as a Lark expression."""
         self.characters.update(text)
         return " ".join(map(_quoted, _split(text))) or '""'
 
     def expression(self, expression: str, flags: str = "") -> str:
-        """Return an expression as Lark.
+        """Return a regular expression as a Lark expression.
 
         Raises:
-            CannotBeEscaped: It holds what matches no characters, or what is not known here.
+            CannotBeEscaped: A part matches no characters or is not supported.
         """
         self._expression, self._at = expression, 0
         self._flags = [self._changed("", flags)]
         self._escapes = False
         out: list[str] = []
-        empty = True  # What stands before has no alternative yet.
+        empty = True  # True while the current alternative has no parts.
         while self._at < len(expression):
             part = self._next()
             empty_branch = empty and part in ("|", ")")
@@ -73,10 +73,10 @@ class ExpressionEscaper:
         return f"({' '.join([*out, chr(34) * 2] if empty else out)})"
 
     def one_token(self, expression: str, flags: str = "") -> str:
-        """Return the repeated part of an expression as a single token, for what is ignored.
+        """Return the repeated part of an ignored expression as a single token.
 
         Raises:
-            CannotBeEscaped: It is none that repeats one class of characters or a line break.
+            CannotBeEscaped: The expression does not repeat one character class or a line break.
         """
         if expression in LINE_BREAKS:
             return r"/(?:\\r)?\\n/"
@@ -90,12 +90,12 @@ class ExpressionEscaper:
         return self._class(written if written.startswith("[") else f"[{written}]", "+")
 
     def range(self, first: str, last: str) -> str:
-        """Return one character of a range, as Lark."""
+        """Return a Lark expression of one character in a range."""
         self._flags = [""]
         return self._class(f"[\\x{{{ord(first):x}}}-\\x{{{ord(last):x}}}]", "")
 
     def _next(self) -> str:
-        """Return the next part as Lark; of a repeated one, its repeats too."""
+        """Return the next part as a Lark expression, with its repeats."""
         character = self._expression[self._at]
         match character:
             case "(":
@@ -114,7 +114,7 @@ class ExpressionEscaper:
         return self._literal(self._character()) + self._repeat()
 
     def _class_text(self) -> str:
-        """Return the class that stands here, in brackets; empty if none does."""
+        """Return the character class at the current position, in brackets; empty if there is none."""
         expression, at = self._expression, self._at
         if expression[at] == ".":
             self._at += 1
@@ -130,14 +130,14 @@ class ExpressionEscaper:
 
     def _repeated_class(self, written: str) -> str:
         repeat = self._repeat()
-        # A run of characters may be one token where none of them could belong to what follows.
+        # A run of characters may be one token if none of them could belong to the text after it.
         rest = self._expression[self._at :]
         alone = not rest.strip(")") or (len(self._flags) == 1 and _BEGINS_ESCAPED.match(rest))
         run = "+" if repeat in ("*", "+") and alone else ""
         return self._class(written, run) + repeat
 
     def _repeat(self) -> str:
-        """Return how often what stands before may come; that it should be rarely changes nothing."""
+        """Return the repeat at the current position; drop laziness, which does not change the matches."""
         found = _REPEAT.match(self._expression, self._at)
         if found is None:
             return ""
@@ -182,16 +182,17 @@ class ExpressionEscaper:
         return "("
 
     def _changed(self, flags: str, change: str) -> str:
-        """Return flags after others were set, and unset behind a hyphen."""
+        """Return flags after setting some, and unsetting those behind a hyphen."""
         on, _, off = change.partition("-")
         if not (set(on) | set(off)) <= _KNOWN_FLAGS or "u" in off:
             raise CannotBeEscaped(f"the flags {change!r}")
         return "".join((set(flags) | set(on)) - set(off))
 
     def _class(self, written: str, run: str) -> str:
-        """Return a class as Lark: one character, or one escape.
+        """Return a class as a Lark expression of one plain character or one escape.
 
         Args:
+            written: Class in brackets.
             run: `+` if several characters in a row may be one token.
         """
         self._classes += 1
@@ -207,7 +208,7 @@ class ExpressionEscaper:
             parts.append(f"(?i:{plain})" if ignores_case else plain)
         if short := "".join(re.escape(ESCAPES[one]) for one in members.escaped if one in ESCAPES):
             parts.append(rf"\\[{short}]")
-        if not parts:  # Longer escapes are for grammars that leave no choice, as where JSON is written.
+        if not parts:  # Long escapes are only for grammars without a choice, as when JSON itself is written.
             parts = [re.escape(_escape(one)) for one in members.escaped]
         if not parts:
             raise CannotBeEscaped(f"the class {written[:80]!r}, which is empty,")
@@ -223,7 +224,7 @@ class ExpressionEscaper:
 
 
 def _class_end(expression: str, at: int) -> int:
-    """Return where the class ends that begins at a position; classes may stand in classes."""
+    """Return the end of the class at a position; classes may be nested."""
     depth = 0
     while at < len(expression):
         character = expression[at]
@@ -244,7 +245,7 @@ def _quoted(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Return a text, escaped, in pieces of which each is an escape or has none."""
+    """Return an escaped text in pieces, each either one escape or text without escapes."""
     pieces: list[str] = []
     plain = False
     for character in text:

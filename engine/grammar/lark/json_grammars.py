@@ -1,4 +1,4 @@
-"""Lark grammars of texts, rewritten so that they stand inside JSON strings."""
+"""Lark grammars of texts, rewritten for the inside of JSON strings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMMON = {
 _COMMON["NUMBER"] = f"[0-9]+|{_COMMON['FLOAT']}"
 _COMMON["SIGNED_FLOAT"] = rf"(?:\+|-)?(?:{_COMMON['FLOAT']})"
 _COMMON["SIGNED_NUMBER"] = rf"(?:\+|-)?(?:{_COMMON['NUMBER']})"
-"""Terminals that llguidance lets grammars import (`lark/common.rs`)."""
+"""Terminals that grammars may import from llguidance (`lark/common.rs`)."""
 
 _IMPORT = re.compile(r"%import[ \t]+common[ \t]*(?:\.[ \t]*(\w+)[ \t]*(?:->[ \t]*(\w+))?|\(([\w\s,]*)\))")
 _RANGE = re.compile(r'\s*\.\.\s*("(?:\\.|[^"\\\n])*")')
@@ -53,10 +53,10 @@ class TextGrammar:
     """A client's grammar of a text.
 
     Args:
-        lark: As the client wrote it.
-        escaped: The same for the text inside a JSON string; empty if that cannot be written.
-        obstacle: What in it is no text then.
-        characters: Those below U+0080 that the text may hold, where that is known.
+        lark: Grammar as the client wrote it.
+        escaped: Grammar of the text inside a JSON string; empty if it cannot be rewritten.
+        obstacle: Part of the grammar that cannot be rewritten.
+        characters: Characters below U+0080 that the text may contain; None if unknown.
     """
 
     lark: str
@@ -75,7 +75,7 @@ def text_grammar(lark: str) -> TextGrammar:
 
 
 class _Rewriter:
-    """Terminals become rules, since what stands in them becomes rows of tokens."""
+    """Rewrites a grammar; terminals become rules, since their parts become sequences of tokens."""
 
     def __init__(self, lark: str) -> None:
         self._lark = lark
@@ -103,7 +103,7 @@ class _Rewriter:
         return "".join(out), frozenset(self._escaper.characters)
 
     def _token(self, found: re.Match[str]) -> tuple[str, int]:
-        """Return what a token becomes, and where the next stands."""
+        """Return the rewritten form of a token, and the position of the next one."""
         written, end = found.group(), found.end()
         match found.lastgroup:
             case "string":
@@ -153,7 +153,7 @@ class _Rewriter:
         return "\n".join(lines), imported.end()
 
     def _ignored(self, expression: str) -> str:
-        """Return what is ignored, as one token; nothing but one terminal can be."""
+        """Return an ignored expression as one token; it must be a single terminal."""
         expression = expression.partition("//")[0].strip()
         if expression in self._outline.definitions:
             definition = self._outline.definitions[expression]
@@ -175,7 +175,7 @@ class _Rewriter:
 
 
 def _imported(found: re.Match[str]) -> list[tuple[str, str]]:
-    """Return the terminals that a line imports, each with what it is called."""
+    """Return the terminals that a line imports, each with its local name."""
     name, alias, names = found.groups()
     return [(name, alias or name)] if name else [(one, one) for one in re.findall(r"\w+", names)]
 

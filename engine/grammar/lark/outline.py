@@ -1,4 +1,4 @@
-"""What a Lark grammar is made of, as far as its compilation depends on it."""
+"""Parts of a Lark grammar that determine the cost of its compilation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TOKEN = re.compile(
     |(?P<other>::|.)""",
     re.VERBOSE | re.DOTALL,
 )
-"""llguidance's own tokens (`lark/lexer.rs`), as far as they tell names from what only looks like one."""
+"""Tokens of llguidance's lexer (`lark/lexer.rs`), as far as needed to tell names from other text."""
 
 _SPACE = re.compile(r"\s*")
 IGNORED = "%ignore"
-"""Name of what is ignored between tokens, among the definitions."""
+"""Key of ignored tokens among the definitions."""
 
 
 @attrs.define
@@ -34,11 +34,12 @@ class Definition:
     """A rule or a terminal.
 
     Args:
-        start: Where its text begins in the grammar; so `end`.
-        references: Names in it, each with the number of brackets around it.
-        attributes: Likewise, those between its name and the colon.
-        combines: It intersects (`&`) or negates (`~`).
-        branches: Product of the numbers of classes in its regular expressions.
+        start: Start of its text in the grammar.
+        end: End of its text in the grammar.
+        references: Names in its body, each with the number of brackets around it.
+        attributes: Names between its own name and the colon, each with the number of brackets around it.
+        combines: True if it intersects (`&`) or negates (`~`).
+        branches: Product of the class counts of its regular expressions.
     """
 
     start: int
@@ -51,15 +52,15 @@ class Definition:
 
 @attrs.define
 class LarkOutline:
-    """What stands in a grammar.
+    """The parts of a grammar.
 
     Args:
-        definitions: By name.
-        imports: Text of what is imported.
+        definitions: Rules and terminals by name.
+        imports: Lines that import terminals.
         expressions: Regular expressions, with their slashes.
-        schemas: JSON Schemas that are embedded (`%json`); None for what is no JSON.
-        intersections: How many `&` there are.
-        embeds: It embeds another grammar (`%lark`).
+        schemas: Embedded JSON Schemas (`%json`); None for invalid JSON.
+        intersections: Number of intersections (`&`).
+        embeds: True if it embeds another grammar (`%lark`).
     """
 
     definitions: dict[str, Definition] = attrs.field(factory=dict)
@@ -76,7 +77,7 @@ class LarkOutline:
 
 
 def outline_of(grammar: str) -> LarkOutline:
-    """Return what stands in a grammar, which need not be valid."""
+    """Return the outline of a grammar, which may be invalid."""
     return _Reader(grammar).read()
 
 
@@ -87,7 +88,7 @@ class _Reader:
         self._current = Definition(0)
         self._brackets = 0
         self._head: tuple[str, int, int] | None = None
-        """Name that a colon would define, where it begins, and how many references stood before it."""
+        """Name that a colon would define, its position, and the number of references before it."""
 
     def read(self) -> LarkOutline:
         for kind, text, start, end in self._tokens():
@@ -105,7 +106,7 @@ class _Reader:
         return self._outline
 
     def _tokens(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield kind, text, start and end of each token; JSON is left out."""
+        """Yield the kind, text, start and end of each token, without embedded JSON."""
         at = 0
         while at < len(self._grammar):
             found = TOKEN.match(self._grammar, at)

@@ -1,8 +1,8 @@
-"""Finds out at a bounded price whether intersected terminals can be compiled.
+"""Bounded check whether intersected terminals compile.
 
-llguidance computes the first byte of each terminal without a limit: whether anything can follow it under an
-intersection or a negation may take for ever to find out (100 characters are enough). Behind a byte that
-comes before them the same terminals are looked at under its limits.
+llguidance computes the first byte of each terminal without a limit, and under an intersection or a negation
+that may take forever (100 characters are enough). With a fixed byte in front, it processes the same terminals
+under its limits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     """Refuse terminals that cannot be compiled within llguidance's limits.
 
     Args:
-        definitions: Lark definitions of all that they refer to.
-        names: The terminals, or expressions of terminals.
-        param: Where the request holds them.
+        definitions: Lark definitions that the terminals refer to.
+        names: Terminals, or expressions of terminals.
+        param: Path of the grammar in the request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -42,7 +42,7 @@ def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     matcher = GrammarMatcher.compile(single_bytes(), grammar, allowed)
     if not matcher.is_error() and matcher.consume_token(1):
         matcher.compute_mask(np.zeros(-(-(END + 1) // 32), np.uint32))
-    # Terminals that nothing matches are harmless, and refused when they are compiled in earnest.
+    # Terminals that match nothing are harmless here; the real compilation refuses them.
     error = matcher.get_error()
     if error and not error.startswith("NoExtensionBias"):
         detail = f"What '&' and '~' combine cannot be compiled: {error.split(chr(10))[0][:300]}"

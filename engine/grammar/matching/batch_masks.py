@@ -1,6 +1,6 @@
-"""Masks of a whole batch: computed on the host while the forward pass runs, applied with plain MLX.
+"""Token masks of a batch, computed on the host during the forward pass and applied with plain MLX.
 
-llguidance's own MLX kernel needs Metal; this runs everywhere.
+llguidance's own MLX kernel needs Metal; this code runs on any device.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
-    """Compute the masks of the rows that need one. Releases the GIL while it computes.
+    """Compute the masks of a batch's constrained rows. Releases the GIL while it computes.
 
     Args:
-        matchers: Matchers by index of their row in the batch.
+        matchers: Matchers by row index in the batch.
 
     Returns:
-        By row: its mask, or why its grammar cannot go on. Rows that may say anything are missing.
+        Mask of each row, or the problem that stops its grammar. Unconstrained rows are missing.
     """
     masks: dict[int, TokenMask | Problem] = {}
     unknown: dict[int, Matcher] = {}
@@ -61,7 +61,7 @@ def _compute_timed(matcher: Matcher) -> TokenMask | Problem:
 
 
 def _compute_together(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
-    """Compute masks side by side. If that takes long, each is timed by itself next time."""
+    """Compute masks in parallel; if that takes long, each is timed alone in the next step."""
     began = time.perf_counter()
     masks = dict(zip(matchers, _compute([*matchers.values()]), strict=True))
     milliseconds = (time.perf_counter() - began) * 1e3
@@ -92,9 +92,9 @@ def _compute(matchers: Sequence[Matcher]) -> list[TokenMask | Problem]:
 
 
 def apply_masks(logits: Any, masks: Mapping[int, TokenMask]) -> Any:
-    """Return logits `[rows, vocabulary]` with -inf wherever a row's mask forbids the token. Lazy.
+    """Return logits `[rows, vocabulary]` with -inf for the tokens that a row's mask forbids. Lazy.
 
-    Rows without a mask keep what they have; where those are most, nothing is done to them.
+    Rows without a mask keep their logits and are left untouched if they are the majority.
     """
     import mlx.core as mx
 

@@ -1,4 +1,4 @@
-"""A constraint compiled for one tokenizer: everything that the answers of many requests can share."""
+"""A constraint compiled for one tokenizer, shared by the answers of many requests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from greenroom.schemas.response_format import ThoughtConstraint
 
 @attrs.frozen(eq=False)
 class CompiledConstraint:
-    """What an answer goes through: a thought, free text, calls, and text that follows a grammar.
+    """Matchers of an answer's phases: reasoning, free text, calls and text under a grammar.
 
-    Immutable but for its pace.
+    Immutable except for its pace.
 
     Args:
-        answer: llguidance matcher at the beginning of the constrained answer; None if the text is free.
-        opening: Likewise, with the marker of a thought as an alternative.
-        calls: Likewise, right after each of the markers that begin a call.
-        repeats: Another call may follow a call.
-        call_trigger: Finds the beginning of a call in free text.
-        thought_end: Finds the end of a thought.
-        closing: Tokens that end a thought whose budget is spent.
-        pace: Whether its masks are slow.
+        tokenizer: Tokenizer that the constraint was compiled for.
+        thought: Constraint on the reasoning; None if the model does not reason.
+        answer: llguidance matcher at the start of the constrained answer; None if the text is free.
+        opening: llguidance matcher of the answer or the marker that starts reasoning.
+        calls: llguidance matchers behind each start marker of a call.
+        repeats: True if another call may follow a call.
+        call_trigger: Matcher of a call's start in free text.
+        thought_end: Matcher of the reasoning's end.
+        closing: Token ids that end reasoning over its budget.
+        pace: Speed record of its masks.
     """
 
     tokenizer: GrammarTokenizer
@@ -48,6 +50,6 @@ class CompiledConstraint:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every token may come at every step."""
+        """True if every token is allowed at every step."""
         has_budget = self.thought is not None and self.thought.budget is not None
         return self.answer is None and not self.calls and not has_budget

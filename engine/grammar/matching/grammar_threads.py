@@ -1,4 +1,4 @@
-"""Threads on which slow grammars compute, beside the batches that need not wait for them."""
+"""Threads that compute slow grammars, so that other batches need not wait."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import structlog
 from greenroom.schemas.problems import Problem, ProblemError
 
 THREADS = max(1, (os.cpu_count() or 1) // 2)
-"""More of them would take the processor from those who stream."""
+"""Number of threads; more would take the processor from streaming requests."""
 
 MAX_JOB_SECONDS = 30.0
-"""Seconds that a token's grammar may take; llguidance's limits end it much sooner, unless it hangs."""
+"""Time limit of one token's grammar, in seconds; llguidance's limits end it sooner unless it hangs."""
 
 _CLOSE_SECONDS = 1.0
-"""Seconds for each job at the end of the process; masks within llguidance's limits take a quarter of one."""
+"""Time limit of each job at process exit, in seconds; a mask within llguidance's limits takes 0.25 s."""
 
 log = structlog.get_logger(__name__)
 
 
 @attrs.define(eq=False)
 class Job:
-    """Something that is computed on another thread."""
+    """A computation on another thread."""
 
     call: Callable[[], Any]
     started_at: float | None = None
@@ -39,12 +39,12 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether its result is there."""
+        """True if the result is available."""
         return self._future.done()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it takes so long that its result will never be waited for."""
+        """True if the job exceeds its time limit, so that its result is given up."""
         started_at = self.started_at
         return not self.is_done and started_at is not None and time.monotonic() - started_at > MAX_JOB_SECONDS
 
@@ -55,16 +55,16 @@ class Job:
             self._future.set_result(self.call())
         except ProblemError as error:
             self._future.set_exception(error)
-        except BaseException:  # a panic in Rust is no Exception
+        except BaseException:  # A panic in Rust is not an Exception.
             log.exception("grammar failed")
             problem = Problem(500, "internal_error", "The grammar failed; see the server's log.")
             self._future.set_exception(ProblemError(problem))
 
     def result(self) -> Any:
-        """Return the result. Waits, unless the job is stuck.
+        """Return the result, waiting for it unless the job is stuck.
 
         Raises:
-            ProblemError: What was computed failed, or hangs.
+            ProblemError: The computation failed or hangs.
         """
         if self.is_stuck:
             detail = f"The answer cannot go on: a token's grammar took more than {MAX_JOB_SECONDS:g} s."
@@ -73,10 +73,10 @@ class Job:
 
 
 class GrammarThreads:
-    """Runs jobs in order. A thread that hangs in one is abandoned, and another takes its place.
+    """Runs jobs in order. A thread that hangs is abandoned and replaced.
 
     Args:
-        count: Of the threads.
+        count: Number of threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -88,13 +88,13 @@ class GrammarThreads:
             self._start_thread()
 
     def submit(self, call: Callable[[], Any]) -> Job:
-        """Have something computed."""
+        """Queue a computation and return its job."""
         job = Job(call)
         self._jobs.put(job)
         return job
 
     def replace_stuck(self) -> None:
-        """Start another thread in place of each that hangs, so that what waits behind it goes on."""
+        """Start a new thread in place of each stuck one, so that queued jobs proceed."""
         for thread, running in [*self._running.items()]:
             if running is not None and running.is_stuck:
                 log.error("grammar hangs", seconds=MAX_JOB_SECONDS)
@@ -102,12 +102,12 @@ class GrammarThreads:
                 self._start_thread()
 
     def wait(self, seconds: float) -> None:
-        """Wait until a job is done, no longer than so many seconds."""
+        """Wait until a job is done, for at most this many seconds."""
         if self._done.wait(seconds):
             self._done.clear()
 
     def close(self) -> None:
-        """Begin no further job, and wait for those that run, so that none is in Rust when Python ends."""
+        """Start no further jobs and wait for running ones, so that none is in Rust at interpreter exit."""
         self._closed = True
         threads = [*self._running]
         for _ in threads:
@@ -133,7 +133,7 @@ class GrammarThreads:
 
 @cache
 def grammar_threads() -> GrammarThreads:
-    """Return the threads of this process, made when first needed."""
+    """Return this process's threads, started at first use."""
     threads = GrammarThreads(THREADS)
     atexit.register(threads.close)
     return threads

@@ -1,4 +1,4 @@
-"""Which tokens may come next in one answer: in its thought, free text, calls and constrained part."""
+"""Token masks of one answer: its reasoning, free text, calls and constrained parts."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from greenroom.engine.grammar.matching.token_mask import TokenMask, allow_only
 from greenroom.schemas.problems import Problem, ProblemError
 
 Mask = TokenMask | Problem | None
-"""Which tokens may come next, or why none can; None if all may."""
+"""The tokens allowed next, or the problem that allows none; None if all are allowed."""
 
 
 @attrs.frozen(eq=False)
 class _LookAhead:
-    """The state after a token, and its mask, while another thread computes them; no token: the mask alone."""
+    """The state after a token, and its mask, computed on another thread; the mask alone without a token."""
 
     token: int | None
     job: Job
 
 
 class Matcher:
-    """Follows one answer under its constraint. Belongs to one thread at a time.
+    """Tracks one answer under its constraint. Used on one thread at a time.
 
-    The batch loop asks for a mask while the forward pass runs, samples under it, and tells the matcher
-    which token was sampled. Where masks are slow, it has each prepared on another thread.
+    The batch loop requests a mask during the forward pass, samples under it, and passes the sampled token to
+    the matcher. If masks are slow, another thread prepares each of them.
 
     Attributes:
-        constraint: What the answer goes through; shared with others.
+        constraint: Compiled constraint, shared with other answers.
     """
 
     def __init__(self, constraint: CompiledConstraint) -> None:
@@ -48,12 +48,12 @@ class Matcher:
 
     @property
     def phase(self) -> Phase:
-        """What is being written."""
+        """Phase of the answer."""
         return self._state.phase
 
     @property
     def is_accepting(self) -> bool:
-        """Whether what was written so far is a whole answer."""
+        """True if the text so far is a complete answer."""
         state = self._state
         if state.phase in (Phase.ANSWER, Phase.OPENING):
             return bool(state.grammar.is_accepting())
@@ -63,28 +63,28 @@ class Matcher:
 
     @property
     def is_terminated(self) -> bool:
-        """Nothing but the end may follow: the sequence can finish without another step."""
+        """True if only the end may follow, so that the sequence can finish without another step."""
         return self._state.phase is Phase.ENDED
 
     @property
     def stoppable(self) -> bool:
-        """A stop string or token of the client may end the answer here."""
+        """True if a client's stop string or stop token may end the answer here."""
         constrained = (Phase.ANSWER, Phase.OPENING, Phase.CALL, Phase.CLOSING)
         return self._state.phase not in constrained and self.is_accepting
 
     @property
     def constrains_answer(self) -> bool:
-        """Everything visible follows a grammar, from its first to its last character."""
+        """True if the whole visible answer follows a grammar."""
         return self.constraint.answer is not None
 
     @property
     def constrains_calls(self) -> bool:
-        """Whatever calls are made follow a grammar, so that none can turn out wrong."""
+        """True if all tool calls follow a grammar, so that none can be malformed."""
         return self.constraint.answer is not None or bool(self.constraint.calls)
 
     @property
     def allows_thought(self) -> bool:
-        """A thought may come before the answer."""
+        """True if reasoning may precede the answer."""
         return self.constraint.thought is not None
 
     @property
@@ -94,7 +94,7 @@ class Matcher:
 
     @property
     def grammar(self) -> Any:
-        """The llguidance matcher that computes the next mask; None if `fixed_mask` is the mask."""
+        """llguidance matcher that computes the next mask; None if the mask is `fixed_mask`."""
         return self._state.grammar
 
     def is_stop_token(self, token: int) -> bool:
@@ -102,11 +102,11 @@ class Matcher:
         return token in self.constraint.tokenizer.stop_token_ids
 
     def suppressible(self, end_tokens: Iterable[int]) -> tuple[int, ...]:
-        """Return those tokens that can be forbidden for a while and leave something to say at every step."""
+        """Return the end tokens that can be suppressed without leaving any step without an allowed token."""
         return () if self.constrains_answer else tuple(filter(self.is_stop_token, end_tokens))
 
     def fixed_mask(self, state: MatcherState | None = None) -> TokenMask | None:
-        """Return the mask of a phase without a grammar; None if every token may come next."""
+        """Return the mask of a phase without a grammar; None if every token is allowed."""
         state, constraint = state or self._state, self.constraint
         if state.phase is Phase.ENDED:
             return constraint.stop_mask
@@ -116,31 +116,31 @@ class Matcher:
 
     @property
     def pace(self) -> Pace:
-        """Whether masks under this constraint are slow."""
+        """Speed record of the constraint's masks."""
         return self.constraint.pace
 
     @property
     def known_mask(self) -> Mask:
-        """The next mask as far as it was computed before."""
+        """Next mask, if it has been computed."""
         return self._mask
 
     def keep_mask(self, mask: Mask) -> None:
-        """Keep the next mask: what a preempted sequence has not read is sampled again."""
+        """Keep the next mask, so that a preempted sequence can reuse it for pending tokens."""
         self._mask = mask
 
     def mask(self) -> TokenMask | None:
-        """Return the tokens that may come next; None if all may. `compute_masks` is for a batch.
+        """Return the tokens allowed next; None if all are. Use `compute_masks` for a batch.
 
         Raises:
-            ProblemError: The grammar has become too complex to go on.
+            ProblemError: The grammar has become too complex to continue.
         """
         return self._compute_mask(self._state)
 
     def prepare(self, token: int | None = None) -> bool:
-        """Compute the next mask on another thread, if it is likely to be slow; return whether it can be had.
+        """Prepare the next mask on another thread if it is likely slow; return whether it is available.
 
         Args:
-            token: What `accept_token` will be told; None if the mask is that of where the answer stands.
+            token: Token that `accept_token` will receive; None for the mask of the current state.
         """
         ahead = self._ahead
         if ahead is not None and ahead.token not in (None, token):
@@ -166,7 +166,7 @@ class Matcher:
         return True
 
     def accept_token(self, token: int) -> None:
-        """Go on past the token that was sampled.
+        """Advance past the sampled token.
 
         Raises:
             ProblemError: The token was not allowed, or the grammar has become too complex.
@@ -182,7 +182,7 @@ class Matcher:
         self._state = self._transitions.advance(self._state, token)
 
     def clone(self) -> Matcher:
-        """Return a matcher that goes on from here by itself, for parallel samples."""
+        """Return an independent copy of the matcher, for parallel samples."""
         clone = Matcher.__new__(Matcher)
         clone.constraint, clone._transitions = self.constraint, self._transitions
         state = self._state
@@ -219,7 +219,7 @@ class Matcher:
             self._mask = error.problem
 
     def _roll_back(self, ahead: _LookAhead) -> None:
-        """Go back before a token that was sampled anew and came out another."""
+        """Undo a token that was sampled again with a different result."""
         self._ahead = None
         if ahead.token is not None and ahead.job.is_done and self._state.grammar is not None:
             self._state.grammar.rollback(1)

@@ -1,4 +1,4 @@
-"""Where an answer stands under its constraint, and where the next token leads."""
+"""States of an answer under its constraint, and their transitions."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 
 class Phase(Enum):
-    """What is being written."""
+    """Phase of an answer under its constraint."""
 
     OPENING = auto()
-    """Nothing yet: a thought may begin, or the constrained answer."""
+    """Start of the output, where reasoning or the constrained answer may begin."""
 
     THOUGHT = auto()
     CLOSING = auto()
-    """The forced end of a thought that has spent its budget."""
+    """Forced end of reasoning that has used up its budget."""
 
     ANSWER = auto()
-    """The answer, which follows one grammar."""
+    """Constrained answer, which follows one grammar."""
 
     FREE = auto()
-    """Text of any kind, in which a call may begin."""
+    """Unconstrained text, in which a call may begin."""
 
     CALL = auto()
     ENDED = auto()
-    """Nothing may follow."""
+    """End of the answer; nothing may follow."""
 
 
 @attrs.frozen(eq=False)
 class MatcherState:
-    """Where an answer stands.
+    """State of an answer under its constraint.
 
     Args:
-        trigger: What is looked for in the free text of this phase.
-        position: How much of it the text ends with.
-        grammar: Matcher of llguidance for a phase that follows a grammar; it changes as tokens come.
-        thought_tokens: Tokens of the thought so far.
-        closing_tokens: Tokens of its forced end so far.
-        tail: Last bytes of the thought; before the answer has begun, all of the text.
-        answer_begun: The visible answer has begun, so that no thought can.
+        phase: Phase of the answer.
+        trigger: Matcher of the markers in this phase's free text.
+        position: Matched length of each marker at the end of the text, in bytes.
+        grammar: llguidance matcher of a phase under a grammar; it changes with each token.
+        thought_tokens: Number of reasoning tokens so far.
+        closing_tokens: Number of tokens of the forced end so far.
+        tail: Last bytes of the reasoning; before the answer has begun, all text.
+        answer_begun: True if the visible answer has begun, so that no reasoning may follow.
     """
 
     phase: Phase
@@ -59,7 +60,7 @@ class MatcherState:
 
 
 class Transitions:
-    """The states of answers under one constraint. Stateless itself."""
+    """Transitions between the states of answers under one constraint. Stateless itself."""
 
     def __init__(self, constraint: CompiledConstraint) -> None:
         self._constraint = constraint
@@ -76,7 +77,7 @@ class Transitions:
         return self._begin_answer()
 
     def advance(self, state: MatcherState, token: int) -> MatcherState:
-        """Return the state after the token; the grammar of `state` consumes it.
+        """Return the state after the token; this advances the grammar of `state`.
 
         Raises:
             ProblemError: The token was not allowed, or the grammar has become too complex.
@@ -141,7 +142,7 @@ class Transitions:
         return MatcherState(Phase.CALL, grammar=self._constraint.calls[found].deep_copy())
 
     def _look_for_thought(self, state: MatcherState, token: int) -> MatcherState:
-        """Return a state that knows whether the text so far begins a thought, may yet do so, or does not."""
+        """Return the state after checking whether the text begins reasoning, may do so, or does not."""
         assert self._thought is not None
         text = state.tail + self._token_bytes[token]
         start, written = self._thought.start.encode(), text.lstrip()
@@ -167,7 +168,7 @@ class Transitions:
 
 
 def check_grammar(grammar: Any) -> None:
-    """Raise if an llguidance matcher cannot go on.
+    """Raise if an llguidance matcher cannot continue.
 
     Raises:
         ProblemError: 400 `grammar_too_complex`.
@@ -178,6 +179,6 @@ def check_grammar(grammar: Any) -> None:
 
 
 def error_of(grammar: Any) -> str:
-    """Return why an llguidance matcher is in error, without the dump of its state."""
+    """Return an llguidance matcher's error, without the dump of its state."""
     text: str = re.split("<state>|<non-verbose/>", grammar.get_error())[0].strip()
     return "nothing satisfies it." if text == "NoExtensionBias" else text[:500]

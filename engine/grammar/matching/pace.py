@@ -1,4 +1,4 @@
-"""Whether the masks of one constraint are too slow for other sequences to wait for them."""
+"""Detection of constraints whose masks are too slow for other sequences to wait for."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 from greenroom.engine.grammar.matching.grammar_threads import Job, grammar_threads
 
 ALLOWANCE_MS = 10.0
-"""Milliseconds of a mask that a step can bear: the forward pass hides most, and another pass is more."""
+"""Time of a mask that a step tolerates, in milliseconds: the forward pass hides most of it."""
 
 _PATIENCE_MS = 40.0
-"""Milliseconds beyond the allowance, of one mask or of many, after which a constraint is slow."""
+"""Time beyond the allowance, over one or several masks, that makes a constraint slow, in milliseconds."""
 
 _SUSPICIOUS_MS = 20.0
-"""Milliseconds of masks that are computed together, after which each is timed by itself for a while."""
+"""Time of masks computed together above which each is timed alone for a while, in milliseconds."""
 
 _PROBATION_MS = 1_000.0
-"""Allowance that is to be saved by fast masks until a constraint is not slow any more; doubled each time."""
+"""Allowance that fast masks must save before a constraint is no longer slow, in ms; doubles each time."""
 
 _MAX_RELAPSES = 8
-"""Doublings of the allowance after which it grows no more."""
+"""Limit on the doublings of that allowance."""
 
 
 class Pace:
-    """Counts what a constraint's masks took beyond their allowance: a first mask may be slow, but not each.
+    """Tracks the time of a constraint's masks beyond their allowance: single masks may be slow.
 
-    Of the answers under one constraint, which share batches, one has a job in flight at a time, so that
-    the many choices of a request do not keep the threads from others.
+    Answers under one constraint share batches. Only one of them has a job in flight at a time, so that a
+    request with many choices does not occupy all threads.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Pace:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the next mask should be timed by itself."""
+        """True if the next mask should be timed alone."""
         return self._debt_ms > 0
 
     def record(self, milliseconds: float) -> None:
-        """Record what a mask took."""
+        """Record the time of one mask, in milliseconds."""
         self._debt_ms = max(0.0, self._debt_ms + milliseconds - ALLOWANCE_MS)
         if not self.is_slow and self._debt_ms > _PATIENCE_MS:
             self.is_slow = True
@@ -52,14 +52,14 @@ class Pace:
             self.is_slow = False
 
     def suspect(self, milliseconds: float) -> None:
-        """Record what a mask took with those of others: if that is long, it is to be timed by itself."""
+        """Record the time of a mask computed with others; if long, the next one is timed alone."""
         if milliseconds > _SUSPICIOUS_MS:
             self._debt_ms = max(self._debt_ms, _PATIENCE_MS / 2)
 
     def start(self, call: Callable[[], Any]) -> Job | None:
-        """Have something computed on another thread; None while something else of the constraint is.
+        """Start a computation on another thread; return None while the constraint has another one running.
 
-        A job that hangs is returned in place of all that wait for it.
+        Returns the running job if it hangs.
         """
         running = self._job
         if running is not None and not running.is_done:

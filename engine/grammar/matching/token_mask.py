@@ -1,4 +1,4 @@
-"""Which tokens may come next, one bit each."""
+"""Bit masks of the tokens allowed next."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bitmask = NDArray[np.uint32]
-"""Bits of the vocabulary, 32 tokens to a word, the lowest first: `[ceil(vocabulary / 32)]`."""
+"""Bits of the vocabulary, 32 tokens per word, lowest bit first: `[ceil(vocabulary / 32)]`."""
 
 
 class TokenMask:
-    """The tokens that may come next in one row.
+    """The tokens allowed next in one row.
 
     Args:
-        words: One bit per token; never changed once the mask is made.
-        fixed: The same mask comes again, so its unpacked form is worth keeping.
+        words: One bit per token; immutable after construction.
+        fixed: True if the mask recurs, so that its unpacked form is worth caching.
     """
 
     __slots__ = ("_dense", "fixed", "words")
@@ -28,7 +28,7 @@ class TokenMask:
         self._dense: tuple[int, Any] | None = None
 
     def allows(self, token: int) -> bool:
-        """Return whether the token may come next."""
+        """Return whether the token is allowed."""
         return bool(self.words[token >> 5] >> np.uint32(token & 31) & np.uint32(1))
 
     def tokens(self) -> NDArray[np.intp]:

@@ -1,9 +1,9 @@
-"""Finds markers in free text, without a grammar: most steps cost nothing and forbid nothing.
+"""Search for markers in free text without a grammar; most steps cost and forbid nothing.
 
-The text inside a thought, or before a tool call, is free. Where one of the markers has been written, what
-follows belongs to a grammar. A token that completes a marker and already carries something else along
-(`>{`) would slip past it, so such tokens, and only those, are forbidden where they would do so; white space
-after a marker is let through. (A Knuth-Morris-Pratt automaton per marker, over bytes.)
+Text in reasoning or before a tool call is free. Behind a marker, a grammar applies. A token that completes a
+marker together with other text (`>{`) would bypass the grammar, so only such tokens are forbidden, and only
+where they complete a marker; white space behind a marker is allowed. (A Knuth-Morris-Pratt automaton per
+marker, over bytes.)
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from greenroom.engine.grammar.matching.token_mask import TokenMask, allow_all_bu
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 
 Position = tuple[int, ...]
-"""How many bytes of each marker the text ends with."""
+"""Matched length of each marker at the end of the text, in bytes."""
 
 
 class TriggerMatcher:
-    """Finds the first of several markers in a stream of tokens. Immutable: requests share it.
+    """Finds the first of several markers in a token stream. Immutable, so requests share it.
 
     Args:
-        markers: What to look for.
-        forbidden: Tokens that must not come before a marker, e.g. those that end the answer.
+        tokenizer: Tokenizer of the token stream.
+        markers: Markers to search for.
+        forbidden: Tokens that must not precede a marker, e.g. those that end the answer.
     """
 
     def __init__(
@@ -35,17 +36,17 @@ class TriggerMatcher:
         self._masks: dict[Position, TokenMask | None] = {}
         self._always = allow_all_but(self._forbidden, tokenizer.mask_words) if self._forbidden else None
         self.start: Position = (0,) * len(self._markers)
-        # Found here, where the request is prepared, and not between two decode steps.
+        # Computed when the request is prepared, not between two decode steps.
         self._candidates = self._find_candidates()
         self.mask(self.start)
 
     def step(self, position: Position, token: int) -> tuple[Position, int | None]:
-        """Return the position after the token, and which marker it completed, if any."""
+        """Return the position after the token, and the index of the marker it completed, if any."""
         position, found, _ = self._read(position, self._tokenizer.token_bytes[token])
         return position, found
 
     def mask(self, position: Position) -> TokenMask | None:
-        """Return the tokens that may come next; None if all may."""
+        """Return the tokens allowed next; None if all are."""
         if position not in self._masks:
             carried = [token for token in self._candidates if self._carries(position, token)]
             forbidden, size = [*self._forbidden, *carried], self._tokenizer.mask_words
@@ -53,7 +54,7 @@ class TriggerMatcher:
         return self._masks[position]
 
     def _find_candidates(self) -> list[int]:
-        """Return the tokens in which something other than white space follows the last byte of a marker."""
+        """Return the tokens with text other than white space behind the last byte of a marker."""
         lasts = {marker[-1:] for marker in self._markers}
         return [
             token
@@ -80,7 +81,7 @@ class TriggerMatcher:
 
 
 def _fallbacks(marker: bytes) -> list[int]:
-    """Return for each prefix the length of the longest other prefix that it ends with."""
+    """Return the KMP failure table: for each prefix, the length of its longest proper border."""
     table = [0] * len(marker)
     count = 0
     for index in range(1, len(marker)):
@@ -92,7 +93,7 @@ def _fallbacks(marker: bytes) -> list[int]:
 
 
 def ends_inside_character(tail: bytes) -> bool:
-    """Return whether the bytes stop in the middle of a UTF-8 character."""
+    """Return whether the bytes end inside a UTF-8 character."""
     for back, byte in enumerate(reversed(tail[-3:]), 1):
         if byte < 0x80:
             return False

@@ -1,8 +1,8 @@
-"""llguidance through its C interface (`llguidance.h`), which its Python package exports as well.
+"""llguidance's C interface (`llguidance.h`), which its Python package exports too.
 
-Its Python classes hold the GIL while they build a tokenizer (more than a second at 150,000 tokens) and while
-they consume a token (a tenth of a second where a grammar is ambiguous), and copies of a matcher share a lexer
-and its lock. Calls by ctypes release the GIL, and copies are independent.
+Its Python classes hold the GIL while they build a tokenizer (over a second at 150,000 tokens) and while they
+consume a token (0.1 s under an ambiguous grammar), and copies of a matcher share a lexer and its lock. ctypes
+calls release the GIL, and their copies are independent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from greenroom.schemas.problems import Problem, ProblemError
 
 _ERROR_BYTES = 1_000
-"""Of a message; llguidance cuts a longer one."""
+"""Size of the buffer for error messages, in bytes; llguidance truncates longer ones."""
 
 
 class _ParserLimits(ctypes.Structure):
@@ -81,12 +81,12 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llg_matcher_is_stopped": (ctypes.c_bool, (_POINTER,)),
     "llg_matcher_is_accepting": (ctypes.c_bool, (_POINTER,)),
 }
-"""What each function returns, and what it takes."""
+"""Result type and argument types of each function."""
 
 
 @cache
 def _library() -> Any:
-    """Return the functions; the defaults that they fill in tell whether structures lie as they do here."""
+    """Return the library, after checking the structure layout by the defaults that it fills in."""
     import llguidance
 
     (path,) = Path(llguidance.__file__).parent.glob("_lib*.so")
@@ -103,15 +103,15 @@ def _library() -> Any:
 
 
 class TokenTrie:
-    """A vocabulary as llguidance sees it. Immutable: threads share it.
+    """A vocabulary in llguidance's form. Immutable, so threads share it.
 
     Args:
-        tokens: What each token writes, special tokens by their names.
-        special: Ids of special tokens, which no text may spell.
-        stop_token_ids: Tokens that end an answer, one or more.
+        tokens: Bytes of each token; names of special tokens.
+        special: Ids of special tokens, which no text can produce.
+        stop_token_ids: Tokens that end an answer, at least one.
 
     Raises:
-        ProblemError: 501: llguidance is of another version.
+        ProblemError: 501 for an incompatible version of llguidance.
         ValueError: llguidance cannot use these tokens.
     """
 
@@ -126,7 +126,7 @@ class TokenTrie:
             tok_eos=stop_token_ids[0],
             token_lens=lengths.ctypes.data,
             token_bytes=b"".join(marked),
-            # Grammars here force no tokens, so nothing is ever tokenized.
+            # Our grammars force no tokens, so llguidance never tokenizes.
             use_approximate_greedy_tokenize_fn=True,
             tok_eos_extra=others.ctypes.data if len(others) else None,
             tok_eos_extra_count=len(others),
@@ -143,9 +143,9 @@ class TokenTrie:
 
 
 def is_grammar(trie: TokenTrie, grammar: str, limits: Any) -> bool:
-    """Return whether llguidance honours all of a grammar; arguments as for `GrammarMatcher.compile`.
+    """Return whether llguidance supports all of a grammar; `Args` as in `GrammarMatcher.compile`.
 
-    Takes less than compiling it: no lexer is built.
+    Cheaper than compilation, since no lexer is built.
     """
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     init = _matcher_init(trie, limits)
@@ -162,7 +162,7 @@ def _matcher_init(trie: TokenTrie, limits: Any) -> _MatcherInit:
 
 
 class GrammarMatcher:
-    """An llguidance matcher: follows a text under a grammar. One thread at a time may use it."""
+    """An llguidance matcher, which follows a text under a grammar. Used on one thread at a time."""
 
     def __init__(self, pointer: int, trie: TokenTrie) -> None:
         self._library = _library()
@@ -174,10 +174,11 @@ class GrammarMatcher:
 
     @classmethod
     def compile(cls, trie: TokenTrie, grammar: str, limits: Any) -> GrammarMatcher:
-        """Return a matcher at the beginning of a text, in error if the grammar is not to be compiled.
+        """Return a matcher at the start of a text; it is in error if the grammar does not compile.
 
         Args:
-            grammar: In llguidance's JSON of grammars.
+            trie: Vocabulary of the text's tokens.
+            grammar: Grammars in llguidance's JSON form.
             limits: llguidance's `LLParserLimits`.
         """
         init = _matcher_init(trie, limits)
@@ -185,32 +186,32 @@ class GrammarMatcher:
         return cls(pointer, trie)
 
     def deep_copy(self) -> GrammarMatcher:
-        """Return a matcher that goes on from here by itself."""
+        """Return an independent copy of the matcher."""
         return GrammarMatcher(self._library.llg_clone_matcher(self._pointer), self._trie)
 
     def compute_mask(self, words: Any) -> None:
-        """Write the tokens that may come next, one bit each, into an array `[mask_words]` (uint32)."""
+        """Write the mask of the tokens allowed next into an array `[mask_words]` (uint32), one bit each."""
         self._library.llg_matcher_compute_mask_into(self._pointer, words.ctypes.data, words.nbytes)
 
     def consume_token(self, token: int) -> bool:
-        """Go on past a token; return whether it was allowed."""
+        """Advance past a token; return whether it was allowed."""
         return bool(self._library.llg_matcher_consume_token(self._pointer, token) == 0)
 
     def rollback(self, count: int) -> bool:
-        """Go back before so many tokens; return whether that was possible."""
+        """Undo the last `count` tokens; return whether that was possible."""
         return bool(self._library.llg_matcher_rollback(self._pointer, count) == 0)
 
     def is_error(self) -> bool:
-        """Return whether it cannot go on, ever."""
+        """Return whether the matcher has failed for good."""
         return bool(self._library.llg_matcher_is_error(self._pointer))
 
     def get_error(self) -> str:
-        """Return why it cannot go on; empty if it can."""
+        """Return the error message; empty if there is no error."""
         error: bytes | None = self._library.llg_matcher_get_error(self._pointer)
         return (error or b"").decode(errors="replace")
 
     def is_stopped(self) -> bool:
-        """Return whether nothing but the end may follow."""
+        """Return whether only the end may follow."""
         return bool(self._library.llg_matcher_is_stopped(self._pointer))
 
     def is_accepting(self) -> bool:

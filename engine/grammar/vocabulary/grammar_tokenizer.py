@@ -1,4 +1,4 @@
-"""A model's tokenizer as grammars see it: every token as the bytes that it writes."""
+"""A model's tokenizer in the form that grammars need: every token as its bytes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 
 class GrammarTokenizer:
-    """llguidance's view of a tokenizer: built once per model, about a second for 150,000 tokens.
+    """llguidance's form of a tokenizer, built once per model; takes about 1 s for 150,000 tokens.
 
-    Meanwhile other threads run: what takes long is done in Rust without the GIL, or in loops.
-
-    Safe to share: what is made from it may go on in another thread.
+    Other threads run meanwhile: long parts are loops, or Rust code without the GIL. It may be shared between
+    threads.
 
     Args:
         tokenizer: A transformers fast tokenizer, mlx-lm's wrapper around one, or a `tokenizers.Tokenizer`.
-        stop_token_ids: Tokens that end an answer; a grammar allows them where it may end.
+        stop_token_ids: Tokens that end an answer; a grammar allows them where the answer may end.
 
     Raises:
-        ProblemError: 400 `unsupported_tokenizer`: the tokenizer has no fast form.
+        ProblemError: 400 `unsupported_tokenizer` if the tokenizer has no fast form.
     """
 
     def __init__(self, tokenizer: Any, stop_token_ids: Iterable[int]) -> None:
@@ -46,11 +45,11 @@ class GrammarTokenizer:
         self._backend = backend
 
     def special(self, text: str) -> int | None:
-        """Return the id of the special token that is written so; None if ordinary tokens spell the text."""
+        """Return the id of the special token with this name; None if ordinary tokens spell the text."""
         return self._special.get(text)
 
     def split_specials(self, text: str) -> list[str | int]:
-        """Return the text in pieces: ids of the special tokens in it, and what stands between."""
+        """Return the text in pieces: ids of special tokens, and the text between them."""
         pieces = [piece for piece in self._specials.split(text) if piece]
         return [piece if (ident := self.special(piece)) is None else ident for piece in pieces]
 
@@ -60,14 +59,14 @@ class GrammarTokenizer:
         return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else r"(?!)")
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of the text, special ones included. Only for the thread of the tokenizer."""
+        """Return the text's token ids, including special tokens. Only for the tokenizer's thread."""
         tokens: list[int] = []
         for piece in self.split_specials(text):
             tokens += [piece] if isinstance(piece, int) else self._encode_plain(piece)
         return tuple(tokens)
 
     def _encode_plain(self, text: str) -> list[int]:
-        """Return the tokens of a text, without the space that some tokenizers write before it."""
+        """Return a text's token ids without the space that some tokenizers prepend."""
         wanted = text.encode()
         tokens: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         while tokens and b"".join(self.token_bytes[token] for token in tokens) != wanted:
@@ -88,7 +87,7 @@ class GrammarTokenizer:
 
 
 def _is_special(token: Any) -> bool:
-    """Return whether an added token's name is no text: also one of the form `<…>` that is not marked so."""
+    """Return whether an added token's name is not text: special, or unmarked but of the form `<…>`."""
     return bool(token.special or (token.content.startswith("<") and token.content.endswith(">")))
 
 

@@ -1,4 +1,4 @@
-"""A vocabulary of all single bytes, for what is asked of a grammar whatever the model."""
+"""A vocabulary of all single bytes, for checks of a grammar that do not depend on a model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import cache
 from greenroom.engine.grammar.vocabulary.c_interface import TokenTrie
 
 END = 256
-"""Token that ends a text, behind those of the bytes."""
+"""Id of the token that ends a text, after those of the bytes."""
 
 
 @cache
 def single_bytes() -> TokenTrie:
-    """Return the vocabulary."""
+    """Return the vocabulary of all single bytes and an end token."""
     return TokenTrie([*(bytes([byte]) for byte in range(256)), b"<end>"], {END}, [END])

@@ -1,4 +1,4 @@
-"""What each token of a tokenizer writes, as bytes: tokenizers name them by letters that stand for bytes."""
+"""The bytes of each token, decoded from token names in which letters stand for bytes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def token_bytes(backend: Any, special: Collection[int]) -> list[bytes]:
-    """Return what each token writes; special tokens by their names, and nothing where no text is known.
+    """Return each token's bytes: names of special tokens, and nothing for ids without a token.
 
-    A loop in Python, so that other threads run meanwhile: 0.2 s at 150,000 tokens.
+    The loop is in Python so that other threads run meanwhile; it takes 0.2 s for 150,000 tokens.
 
     Args:
         backend: A `tokenizers.Tokenizer`.
-        special: Ids of tokens whose names are no text.
+        special: Ids of tokens whose names are not text.
 
     Raises:
-        ValueError: It is not known how its tokens are written.
+        ValueError: The tokenizer's decoder is not supported.
     """
     decoders = _decoders(json.loads(backend.decoder.__getstate__()) if backend.decoder else {})
     kinds = {decoder.get("type") for decoder in decoders}
@@ -49,7 +49,7 @@ def _decoders(decoder: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sign_of_space(decoder: dict[str, Any]) -> str | None:
-    """Return the letter that a decoder replaces by a space."""
+    """Return the letter that a decoder replaces with a space."""
     if decoder.get("type") != "Replace" or decoder.get("content") != " ":
         return None
     sign = decoder["pattern"].get("String")
@@ -57,7 +57,7 @@ def _sign_of_space(decoder: dict[str, Any]) -> str | None:
 
 
 def _byte_of_letter() -> dict[str, int]:
-    """Return GPT-2's letters for bytes: printable ones stand for themselves, others follow from U+0100 on."""
+    """Return GPT-2's map of letters to bytes: printable bytes are themselves, others start at U+0100."""
     bytes_of, following = {}, 0x100
     for byte in range(256):
         letter = chr(byte)
