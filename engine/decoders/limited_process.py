@@ -1,8 +1,9 @@
-"""Runs a decoder within limits, in a process of its own: a program that imports nothing of ours.
+"""Runs a decoder's program within limits, in a process of its own.
 
-Its arguments are bytes of memory, seconds of CPU time, descriptors, the decoder's file and its arguments.
-It ends with 3 and one line on its standard error where the decoder raises ValueError, or where the file takes
-too much memory; the system ends it where the file takes too much CPU time.
+It imports nothing of ours itself, so that the limits hold before anything else is imported; the decoder's
+program may. Its arguments are bytes of memory, seconds of CPU time, descriptors, that program and its
+arguments. It ends with 3 and one line on its standard error where the program raises ValueError, or where
+the client's file takes too much memory; the system ends it where that takes too much CPU time.
 """
 
 from __future__ import annotations
