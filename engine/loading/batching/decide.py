@@ -41,7 +41,7 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
     Returns:
         The rest of the proof, if there was no time for it.
     """
-    name, rest = folder.name, None
+    rest = None
     digest = code_digest(model)
     if not caches.can_batch(caches.new_cache(model)):
         found, known_by = Findings(False, False, "its caches cannot be merged"), "cache"
@@ -59,10 +59,10 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
                 if not proof.failed:
                     remember(key, found)
                 figures = {"seconds": round(proof.seconds, 3), "load_seconds": round(load_seconds, 3)}
-                log_proof(name, found.batching, **figures)
-            rest = None if found.complete else IdleProof(model, proof, key, name)
+                log_proof(found.batching, **figures)
+            rest = None if found.complete else IdleProof(model, proof, key)
     restrict(model, found.batching)
-    log_restriction(name, found.batching, known_by)
+    log_restriction(found.batching, known_by)
     return rest
 
 

@@ -32,14 +32,12 @@ class IdleProof:
         model: Whose rows are computed alone, until more is known.
         proof: Of that model; not complete.
         key: By which findings are remembered.
-        name: Of the model, for the log.
     """
 
-    def __init__(self, model: Any, proof: Proof, key: str, name: str) -> None:
+    def __init__(self, model: Any, proof: Proof, key: str) -> None:
         self._model = model
         self._proof = proof
         self._key = key
-        self._name = name
         self._over = False
 
     @property
@@ -55,7 +53,7 @@ class IdleProof:
         found, batching = self._proof.findings, self._proof.findings.batching
         if found != before:
             restrict(self._model, batching)
-            log_proof(self._name, batching, seconds=round(self._proof.seconds, 3), idle=True)
+            log_proof(batching, seconds=round(self._proof.seconds, 3), idle=True)
             if not self._proof.failed:
                 remember(self._key, found)
         due = self._proof.predict(PIECE)
@@ -65,23 +63,23 @@ class IdleProof:
             return
         self._over = True
         self.pause()
-        log_restriction(self._name, batching, "proof")
+        log_restriction(batching, "proof")
 
     def pause(self) -> None:
         """Free what was computed for a check that is not at its end."""
         self._proof.pause()
 
 
-def log_proof(model: str, batching: Batching, **figures: Any) -> None:
+def log_proof(batching: Batching, **figures: Any) -> None:
     """Log what a proof has found."""
-    log.info("batching proved", model=model, **_words(batching), **figures)
+    log.info("batching proved", **_words(batching), **figures)
 
 
-def log_restriction(model: str, batching: Batching, known_by: str) -> None:
+def log_restriction(batching: Batching, known_by: str) -> None:
     """Log what is computed alone, if anything is."""
     if not batching.prefill:
         reason = {"reason": batching.reason, "known_by": known_by}
-        log.warning("rows are computed alone", model=model, **_words(batching), **reason)
+        log.warning("rows are computed alone", **_words(batching), **reason)
 
 
 def _words(batching: Batching) -> dict[str, str]:

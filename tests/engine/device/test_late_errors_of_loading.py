@@ -156,7 +156,7 @@ def test_nor_of_one_in_a_pause_which_the_engine_does_not_survive(
     monkeypatch: pytest.MonkeyPatch, memory: Memory
 ) -> None:
     model = make("llama")
-    proof = IdleProof(model, Proof(model), "key", "name")
+    proof = IdleProof(model, Proof(model), "key")
     LateError(monkeypatch, NEVER)
     with pytest.raises(RuntimeError, match="METAL"):
         proof.advance()
