@@ -1,4 +1,4 @@
-"""A model's adapter: a conversation in, tokens out; text in, deltas out (document 000, section 6)."""
+"""A model's adapter: conversations to token ids, and text to deltas (document 000, section 6)."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ log = structlog.get_logger(__name__)
 
 
 class Adapter(OutputAdapter):
-    """Translates between requests and one loaded model, and keeps nothing between requests.
+    """Translates between requests and one loaded model; keeps no state between requests.
 
-    What a template can do is found by trying it when the adapter is made; families only say what no
-    template shows (`greenroom.engine.catalog.kinds.families`).
+    The chat template's abilities are found by rendering with it when the adapter is made; families add only
+    what no template reveals (`greenroom.engine.catalog.kinds.families`).
 
     Args:
-        record: What is known of the model.
-        tokenizer: The copy that belongs to the thread on which this adapter is used.
-        settings: `max_context`, `tool_injection` and the operator's generation parameters matter here.
-        choice: Formats of the model's calls and thoughts, and what its template does.
+        record: Capability record of the model.
+        tokenizer: Copy of the tokenizer that belongs to this adapter's thread.
+        settings: Settings; used are `max_context`, `tool_injection` and the operator's generation parameters.
+        choice: Parsers of the model's calls and reasoning, and traits of its template.
         stop_token_ids: Tokens that end a turn.
-        known_switches: How its family's models are told whether to think, if no template shows it.
-        system_prompt: Of conversations that come with none.
-        images: Writes images into prompts, if the model sees.
+        known_switches: Reasoning switches of the model's family, for templates that reveal none.
+        system_prompt: Default system prompt of conversations without one.
+        images: Writer of image placeholders into prompts; None for text models.
 
     Attributes:
-        sees: Its model is shown images.
-        context_length: Tokens of prompt and answer together.
-        default_overrides: Parameters that the model's makers recommend.
-        configured: Those that the operator has set.
-        traits: What the chat template does; None if there is no template.
-        thinking: How much its model thinks, and what changes that.
+        sees: True if the model takes images.
+        context_length: Limit on prompt and answer together, in tokens.
+        default_overrides: Generation parameters that the model's makers recommend.
+        configured: Generation parameters that the operator has set.
+        traits: Traits of the chat template; None if there is no template.
+        thinking: Switches of the model's reasoning.
     """
 
     sees = False
@@ -105,7 +105,7 @@ class Adapter(OutputAdapter):
         """Tokenize a request, resolve its parameters, and check both against the model.
 
         Raises:
-            ProblemError: 400 for whatever the request or the model's template cannot do.
+            ProblemError: 400 for anything that the request or the model's template cannot do.
         """
         parameters = self._parameters(request)
         if isinstance(request.input, RawInput):
@@ -114,10 +114,10 @@ class Adapter(OutputAdapter):
         return self._prepare_read(request, parameters, *self._read_chat(request))
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return a request's prompt as the model reads it.
+        """Return the contents of a request's prompt.
 
         Raises:
-            ProblemError: 400 for whatever the request or the model's template cannot do.
+            ProblemError: 400 for anything that the request or the model's template cannot do.
         """
         if not isinstance(request.input, RawInput):
             return self._inspect_read(request, self._read_chat(request)[0])
@@ -126,7 +126,7 @@ class Adapter(OutputAdapter):
         return contents_of(tokens, text, self.tokenizer, self.token_names, self.context_length)
 
     def _read_chat(self, request: InferenceRequest) -> tuple[ChatInput, str]:
-        """Return a conversation as this kind of model reads it, and what is appended to the answer."""
+        """Return a conversation in the form for this kind of model, and the text appended to the answer."""
         if not isinstance(request.input, ChatInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, request.input))
         messages = request.input.messages
@@ -139,13 +139,13 @@ class Adapter(OutputAdapter):
     def _prepare_read(
         self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str
     ) -> PreparedPrompt:
-        """Prepare a conversation that was read."""
+        """Prepare a conversation whose images have been processed."""
         prepared = self._prepare_chat(request, chat, parameters)
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return prepared if constrained else attrs.evolve(prepared, appendix=appendix)
 
     def _inspect_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
-        """Return the prompt of a conversation that was read."""
+        """Return the prompt of a conversation whose images have been processed."""
         parameters = self._parameters(request)
         thinking = _choose_thinking(self.thinking, request.id, chat, parameters)
         encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
@@ -156,7 +156,7 @@ class Adapter(OutputAdapter):
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
         tokens = self._raw_prompts.encode(raw)
         echo = self._raw_prompts.echo(raw, tokens)
-        # Where nothing is generated the prompt may fill the context.
+        # If nothing is generated, the prompt may fill the context.
         fitting = tokens if raw.answered else tokens[: self.context_length - 1]
         prepared = self._prepare_tokens(fitting, parameters, DEFAULT_RAW_MAX_TOKENS, parse=False)
         return attrs.evolve(
@@ -241,7 +241,7 @@ def _choose_thinking(
 
 
 def _with_matcher(prepared: PreparedPrompt, matcher: Matcher | None) -> PreparedPrompt:
-    """Return the input with the matcher of its answer, which no stop string may then cut short."""
+    """Return the prompt with its answer's matcher; a constrained answer has no stop strings."""
     if matcher is None:
         return prepared
     if matcher.constrains_answer:

@@ -1,4 +1,4 @@
-"""An adapter for a model: the one place where its record, template, vocabulary and family meet."""
+"""Construction of a model's adapter from its record, template, vocabulary and family."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def make_adapter(
     system_prompt: str = "",
     make: Callable[..., Adapter] = Adapter,
 ) -> Adapter:
-    """Return the adapter of a model; one for each thread, around that thread's tokenizer.
+    """Return the adapter of a model, for the thread that owns the tokenizer.
 
     Args:
-        system_prompt: Of conversations that come with none.
-        make: Its class, given what that of a text model is given.
+        system_prompt: Default system prompt of conversations without one.
+        make: Adapter class; it takes the arguments of a text model's adapter.
 
     Raises:
-        ProblemError: 503 `load_failed` if the record names a parser that does not exist.
+        ProblemError: 503 `load_failed` if the record names an unknown parser.
     """
     family = FAMILIES.get(record.family, FAMILIES["default"])
     stop_token_ids = find_stop_token_ids(tokenizer, family.end_of_turn_tokens)
@@ -46,7 +46,7 @@ def make_adapter(
 
 
 def _known_switches(family: FamilyTraits) -> ThinkingSwitches | None:
-    """Return how the family's models are told whether to think, if no template shows it."""
+    """Return the reasoning switches of the family's models, for templates that reveal none."""
     if family.thinking_lines is not None:
         on, off = family.thinking_lines
         return ThinkingSwitches(ThinkingMeans(system=on), ThinkingMeans(system=off))

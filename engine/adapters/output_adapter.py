@@ -1,4 +1,4 @@
-"""A model's output as events: the half of an adapter that its engine needs, on the engine's own thread."""
+"""The output half of an adapter, which the engine uses on its own thread."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class OutputAdapter:
-    """Reads what a model writes, and keeps nothing between requests.
+    """Creates parsers of a model's output; keeps no state between requests.
 
-    Which formats it writes is found once for a load, by trying its template; what was found is never changed
-    and may be shared. A tokenizer may not.
+    Output formats are detected once per load by probing the template. The result is immutable and may be
+    shared, unlike the tokenizer.
 
     Args:
-        tokenizer: The copy that belongs to the thread on which this is used.
-        choice: Formats of the model's calls and thoughts, and what its template does.
+        tokenizer: Copy of the tokenizer that belongs to this adapter's thread.
+        choice: Parsers of the model's calls and reasoning, and traits of its template.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, choice: ParserChoice) -> None:
@@ -39,7 +39,7 @@ class OutputAdapter:
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> StreamProcessor:
-        """Return what reads the text of one choice."""
+        """Return the stream processor of one choice."""
         tools, thoughts = self.tool_parser, self.thinking_parser
         release: Release = "validated"
         matcher: Matcher | None = prepared.matcher
@@ -51,15 +51,15 @@ class OutputAdapter:
         return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
 
     def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
-        """Return the detokenizer of one choice: a free answer loses its leading space, any other keeps it."""
+        """Return the detokenizer of one choice; only a free answer loses its leading space."""
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
 
     def token(self, ident: int) -> Token:
-        """Return one token as clients see it in log-probabilities."""
+        """Return one token as shown to clients in log-probabilities."""
         return self.token_names.look_up(ident)
 
     @functools.cached_property
     def token_names(self) -> TokenNames:
-        """What each token writes."""
+        """Text and bytes of each token."""
         return TokenNames(self.tokenizer.wrapped)

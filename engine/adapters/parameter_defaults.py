@@ -1,4 +1,4 @@
-"""Generation parameters that somebody else than the client has set: the model's makers, and the operator."""
+"""Default generation parameters: the model makers' recommendations and the operator's settings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
 _RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""What is taken from generation_config.json; the lengths in it are leftovers of training scripts."""
+"""Parameters read from generation_config.json; the lengths in it are leftovers of training scripts."""
 
 
 def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:
-    """Return what the model's generation_config.json recommends; values out of range are passed over."""
+    """Return the recommendations in the model's generation_config.json; skip values out of range."""
     config = read_optional(tokenizer.folder / "generation_config.json")
     recommended = {}
     for name in _RECOMMENDED:

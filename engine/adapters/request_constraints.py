@@ -1,4 +1,4 @@
-"""What a request demands of its answer, compiled for one model's tokenizer."""
+"""Constraints of requests, compiled for one model's tokenizer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 class RequestConstraints:
-    """Compiles the constraints of requests; belongs to the thread that prepares prompts.
+    """Compiles the constraints of requests, on the thread that prepares prompts.
 
     Args:
+        tokenizer: Tokenizer of the model.
         stop_token_ids: Tokens that end a turn.
-        tool_parser: Reads the calls, so that they have to be written in its format.
-        thinking_parser: Reads the thoughts.
+        tool_parser: Parser of calls, whose format calls must have.
+        thinking_parser: Parser of reasoning.
     """
 
     def __init__(
@@ -49,15 +50,16 @@ class RequestConstraints:
         opens_thought: bool = False,
         thinks: bool = True,
     ) -> Matcher | None:
-        """Return a matcher of the request's constraints at the beginning of an answer; None if it has none.
+        """Return a matcher of the request's constraints at the start of an answer; None if it has none.
 
         Args:
-            parameters: The request's, resolved.
-            opens_thought: The prompt ends inside a thought.
-            thinks: The answer may begin with one.
+            request: Request with the constraints.
+            parameters: Resolved generation parameters of the request.
+            opens_thought: True if the prompt ends inside reasoning.
+            thinks: True if the answer may begin with reasoning.
 
         Raises:
-            ProblemError: 400 that names what cannot be honoured.
+            ProblemError: 400 that names the constraint that cannot be enforced.
         """
         if isinstance(request.input, RawInput):
             constraint = Constraint(request.response_format)
@@ -101,9 +103,9 @@ class RequestConstraints:
         return ThoughtConstraint(start, end, opened, budget, parser.forced_end, parser.answer_starts)
 
     def _get_compiler(self) -> GrammarCompiler:
-        """Return the compiler, made when first needed.
+        """Return the compiler, created at first use.
 
-        Making it holds the GIL, about a second for a vocabulary of 150,000 tokens.
+        Creating it holds the GIL, for about a second with a vocabulary of 150,000 tokens.
         """
         if self._compiler is None:
             import_grammar_library()
@@ -116,7 +118,7 @@ class RequestConstraints:
 
 
 def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:
-    """Return whether calls may need a grammar; only the grammar itself knows for sure."""
+    """Return whether calls may need a grammar; building the grammar decides."""
     choice = chat.tool_choice
     if not chat.tools or choice.mode == "none":
         return False
@@ -125,10 +127,10 @@ def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:
 
 
 def _check_tool_choice(chat: ChatInput) -> None:
-    """Refuse a choice that no tool on offer can satisfy.
+    """Refuse a tool choice that no offered tool satisfies.
 
     Raises:
-        ProblemError: 400.
+        ProblemError: 400 that names the problem.
     """
     choice: ToolChoice = chat.tool_choice
     names = {tool.name for tool in chat.tools}

@@ -1,4 +1,4 @@
-"""Which tokens end a model's turn."""
+"""Detection of the tokens that end a model's turn."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _END_OF_TURN_TOKENS = (
     "<|flush|>",
     "<|calls|>",
 )
-"""Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
+"""Tokens that end a turn in any vocabulary that has them, declared as such or not."""
 
 
 def find_stop_token_ids(tokenizer: ChatTokenizer, of_family: tuple[str, ...]) -> frozenset[int]:
-    """Return the ids of the tokens that end a turn: what the model's files declare, and what is known of it.
+    """Return the ids of the tokens that end a turn: declared, well-known and the family's.
 
     Args:
-        of_family: Those of its family.
+        tokenizer: Tokenizer of the model.
+        of_family: End-of-turn tokens of the model's family.
     """
     added = tokenizer.added_tokens
     ends = {added[token] for token in (*_END_OF_TURN_TOKENS, *of_family) if token in added}

@@ -1,4 +1,4 @@
-"""Past turns rewritten into the forms that `greenroom.engine.adapters.templates.turn_forms` has found."""
+"""Rewriting of past turns into the forms found by `greenroom.engine.adapters.templates.turn_forms`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.schemas.problems import ProblemError
 
 
 def drop_past_thoughts(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with those thoughts only that belong to the turn under way."""
+    """Return the messages without the reasoning of turns before the last user message."""
     last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
     return [
         attrs.evolve(message, reasoning=None) if at < last_user and message.reasoning else message
@@ -25,10 +25,10 @@ def drop_past_thoughts(messages: Sequence[Message]) -> list[Message]:
 
 
 def number_calls(turns: Sequence[Message], *, by_turn: bool) -> list[Message]:
-    """Return the turns, ids of calls and in their results as `functions.NAME:INDEX`.
+    """Return the turns with call ids of the form `functions.NAME:INDEX`, in calls and results.
 
     Args:
-        by_turn: The index begins again in each turn, not in each conversation.
+        by_turn: True if the index restarts in each turn instead of each conversation.
     """
     numbered: list[Message] = []
     ids: dict[str | None, str] = {}
@@ -48,7 +48,7 @@ def number_calls(turns: Sequence[Message], *, by_turn: bool) -> list[Message]:
 
 
 def move_system_message(turns: Sequence[Message]) -> list[Message]:
-    """Put the system message before the last user's text, where the template shows it if that comes last."""
+    """Merge the system message into the last user message, unless that message is the last of all."""
     if not turns or turns[0].role != "system" or turns[-1].role == "user":
         return list(turns)
     system, *rest = turns
@@ -61,7 +61,7 @@ def move_system_message(turns: Sequence[Message]) -> list[Message]:
 
 
 def content_with_thought(turn: Message, forms: TurnForms) -> Any:
-    """Return a turn's content with its thought in it, as text or as a part before the text."""
+    """Return a turn's content including its reasoning, as text or as a part before the text."""
     thought, text = turn.reasoning or "", turn.text
     if forms.thoughts == "parts":
         spoken = [{"type": "text", "text": text}] if text else []
@@ -78,12 +78,13 @@ def render_turns(
     *,
     without_content: bool,
 ) -> str:
-    """Return a conversation as its model reads it, text beside calls in the form of that model.
+    """Return a conversation as rendered text, with text beside calls in the model's form.
 
     Args:
-        convert: Returns the conversation for the template.
-        render: Renders it.
-        without_content: A turn of calls must have no content at all.
+        convert: Function that converts the conversation for the template.
+        render: Function that renders the converted conversation.
+        forms: Forms of past turns.
+        without_content: True if a turn of calls must not have any content.
     """
     messages = convert(forms)
     texts = _take_texts(messages, None if without_content else "") if forms.call_head else []
@@ -91,13 +92,13 @@ def render_turns(
         return render(messages)
     try:
         rendered = _insert_texts(render(messages), texts, forms)
-    except ProblemError:  # A template may look up a tool by the name that is marked.
+    except ProblemError:  # A template may look up a tool by the name that is marked here.
         rendered = None
     return render(convert(attrs.evolve(forms, call_head=""))) if rendered is None else rendered
 
 
 def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]:
-    """Take the text out of turns of calls, and mark the places before which it belongs."""
+    """Remove the text from turns with calls, and mark the calls that it belongs before."""
     texts = []
     for message in messages:
         text = message["content"]
@@ -110,7 +111,7 @@ def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]
 
 
 def _insert_texts(rendered: str, texts: Sequence[str], forms: TurnForms) -> str | None:
-    """Return a rendered conversation with the texts before their calls; None where a call is not found."""
+    """Return a rendered conversation with the texts before their calls; None if a call is missing."""
     marked = forms.call_head + TEXT_BESIDE_CALL
     before, behind = forms.text_frame
     pieces, position = [], 0

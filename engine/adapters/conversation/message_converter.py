@@ -1,4 +1,4 @@
-"""Neutral messages as messages that a template can take, losing nothing (document 000, section 6.4)."""
+"""Conversion of messages into a template's form without loss (document 000, section 6.4)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ _DIGITS = string.digits + string.ascii_letters
 
 
 class MessageConverter:
-    """Converts messages into the shape that one template takes. Stateless between conversations.
+    """Converts messages into the form that one template takes. Stateless between conversations.
 
     Args:
-        parser: Format of calls, for templates that cannot show them.
-        marker: Marks control tokens in what users wrote.
-        forms: How turns are written that the template does not take as they are.
-        media: What may be parts of messages' content, by role; elsewhere they are numbers in text.
+        traits: Traits of the template.
+        parser: Parser of the model's calls, to render calls that the template cannot show.
+        marker: Marker of control tokens in user text.
+        forms: Forms of turns that the template does not take unchanged.
+        media: Media allowed as content parts, by role; elsewhere they are numbers in text.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class MessageConverter:
         """Return the conversation for the template.
 
         Args:
+            messages: Messages of the conversation.
             instructions: The server's own text for the system message; it is not marked.
-            thinking: What tells the model whether to think, in its own words.
+            thinking: Changes to the messages that switch the model's reasoning.
 
         Raises:
-            ProblemError: 400 for a tool's result that answers no call.
+            ProblemError: 400 for a tool result without a call.
         """
         traits, forms = self._traits, self._forms
         if forms.thoughts == "text":
@@ -108,7 +110,7 @@ class MessageConverter:
         return [self._with_image_parts(turn) for turn in shaped]
 
     def _mark(self, message: Message) -> Message:
-        """Return the message with its text marked; calls are marked when they are converted."""
+        """Return the message with its text marked; calls are marked at conversion."""
         mark = self._marker.text
         return attrs.evolve(
             message,
@@ -142,7 +144,7 @@ class MessageConverter:
         return {"id": self._call_id(call.id), "type": "function", "function": function}
 
     def _arguments(self, text: str) -> Any:
-        """Return what the template needs: an object where it walks through it, else JSON text."""
+        """Return arguments as the template needs them: an object if it iterates over it, else JSON text."""
         decoded = self._decode(text)
         if not self._traits.arguments_as_text:
             return decoded if isinstance(decoded, dict) else {"arguments": decoded}
@@ -151,7 +153,7 @@ class MessageConverter:
         )
 
     def _decode(self, text: str) -> Any:
-        """Return arguments as decoded JSON, marked inside; text that is no JSON stays text, marked."""
+        """Return arguments as decoded JSON with marked strings; invalid JSON stays marked text."""
         try:
             return self._marker.value(json.loads(text)) if text.strip() else {}
         except (ValueError, RecursionError):
@@ -170,7 +172,7 @@ class MessageConverter:
 
 
 def short_call_id(call_id: str) -> str:
-    """Return nine letters or digits for any id, the same for the same id, as Mistral's templates demand."""
+    """Return a stable id of nine letters or digits for any call id, as Mistral's templates require."""
     if _SHORT_ID.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:16], "big")

@@ -1,6 +1,6 @@
-"""Messages brought into an order that a template takes: which role may follow which.
+"""Reordering of messages into a sequence of roles that a template takes.
 
-Everything here works on messages of the IR and loses none of their text.
+All functions work on the IR's messages and keep all of their text.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from greenroom.schemas.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid
 
 RenderCalls = Callable[[Sequence[ToolCall]], str]
-"""Writes the calls of one turn in the model's own format."""
+"""Function that renders the calls of one turn in the model's own format."""
 
 
 def add_tool_names(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages, every tool result with the name of the function that it comes from.
+    """Return the messages with the function's name on every tool result.
 
     Raises:
-        ProblemError: 400 that names the first result without a call before it.
+        ProblemError: 400 that names the first result without an earlier call.
     """
     names: dict[str | None, str] = {}
     named: list[Message] = []
@@ -42,7 +42,7 @@ def add_tool_names(messages: Sequence[Message]) -> list[Message]:
 
 
 def place_results_first(messages: Iterable[Message]) -> list[Message]:
-    """Move results up to their calls, before what users and systems said meanwhile."""
+    """Move tool results up to their calls, before user and system messages in between."""
     placed: list[Message] = []
     meanwhile: list[Message] = []
     waits = False
@@ -56,7 +56,7 @@ def place_results_first(messages: Iterable[Message]) -> list[Message]:
 
 
 def tell_calls_apart(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages, calls of one turn with ids of their own, and their results with these in order."""
+    """Return the messages with unique call ids per turn; results with equal ids are matched in order."""
     told: list[Message] = []
     renamed: dict[str | None, list[str]] = {}
     for message in messages:
@@ -77,7 +77,7 @@ def tell_calls_apart(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def drop_empty_answers(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without past turns in which the assistant neither said nor called anything."""
+    """Return the messages without past assistant turns that are empty."""
     *past, last = messages
     return [
         *(
@@ -116,13 +116,13 @@ def arrange_system_messages(
 def render_calls_as_text(
     turns: Sequence[Message], traits: TemplateTraits, render_calls: RenderCalls
 ) -> list[Message]:
-    """Write calls and results that the template cannot show as text of the assistant and of the user."""
+    """Render calls and results that the template cannot show as assistant and user text."""
     call_ids = _calls_to_render(turns, traits)
     return [_render_turn_as_text(turn, call_ids, traits, render_calls) for turn in turns]
 
 
 def merge_repeated_roles(turns: Iterable[Message]) -> list[Message]:
-    """Merge each run of user or of assistant turns into one; results of tools stay apart."""
+    """Merge consecutive user turns and consecutive assistant turns; tool results stay separate."""
     runs: list[list[Message]] = []
     called = False
     for turn in turns:
@@ -137,9 +137,9 @@ def merge_repeated_roles(turns: Iterable[Message]) -> list[Message]:
 
 
 def split_text_from_calls(turns: Iterable[Message]) -> list[Message]:
-    """Put text and calls into turns of their own, for templates that show only one of them.
+    """Put text and calls into separate turns, for templates that show only one of them.
 
-    The thought goes to the calls: templates that drop the thoughts of answers keep those of calls.
+    The reasoning stays with the calls: templates that drop the reasoning of answers keep that of calls.
     """
     split: list[Message] = []
     for turn in turns:
@@ -151,7 +151,7 @@ def split_text_from_calls(turns: Iterable[Message]) -> list[Message]:
 
 
 def split_parallel_calls(turns: Sequence[Message]) -> list[Message]:
-    """Give every call a turn of its own, followed by its result if that came at once."""
+    """Give every call its own turn, followed by its result if that came immediately."""
     single: list[Message] = []
     placed: set[int] = set()
     for index, turn in enumerate(turns):
@@ -172,7 +172,7 @@ def split_parallel_calls(turns: Sequence[Message]) -> list[Message]:
 
 
 def insert_first_user_turn(turns: Sequence[Message]) -> list[Message]:
-    """Insert an empty user turn before an assistant or a tool that would come first."""
+    """Insert an empty user turn before a leading assistant or tool turn."""
     for index, turn in enumerate(turns):
         if turn.role in ("assistant", "tool"):
             return [*turns[:index], Message("user"), *turns[index:]]
@@ -182,12 +182,12 @@ def insert_first_user_turn(turns: Sequence[Message]) -> list[Message]:
 
 
 def join_paragraphs(*texts: str) -> str:
-    """Return the texts as paragraphs."""
+    """Return the texts joined as paragraphs."""
     return "\n\n".join(filter(None, texts))
 
 
 def _calls_to_render(turns: Sequence[Message], traits: TemplateTraits) -> set[str | None]:
-    """Return the ids of the calls that must be written as text."""
+    """Return the ids of the calls that must be rendered as text."""
     every = {call.id for turn in turns for call in turn.tool_calls}
     if not traits.tool_calls:
         return set(every)
@@ -204,7 +204,7 @@ def _calls_to_render(turns: Sequence[Message], traits: TemplateTraits) -> set[st
 
 
 def _has_text_after_call(turn: Message, then: Message) -> bool:
-    """Return whether the assistant's text follows a call, before which it would stand in one turn."""
+    """Return whether assistant text follows a call; merged into one turn, it would precede the call."""
     return bool(turn.tool_calls) and then.role == "assistant" and bool(then.text)
 
 

@@ -1,4 +1,4 @@
-"""Images and sounds in a conversation on its way through a template, which may know parts or text alone."""
+"""Images and audio in a conversation, for templates that take content parts or only text."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from greenroom.engine.tokenizer.control_tokens import IMAGE, ControlTokenMarker
 from greenroom.schemas.messages import ContentPart, ImagePart, TextPart
 
 Medium = Literal["image", "audio"]
-"""What templates call parts that are no text."""
+"""Type of a content part that is not text, as templates name it."""
 
 IMAGE_NUMBER = re.compile(f"{IMAGE}([a-z]+)(\\d+){IMAGE}")
-"""An image or a sound in text: what it is, and its number."""
+"""Placeholder of an image or audio in text: its medium and number."""
 
 NO_MEDIA: Mapping[str, Collection[str]] = {}
-"""Of a template that takes text alone."""
+"""Media parts by role for a template that takes only text."""
 
 _NUMBER_FIELD = "greenroom_number"
-"""Of an image's part, which templates do not look at."""
+"""Key of a part's number, which templates ignore."""
 
 
 @attrs.frozen
 class ShownImage(ImagePart):
-    """An image that the model is shown, or a sound that it hears, ready for its prompt.
+    """An image or audio of the model's input, processed for its prompt.
 
     Args:
-        number: Its own in this request.
-        tokens: That it takes in the prompt.
-        processed: What the model's processor has made of it.
+        number: Number of the image in its request.
+        tokens: Number of its tokens in the prompt.
+        processed: Output of the model's processor.
+        medium: Medium of the part.
     """
 
     number: int = attrs.field(kw_only=True)
@@ -42,13 +43,13 @@ class ShownImage(ImagePart):
 
 
 def marked_text(content: Sequence[ContentPart], marker: ControlTokenMarker) -> str:
-    """Return content as one text: control tokens marked, images as their numbers."""
+    """Return content as one text, with control tokens marked and images as numbered placeholders."""
     pieces: list[str] = []
     text = ""
     for part in content:
         match part:
             case TextPart():
-                # A token must not be put together from two parts.
+                # Joined before marking, since two parts could form one token.
                 text += part.text
             case ShownImage():
                 pieces += [marker.text(text), f"{IMAGE}{part.medium}{part.number}{IMAGE}"]
@@ -57,10 +58,11 @@ def marked_text(content: Sequence[ContentPart], marker: ControlTokenMarker) -> s
 
 
 def with_image_parts(message: TemplateMessage, media: Collection[str]) -> TemplateMessage:
-    """Return a message whose images are parts of its content instead of numbers in its text.
+    """Return a message whose image placeholders are replaced with content parts.
 
     Args:
-        media: What may be parts.
+        message: Message with placeholders in its text.
+        media: Media that may be parts.
     """
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
@@ -91,6 +93,6 @@ def _split(text: str, media: Collection[str]) -> list[dict[str, Any]]:
 
 
 def numbers_in_parts(messages: Sequence[TemplateMessage]) -> tuple[int, ...]:
-    """Return the numbers of the images that are parts, in order."""
+    """Return the numbers of the images that are content parts, in order."""
     contents = (message["content"] for message in messages if isinstance(message.get("content"), list))
     return tuple(part[_NUMBER_FIELD] for content in contents for part in content if _NUMBER_FIELD in part)

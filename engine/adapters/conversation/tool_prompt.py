@@ -1,4 +1,4 @@
-"""Tools described in the prompt, for models whose template cannot (document 000, section 6)."""
+"""Tool descriptions in the prompt, for templates that cannot describe tools (document 000, section 6)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.schemas.messages import Tool
 
 FALLBACK_FORMAT = "hermes_json"
-"""Format of calls for models that have none of their own: the most widely trained one."""
+"""Call format for models without their own: the one most models are trained on."""
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
 def as_openai_tool(tool: Tool) -> dict[str, Any]:
-    """Return the tool in the shape that templates read (that of OpenAI's API)."""
+    """Return the tool in the shape of OpenAI's API, which templates read."""
     parameters = dict(tool.parameters) or _NO_PARAMETERS
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 def tool_prompt(tools: Sequence[Tool], parser: ToolCallParser) -> str:
-    """Return text for the system message: the tools, and how to call one so that `parser` understands it."""
+    """Return system message text that describes the tools and the call format that `parser` reads."""
     described = "\n".join(json.dumps(as_openai_tool(tool)["function"], ensure_ascii=False) for tool in tools)
     example = render_calls(parser, [ParsedCall("function_name", '{"parameter": "value"}')])
     return (

@@ -1,7 +1,7 @@
-"""Which parsers read a model's answers, and who describes tools to it and writes its past calls.
+"""Choice of a model's parsers, and of who describes tools and writes past calls: template or server.
 
-In this order: the model's record, what a round trip through its template shows, markers in the template, its
-family. A prompt speaks of one format only: where nothing reads the calls that a template writes, it is given
+Sources in order: the model's record, a round trip through its template, markers in the template, its family.
+A prompt must use one format only: if no parser reads the calls that a template writes, the template gets
 neither tools nor calls, but text.
 """
 
@@ -31,18 +31,18 @@ from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.settings import Settings
 
 ChosenBy = Literal["record", "round trip", "markers", "family", "fallback"]
-"""What decided; `fallback` where calls are in a format that no template or family asks for."""
+"""Source of a choice; `fallback` if neither template nor family suggests the call format."""
 
 
 @attrs.frozen
 class ParserChoice:
-    """How one model's calls and thoughts are written and read.
+    """The formats of one model's calls and reasoning.
 
     Args:
-        traits: What the template does, less what its parser would not read back.
-        native_tools: The template describes tools.
-        calls_by: What decided on the parser of calls.
-        thoughts_by: Likewise for thoughts.
+        traits: Traits of the template, without those that the parser could not read back.
+        native_tools: True if the template describes tools.
+        calls_by: Source of the choice of the tool-call parser.
+        thoughts_by: Source of the choice of the reasoning parser.
     """
 
     tool_parser: ToolCallParser
@@ -64,11 +64,11 @@ def choose_parsers(
     """Return the parsers of a model.
 
     Args:
-        traits: What its template does; None if it has none.
-        stop_texts: Tokens that end its turns.
+        traits: Traits of the model's template; None if it has none.
+        stop_texts: Texts of the tokens that end its turns.
 
     Raises:
-        LookupError: The record names a parser that does not exist.
+        LookupError: The record names an unknown parser.
     """
     turns = ShownTurns(tokenizer, traits, stop_texts, TOOLS) if traits is not None else None
     thoughts, thoughts_by = _choose_thinking_parser(record, tokenizer, turns, family)
@@ -102,7 +102,7 @@ def choose_parsers(
 
 
 def renders(parser: ToolCallParser) -> bool:
-    """Return whether a parser's calls can be written without the model's template."""
+    """Return whether the parser can render calls without the model's template."""
     return parser.render("name", "{}") is not None
 
 

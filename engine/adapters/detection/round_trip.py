@@ -1,4 +1,4 @@
-"""Which parsers read back what a model's template writes: a known thought, and known calls."""
+"""Parser detection by a round trip: parsing a template's rendering of known reasoning and calls."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ P = TypeVar("P", ToolCallParser, ThinkingParser)
 
 @attrs.frozen
 class ReadTurn:
-    """What two parsers make of a turn."""
+    """A turn as two parsers read it."""
 
     text: str
     reasoning: str
     calls: tuple[tuple[str, str], ...]
 
     def is_like(self, turn: Message) -> bool:
-        """Return whether it is the turn that the template was given, its thought left aside."""
+        """Return whether this equals the turn given to the template, apart from reasoning."""
         same_calls = [name for name, _ in self.calls] == [call.name for call in turn.tool_calls] and all(
             _same_json(arguments, call.arguments)
             for (_, arguments), call in zip(self.calls, turn.tool_calls, strict=True)
@@ -50,7 +50,7 @@ class ReadTurn:
 def read_turn(
     shown: ShownTurn, calls: ToolCallParser, thoughts: ThinkingParser, tools: tuple[Tool, ...]
 ) -> ReadTurn:
-    """Return the turn as a client would get it, had the model written it."""
+    """Return the turn as a client would receive it if the model had written it."""
     prepared = PreparedPrompt(
         tokens=(0,),
         stop_token_ids=frozenset(),
@@ -76,9 +76,10 @@ def read_turn(
 
 
 def find_thinking_parser(turns: ShownTurns, likely: str) -> ThinkingParser | None:
-    """Return a parser that reads the thought which the template shows; None if it shows none that is read.
+    """Return a parser that reads the reasoning that the template shows; None if there is none.
 
     Args:
+        turns: Renderer of turns.
         likely: Id of the parser to try first.
     """
     for turn in (_THOUGHT, *(attrs.evolve(turn, reasoning=_THOUGHT.reasoning) for turn in _FLAT)):
@@ -99,8 +100,9 @@ class FoundToolParser:
     """A parser that reads calls as a template shows them.
 
     Args:
-        traits: What the template shows of a turn so that the parser reads it.
-        exact: Arguments inside arguments are read as well.
+        parser: Parser of calls.
+        traits: Traits of the template, limited to turns that the parser reads.
+        exact: True if nested arguments are read too.
     """
 
     parser: ToolCallParser
@@ -111,11 +113,14 @@ class FoundToolParser:
 def find_tool_parser(
     turns: ShownTurns, traits: TemplateTraits, thoughts: ThinkingParser, likely: str, only: bool = False
 ) -> FoundToolParser | None:
-    """Return a parser that reads the calls which the template shows; None if there is none.
+    """Return a parser that reads the calls that the template shows; None if there is none.
 
     Args:
+        turns: Renderer of turns.
+        traits: Traits of the template.
+        thoughts: Parser of reasoning.
         likely: Id of the parser to try first.
-        only: Try no other.
+        only: True to try no other parser.
     """
     if not traits.tool_calls:
         return None
@@ -195,4 +200,4 @@ TOOLS = tuple(
     )
     for number in (1, 2)
 )
-"""Those that the known calls are made to."""
+"""Tools of the probe's calls."""

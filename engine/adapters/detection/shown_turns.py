@@ -1,4 +1,4 @@
-"""What a template shows of the assistant's turns: the text that a model would have had to write."""
+"""Assistant turns as a template renders them, which is the text that a model would have to write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 
 _BOUNDARIES = " \n\t>]▷"
-"""Characters behind which a marker ends, so that what follows is written as a whole."""
+"""Characters that end a marker, so that the text behind it starts cleanly."""
 
 _THINKING_OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -30,11 +30,11 @@ _THINKING_OPTIONS: tuple[dict[str, Any], ...] = (
 
 @attrs.frozen
 class ShownTurn:
-    """An assistant's turn as a template shows it.
+    """An assistant turn as a template renders it.
 
     Args:
-        prompt: What stands before it.
-        text: The turn, up to the token that ends it.
+        prompt: Text before the turn.
+        text: Text of the turn, up to the token that ends it.
     """
 
     prompt: str
@@ -45,9 +45,10 @@ class ShownTurns:
     """Renders single turns with a model's own template.
 
     Args:
-        traits: What the template does; turns are converted for it as those of requests are.
-        stop_texts: Tokens that end a turn.
-        tools: Those that the conversation offers, where the template describes tools.
+        tokenizer: Tokenizer with the template.
+        traits: Traits of the template; turns are converted by them as those of requests are.
+        stop_texts: Texts of the tokens that end a turn.
+        tools: Tools that the conversation offers, if the template describes tools.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ShownTurns:
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
 
     def show(self, turn: Message) -> ShownTurn | None:
-        """Return the turn as the template shows it; None if it does not show all of its text and calls."""
+        """Return the turn as the template renders it; None if part of its text or calls is missing."""
         words = [turn.text, *(call.name for call in turn.tool_calls)]
         results = [_result(call) for call in turn.tool_calls]
         endings = ([], results, [USER]) if results else ([], [USER])
@@ -77,14 +78,14 @@ class ShownTurns:
         return None
 
     def description(self) -> str:
-        """Return the prompt in which the template describes tools; empty if it describes none."""
+        """Return a prompt in which the template describes tools; empty if it describes none."""
         return (self._render([USER]) or "") if self._tools else ""
 
     def _render(self, messages: list[Message], *, prompts: bool = True, **options: Any) -> str | None:
-        """Return a conversation as the template shows it; None if it refuses.
+        """Return a rendered conversation; None if the template refuses it.
 
         Args:
-            prompts: It ends where the assistant's next turn begins.
+            prompts: True to end with the start of the assistant's next turn.
         """
         converter = MessageConverter(self._traits, NullToolParser(), self._marker)
         try:
@@ -96,14 +97,14 @@ class ShownTurns:
             )
         except TemplateLimitError as error:
             raise template_unusable(self._tokenizer.folder, error) from error
-        except Exception:  # refusing is an answer
+        except Exception:  # A refusal is a valid result.
             return None
 
     def _cut(self, rendered: str, whole: bool) -> ShownTurn | None:
-        """Return what follows the prompt, up to the first token that ends a turn.
+        """Return the text behind the prompt, up to the first token that ends a turn.
 
         Args:
-            whole: Nothing follows the turn, so that its end need not be found.
+            whole: True if nothing follows the turn, so that its end need not be found.
         """
         behind_user = rendered.find(USER.text) + len(USER.text)
         skipped = (_skip(opening, rendered, behind_user) for opening in self._openings)
@@ -118,23 +119,23 @@ class ShownTurns:
 
     @cached_property
     def _openings(self) -> list[str]:
-        """What the template writes behind a user's message before the model begins, thinking or not."""
+        """Texts between a user message and the assistant's output, with and without reasoning."""
         rendered = [self._render([USER], **options) for options in _THINKING_OPTIONS]
         openings = [text[text.rfind(USER.text) + len(USER.text) :] for text in rendered if text is not None]
         return openings if any(openings) else [self._answered[0].partition(USER.text)[2]]
 
     @cached_property
     def _answered(self) -> tuple[str, str]:
-        """What the template writes before an answer and behind it."""
+        """Texts that the template writes before and after an answer."""
         rendered = self._render([USER, ANSWER], prompts=False) or ""
         before, _, behind = rendered.rpartition(ANSWER.text)
         return before, behind
 
 
 def _skip(opening: str, rendered: str, position: int) -> int:
-    """Return the position behind what `rendered` shares with the opening of a turn, white space aside.
+    """Return the end of the prefix that `rendered` shares with a turn's opening, apart from white space.
 
-    Where the two part, they do between markers.
+    If the two differ, the prefix ends behind a marker.
     """
     at, boundary = 0, position
     while at < len(opening) and position < len(rendered):
@@ -156,6 +157,6 @@ def _result(call: ToolCall) -> Message:
 
 
 USER = Message("user", (TextPart("zquser"),))
-"""What the turns answer."""
+"""User message that the turns answer."""
 
 ANSWER = Message("assistant", (TextPart("zqanswer"),))

@@ -1,7 +1,7 @@
-"""The table at the end of an answer that says which image has which number (document 002).
+"""The table of image numbers and file names at the end of an answer (document 002).
 
-Clients may drop images from a conversation once they are described; the table, which stays in the history,
-keeps their numbers. Whoever reads it finds the content's hash in the name: `image_5733332c.jpeg`.
+Clients may drop images from a conversation once they are described; the table stays in the history and
+preserves their numbers. The file name contains the content's hash: `image_5733332c.jpeg`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _RULE = re.compile(r"\|[-:| ]*-[-:| ]*\|")
 _ROW = re.compile(r"\|\s*([1-9]\d{0,5})\s*\|\s*([^|\s][^|]{0,254}?)\s*\|")
 _OWN_NAME = re.compile(r"image_[0-9a-f]{8,64}(?:\.[A-Za-z0-9]{1,8})?")
 _LONGEST_LINE = 512
-"""Characters of a line of a table; expressions would go back and forth in longer ones."""
+"""Limit on the characters of a table line; the expressions backtrack in longer ones."""
 LARGEST_NUMBER = 999_999
-"""Of an image; a row with a larger one is text. No request has room for so many images."""
+"""Largest image number; a row with a larger one is text. No request can hold so many images."""
 _LINES_BEGIN = ("|", "<")
 _HINTS = ("filename", "Filename", "image_")
 
 
 @attrs.frozen
 class NamedImage:
-    """A row of a table."""
+    """A row of the table."""
 
     number: int
     name: str
 
 
 def filename_table(images: Iterable[NamedImage]) -> str:
-    """Return what is appended to an answer; empty if there is no image."""
+    """Return the table to append to an answer; empty if there are no images."""
     rows = [f"| {image.number} | {image.name} |" for image in images]
     if not rows:
         return ""
@@ -42,11 +42,10 @@ def filename_table(images: Iterable[NamedImage]) -> str:
 
 
 def split_tables(text: str) -> tuple[str, Sequence[NamedImage]]:
-    """Return an answer as the model wrote it, and the rows of the tables that were appended to it.
+    """Return an answer without its appended tables, and the rows of these tables.
 
-    Tables without a marker count if their head is that of such a table; rows without a head, if their name is
-    one that is made of a hash. The rows of the last table come first: it is the one that was appended, and
-    those before it the model may have written itself.
+    A table without a marker needs the right header; a row without a header needs a name made from a hash.
+    Rows of the last table come first: that one was appended, while earlier ones may be the model's.
     """
     if "|" not in text or not any(hint in text for hint in _HINTS):
         return text, ()

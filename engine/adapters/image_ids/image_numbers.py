@@ -1,4 +1,4 @@
-"""Which number each image of a conversation has, found anew in every request from its history alone."""
+"""Numbers of a conversation's images, derived in every request from its history alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _OWN_NAME = re.compile(r"image_([0-9a-f]{8,64})(?:\..*)?")
 
 
 class ImageNumbers:
-    """The numbers of one conversation's images: those that tables name, then the others as they first appear.
+    """Image numbers of one conversation: those in tables, then others in order of first appearance.
 
-    Equal content has one number, wherever it is sent again, and no other has it, whatever tables say.
+    Equal content always has the same number, and no other image has it, whatever tables say.
 
     Args:
-        named: The rows of all tables in the history; the first that names an image or a number holds.
+        messages: Messages of the conversation.
+        named: Rows of all tables in the history; the first row for an image or a number wins.
     """
 
     def __init__(self, messages: Iterable[Message], named: Iterable[NamedImage] = ()) -> None:
@@ -46,16 +47,16 @@ class ImageNumbers:
             self._images[image.digest] = self._names[content]
 
     def of(self, image: ImagePart) -> NamedImage:
-        """Return the number of an image of the conversation, and its name."""
+        """Return the number and name of an image in the conversation."""
         return self._images[image.digest]
 
     def named(self, row: NamedImage) -> NamedImage | None:
-        """Return the image that a row of a table names; None if the row gives it another's number."""
+        """Return the image that a table row names; None if the row gives it another image's number."""
         return self._names.get(_content(row.name))
 
 
 def _free_numbers(taken: Collection[int]) -> Iterator[int]:
-    """Yield numbers for images that have none: those above all others, while tables can hold them."""
+    """Yield free numbers: those above all others, as far as tables can hold them, then the gaps."""
     highest = max(taken, default=0)
     yield from range(highest + 1, LARGEST_NUMBER + 1)
     yield from (number for number in range(1, highest) if number not in taken)
@@ -63,17 +64,17 @@ def _free_numbers(taken: Collection[int]) -> Iterator[int]:
 
 
 def image_name(image: ImagePart, digits: int = _HASH_DIGITS) -> str:
-    """Return the name that an image has by its content: so many digits of its hash."""
+    """Return an image's name, made from the first `digits` digits of its content's hash."""
     return f"image_{image.digest.hex()[:digits]}.{image_format(image.data) or 'bin'}"
 
 
 def last_turn(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return what was said since the assistant last said something."""
+    """Return the messages since the assistant's last message."""
     behind = next((i for i in range(len(messages), 0, -1) if messages[i - 1].role == "assistant"), 0)
     return messages[behind:]
 
 
 def _content(name: str) -> str:
-    """Return what tells images apart in tables: the hash, whatever the file was called after it."""
+    """Return the key of an image in tables: its hash, or another name as it is."""
     own = _OWN_NAME.fullmatch(name)
     return own[1] if own is not None else name

@@ -1,4 +1,4 @@
-"""What a model reads of the images of a conversation: themselves, their numbers, or text in their place."""
+"""Images in a conversation as the model reads them: with numbers, or replaced with text."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from greenroom.schemas.problems import ProblemError, invalid, not_fetched
 
 @attrs.frozen
 class ReadImages:
-    """A conversation for a model that sees, or for one that does not.
+    """A conversation with images prepared for one model.
 
     Args:
-        messages: Without tables; for a model that sees not, without anything but text.
-        appendix: What is to be appended to the answer.
+        messages: Messages without tables; for a text model, without media.
+        appendix: Text to append to the answer.
     """
 
     messages: tuple[Message, ...]
@@ -38,16 +38,17 @@ class ReadImages:
 def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: bool) -> ReadImages:
     """Return a conversation whose images have numbers.
 
-    With `ids` off a model that sees reads it as it is, and one that does not is asked about no image in the
-    last turn of the user; images of earlier turns, and in results of tools, are text in their place.
+    With `ids` off, a vision model reads the conversation unchanged, and a text model refuses images in the
+    user's last turn; images of earlier turns and in tool results are replaced with text.
 
     Args:
-        model: Its name, for errors.
-        sees: The model is shown images.
-        ids: Numbers are read from tables and told to the model, and the answer gets a table.
+        messages: Messages of the conversation.
+        model: Name of the model, for errors.
+        sees: True if the model takes images.
+        ids: True if numbers are read from tables and shown to the model, and the answer gets a table.
 
     Raises:
-        ProblemError: 400 that names an image, a document or a recording that the model cannot be shown.
+        ProblemError: 400 that names an image, document or recording that the model cannot take.
     """
     media = tuple(media_of(messages))
     if not media and not ids:
@@ -65,7 +66,7 @@ def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: b
 
 
 class _Tables:
-    """The tables of a conversation, and what it is without them."""
+    """The tables of a conversation, and the conversation without them."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages: list[Message] = []
@@ -77,7 +78,7 @@ class _Tables:
         self.rows = [row for rows in self._by_message for row in rows]
 
     def complete(self, numbers: ImageNumbers) -> tuple[Message, ...]:
-        """Return the conversation with a word for each image that its client has dropped, where it was."""
+        """Return the conversation with a text placeholder for each image that the client has dropped."""
         completed = list(self._messages)
         seen: set[int] = set()
         question: int | None = None
@@ -95,7 +96,7 @@ class _Tables:
         return tuple(completed)
 
     def appendix(self, messages: Sequence[Message], numbers: ImageNumbers) -> str:
-        """Return the table of the images of the last turn, and of those that no table names so far."""
+        """Return a table of the images in the last turn and of those that no table names yet."""
         named = {numbers.named(row) for row in self.rows}
         new = {numbers.of(image) for image in images_of(messages)} - named
         new.update(numbers.of(image) for image in images_of(last_turn(messages)))
@@ -109,7 +110,7 @@ def _check_fetched(media: Iterable[MediaPart]) -> None:
 
 
 def _refuse(messages: Sequence[Message], model: str, *, ids: bool) -> None:
-    """Refuse what the user shows in the last turn to a model that is not to be told of it either."""
+    """Refuse media in the user's last turn that a text model cannot be told about."""
     for part in media_of(message for message in last_turn(messages) if message.role == "user"):
         if not (ids and isinstance(part, ImagePart)):
             raise _unseen(part, model)
@@ -123,7 +124,7 @@ def _unseen(part: MediaPart, model: str) -> ProblemError:
 
 
 def _shown(message: Message, numbers: ImageNumbers, *, sees: bool) -> Message:
-    """Return a message whose images have their numbers before them, or in their place."""
+    """Return a message with image numbers before its images or instead of them."""
     if not message.media:
         return message
     parts: list[ContentPart] = []
@@ -146,7 +147,7 @@ def _placeholder(image: NamedImage) -> str:
 
 
 def _joined(parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
-    """Return parts of which neighboring texts are one, on lines of their own."""
+    """Return the parts with neighboring texts joined, on separate lines."""
     joined: list[ContentPart] = []
     for part in parts:
         before = joined[-1] if joined else None

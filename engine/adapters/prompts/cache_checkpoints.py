@@ -1,4 +1,4 @@
-"""Where the parts of a prompt end: later prompts are likely to share what is before such a place."""
+"""Prefix cache checkpoints in a prompt: ends of parts that later prompts are likely to share."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ def system_checkpoint(
     text: str,
     tokens: Sequence[int],
 ) -> int | None:
-    """Return where the system message ends, if the template puts the first user message into its turn.
+    """Return the end of the system message if the template puts it into the first user turn.
+
+    Returns None if it has a turn of its own, which `turn_checkpoints` covers.
 
     Args:
-        text: The rendered prompt.
-        tokens: The same as tokens.
+        text: Rendered prompt.
+        tokens: Token ids of the rendered prompt.
     """
     system = next((message for message in chat.messages if message.role == "system"), None)
     user = next((message for message in chat.messages if message.role == "user"), None)
@@ -42,5 +44,5 @@ def system_checkpoint(
         return None
     before = list(chain.from_iterable(tokenizer.encode_rendered(text[:end])))
     shared = next((i for i, (a, b) in enumerate(zip(before, tokens, strict=False)) if a != b), len(before))
-    # The last token of a text may differ once another follows it.
+    # The last token of a text may change when more text follows.
     return max(0, min(shared, len(before) - 1, len(tokens) - 1)) or None

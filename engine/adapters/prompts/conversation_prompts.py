@@ -1,4 +1,4 @@
-"""Conversations as tokens: whole or, if too long and the client allows it, without their oldest turns."""
+"""Tokenization of conversations: complete, or without their oldest turns if the client allows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, Overflow
 
 _STEP = 4
-"""Conversations that are too long lose this part of the context at once, so that their cut stays a while."""
+"""Divisor of the context length: an overlong conversation loses this fraction, so its cut stays a while."""
 
 _SAMPLE = """\
 The quick brown fox jumps over the lazy dog, and then it does the same again.
@@ -38,12 +38,15 @@ The quick brown fox jumps over the lazy dog, and then it does the same again.
 
 @attrs.frozen
 class EncodedConversation:
-    """A conversation as the model reads it.
+    """A tokenized conversation.
 
     Args:
-        chat: What of it was rendered.
-        dropped_messages: How many of its oldest messages were not.
-        system_prompt: The operator's that it begins with, empty for none; None if it has its own.
+        chat: Rendered part of the conversation.
+        prompt: Rendered prompt.
+        tokens: Token ids of the prompt.
+        dropped_messages: Number of oldest messages that were dropped.
+        system_prompt: The operator's system prompt used, empty for none; None if the conversation has its
+            own.
     """
 
     chat: ChatInput
@@ -54,12 +57,14 @@ class EncodedConversation:
 
 
 class ConversationPrompts:
-    """The conversations of one model, as tokens.
+    """Tokenizes the conversations of one model.
 
     Args:
-        context_length: Tokens of prompt and answer together.
-        system_prompt: Of conversations that come with none.
-        images: Writes the tokens of images, if the model sees.
+        tokenizer: Tokenizer of the model.
+        renderer: Renderer of prompts.
+        context_length: Limit on prompt and answer together, in tokens.
+        system_prompt: Default system prompt of conversations without one.
+        images: Writer of image tokens; None for text models.
     """
 
     def __init__(
@@ -79,15 +84,17 @@ class ConversationPrompts:
     def encode(
         self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
     ) -> EncodedConversation:
-        """Return a conversation as tokens that fit.
+        """Return a conversation as token ids that fit the context.
 
         Args:
-            thinking: What makes the model think as much as the request asks for.
-            max_tokens: Of the answer. With `drop_oldest` as many are left for it if that is possible, but no
-                more than a quarter of the context.
+            chat: Conversation of the request.
+            thinking: Changes to the prompt that switch the model's reasoning.
+            overflow: Handling of conversations that are too long.
+            max_tokens: Limit on the answer in tokens. `drop_oldest` leaves that many if possible, but no more
+                than a quarter of the context.
 
         Raises:
-            ProblemError: 400 for whatever the request or the template cannot do.
+            ProblemError: 400 for anything that the request or the template cannot do.
         """
         default = self._system_messages.default_of(chat)
         encoded = self._encode_fitting(self._system_messages.complete(chat), thinking, overflow, max_tokens)
@@ -104,20 +111,20 @@ class ConversationPrompts:
         return fitting or self._encode_rest(chat, thinking, room)
 
     def prepared_images(self, encoded: EncodedConversation) -> tuple[PreparedImage, ...]:
-        """Return the images of a conversation, with the places of their tokens."""
+        """Return the images of a conversation, with the positions of their tokens."""
         if self._images is None:
             return ()
         images = self._images.images_in_order(encoded.prompt, encoded.chat)
         return self._images.spans(images, encoded.tokens)
 
     def shown_text(self, encoded: EncodedConversation) -> str:
-        """Return the text of a conversation, images as the template writes them."""
+        """Return a conversation's text, with images as the template writes them."""
         text = encoded.prompt.text
         return text if self._images is None else self._images.shown_text(text)
 
     def _encode_rest(self, chat: ChatInput, thinking: ThinkingMeans, room: int) -> EncodedConversation:
         messages = chat.messages
-        # What is wrong with a conversation is told by the place where the client wrote it.
+        # Errors must name positions in the client's complete conversation.
         add_tool_names(messages)
         starts = turn_starts(messages)
 
@@ -136,7 +143,7 @@ class ConversationPrompts:
     def _encode_last_turn(
         self, chat: ChatInput, thinking: ThinkingMeans, starts: list[int]
     ) -> EncodedConversation:
-        """Return the last turn, even if it leaves less for the answer than it should."""
+        """Return the last turn alone, even if it leaves too few tokens for the answer."""
         kept = without_oldest(chat.messages, starts[-1] if starts else 0)
         dropped = len(chat.messages) - len(kept)
         try:
@@ -159,7 +166,7 @@ class ConversationPrompts:
     def _encode_within(
         self, chat: ChatInput, thinking: ThinkingMeans, room: int
     ) -> EncodedConversation | None:
-        """Return a conversation as tokens; None if they are more than `room`."""
+        """Return a tokenized conversation; None if it has more than `room` tokens."""
         prompt = self._renderer.render(chat, thinking)
         tokens: list[int] = []
         for piece in self._encode_prompt(prompt, chat):
@@ -178,7 +185,7 @@ class ConversationPrompts:
 
     @functools.cached_property
     def _step(self) -> int:
-        """Bytes of text that are about a quarter of the context, as this tokenizer counts."""
+        """About a quarter of the context in bytes of text, estimated with this tokenizer."""
         tokens = sum(map(len, self._tokenizer.encode_rendered(_SAMPLE)))
         return max(1, self._context_length * len(_SAMPLE) // tokens // _STEP)
 

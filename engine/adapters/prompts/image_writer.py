@@ -1,4 +1,4 @@
-"""Images and sounds in a rendered prompt as the tokens that their model's processor makes of them."""
+"""Expansion of image and audio placeholders in a rendered prompt into the processor's tokens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from greenroom.schemas.requests import ChatInput
 
 @attrs.frozen
 class ImageMark:
-    """How a chat template writes an image, or a sound.
+    """A chat template's text for an image or audio.
 
     Args:
-        text: All of it, with what stands around the marker.
-        marker: What the processor replaces by its tokens.
-        roles: Whose messages the template takes with it as a part; elsewhere `text` takes its place.
+        text: Complete text, including the text around the marker.
+        marker: Placeholder that the processor replaces with its tokens.
+        roles: Roles whose messages may have it as a content part; in others, `text` replaces it.
     """
 
     text: str
@@ -36,12 +36,12 @@ class ImageMark:
 
 @attrs.frozen
 class ImageTokens:
-    """What a processor puts in a marker's place.
+    """A processor's replacement of a placeholder.
 
     Args:
-        before: Text that joins what stands before the image.
-        tokens: From the first to the last of its own.
-        behind: Text that joins what follows.
+        before: Text that is tokenized with the text before the image.
+        tokens: Token ids of the image.
+        behind: Text that is tokenized with the text behind the image.
     """
 
     before: str
@@ -52,8 +52,12 @@ class ImageTokens:
 class ImageWriter:
     """Writes images into the prompts of one model.
 
-    Text between two images is tokenized as the processor would: each image is one of its own tokens in it,
-    and only then all of them.
+    Text between two images is tokenized as the processor does: with one token in place of each image, which
+    is expanded afterwards.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        marks: Template text by medium.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, marks: Mapping[Medium, ImageMark]) -> None:
@@ -65,18 +69,19 @@ class ImageWriter:
 
     @property
     def media(self) -> Mapping[str, Collection[str]]:
-        """What the template takes as parts, by role."""
+        """Media that the template takes as content parts, by role."""
         roles = {role for mark in self._marks.values() for role in mark.roles}
         return {role: [name for name, mark in self._marks.items() if role in mark.roles] for role in roles}
 
     def encode(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
-        """Yield the tokens of a prompt, those of its images in their places.
+        """Yield the token ids of a prompt, with images expanded.
 
         Args:
-            chat: What has been rendered.
+            prompt: Rendered prompt.
+            chat: Rendered conversation.
 
         Raises:
-            ProblemError: 400: the template does not show all of its images.
+            ProblemError: 400 if the template does not show all images.
         """
         images = deque(self.images_in_order(prompt, chat))
         to_rewrite, written = images.copy(), images
@@ -88,10 +93,10 @@ class ImageWriter:
             yield _with_images(tokens, written)
 
     def images_in_order(self, prompt: RenderedPrompt, chat: ChatInput) -> list[ShownImage]:
-        """Return the images of a prompt in the order in which they stand in it.
+        """Return the images of a prompt in order.
 
         Raises:
-            ProblemError: 400: the template does not show all of them, or shows others.
+            ProblemError: 400 if the template does not show exactly the conversation's images.
         """
         images = _by_number(chat)
         in_parts = iter(prompt.image_parts)
@@ -108,10 +113,11 @@ class ImageWriter:
         return [images[number] for number in numbers]
 
     def spans(self, images: Sequence[ShownImage], tokens: Sequence[int]) -> tuple[PreparedImage, ...]:
-        """Return where the tokens of each image stand in a prompt.
+        """Return the images with the spans of their tokens in a prompt.
 
         Args:
-            images: In the prompt's order.
+            images: Images in the prompt's order.
+            tokens: Token ids of the prompt.
         """
         prepared = []
         at = 0
@@ -130,11 +136,11 @@ class ImageWriter:
         return tuple(prepared)
 
     def shown_text(self, text: str) -> str:
-        """Return a rendered prompt as people read it: every image as the template writes it."""
+        """Return a rendered prompt for display, with every image as the template writes it."""
         return IMAGE_NUMBER.sub(lambda match: self._marks[cast(Medium, match[1])].text, text)
 
     def _stand_in(self, match: re.Match[str], image: ShownImage) -> str:
-        """Return what is tokenized in the place of an image: its first token, which is then replaced."""
+        """Return the text tokenized in place of an image; its first token is then expanded."""
         written = _tokens_of(image)
         text = f"{written.before}{self._names[written.tokens[0]]}{written.behind}"
         mark = self._marks[image.medium]
@@ -152,7 +158,7 @@ def _tokens_of(image: ShownImage) -> ImageTokens:
 
 
 def _with_images(tokens: list[int], images: deque[ShownImage]) -> list[int]:
-    """Return tokens with those of images for their first ones, which are taken from the left of `images`."""
+    """Expand the first token of each image into all its tokens; remove these images from `images`."""
     if not images or _tokens_of(images[0]).tokens[0] not in tokens:
         return tokens
     complete: list[int] = []

@@ -1,9 +1,8 @@
-"""Which of a conversation's oldest turns may be dropped, and how many must be, so that the rest of it fits.
+"""Selection of the oldest turns to drop so that the rest of a conversation fits the context.
 
-A client sends its whole conversation each time. If each time just enough were dropped, every prompt would
-begin elsewhere than the one before, and nothing but the system message would be found in the prefix cache.
-So cuts lie on a grid that the conversation's beginning alone determines: as it grows, its cut stays where
-it is until a whole step more has to go.
+A client sends its whole conversation each time. Dropping just enough would make every prompt start at another
+turn, and the prefix cache would match only the system message. So cuts lie on a grid that depends on the
+start of the conversation alone: as it grows, its cut stays until a whole step more must go.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ from greenroom.schemas.messages import Message
 T = TypeVar("T")
 
 _BYTES_OF_MARKS = 32
-"""What stands around a message in a prompt, roughly."""
+"""Estimated size of the markup around a message, in bytes."""
 _BYTES_OF_TOKEN = 4
-"""Of text, roughly; images have tokens only."""
+"""Estimated size of a token in bytes of text; images have only tokens."""
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Return where a conversation may begin instead: at users' messages that part no call from its result.
+    """Return the indices of user messages where a shortened conversation may start.
 
-    The last one is where the last turn begins, which always stays.
+    No such start separates a call from its result. The last one is the start of the last turn, which
+    always stays.
     """
     last_results: dict[int, int] = {}
     callers: dict[str | None, int] = {}
@@ -44,13 +44,13 @@ def turn_starts(messages: Sequence[Message]) -> list[int]:
 
 
 def without_oldest(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
-    """Return what is left of a conversation that begins at `start`: system messages before it stay."""
+    """Return a conversation from `start` on, with the system messages before it."""
     system = (message for message in messages[:start] if message.role == "system")
     return (*system, *messages[start:])
 
 
 def starts_on_grid(messages: Sequence[Message], starts: Sequence[int], step: int) -> list[int]:
-    """Return those starts before which a multiple of `step` is passed, in bytes of text in UTF-8."""
+    """Return the starts at which the dropped text first exceeds a multiple of `step` bytes of UTF-8."""
     on_grid = []
     dropped, due, at = 0, step, 0
     for start in starts:
@@ -63,13 +63,14 @@ def starts_on_grid(messages: Sequence[Message], starts: Sequence[int], step: int
 
 
 def first_fitting(starts: Sequence[int], attempt: Callable[[int], T | None]) -> T | None:
-    """Return what `attempt` makes of the first start from which a conversation fits; None if there is none.
+    """Return the result of `attempt` for the earliest start that fits; None if none fits.
 
-    It is tried from the end, with twice as many turns each time, and then between: no attempt is much larger
-    than what fits, however long the conversation is.
+    Searches from the end with doubling strides, then by bisection, so that no attempt is much larger than the
+    result, however long the conversation is.
 
     Args:
-        attempt: Returns None if the conversation does not fit from there.
+        starts: Possible starts, in ascending order.
+        attempt: Function that returns None if the conversation does not fit from a start.
     """
     too_early, fits, found = -1, len(starts), None
     stride = 1

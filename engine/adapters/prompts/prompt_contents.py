@@ -1,4 +1,4 @@
-"""A prompt as its model reads it, for those who want to look at it."""
+"""Contents of a prompt, for inspection by clients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from greenroom.schemas.model_protocol import PromptContents
 def contents_of(
     tokens: Sequence[int], text: str | None, tokenizer: ChatTokenizer, names: TokenNames, context: int
 ) -> PromptContents:
-    """Return what a prompt consists of.
+    """Return the contents of a prompt.
 
     Args:
-        text: As it was tokenized, marks included; None if it came as tokens.
-        context: Tokens of prompt and answer together.
+        tokens: Token ids of the prompt.
+        text: Tokenized text with control tokens marked; None if the prompt came as token ids.
+        tokenizer: Tokenizer of the model.
+        names: Names of the tokens.
+        context: Limit on prompt and answer together, in tokens.
     """
     shown = tokenizer.decode(tokens) if text is None else unmark(text)
     pieces = tuple(names.look_up(ident).bytes for ident in tokens)

@@ -1,4 +1,4 @@
-"""A chat request as the text that the model reads."""
+"""Rendering of a chat request as the model's prompt text."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class RenderedPrompt:
     """A rendered conversation.
 
     Args:
-        text: With control tokens of user text marked.
-        tools: What it offers to the model, at its beginning or later.
-        opens_thought: It ends inside a thought.
-        image_parts: Numbers of the images and sounds that the template was given as parts, in order.
+        text: Prompt text, with control tokens of user text marked.
+        tools: Tools offered to the model.
+        opens_thought: True if the prompt ends inside reasoning.
+        image_parts: Numbers of the images and audio passed to the template as content parts, in order.
     """
 
     text: str
@@ -49,9 +49,10 @@ class PromptRenderer:
     """Renders chat requests for one model.
 
     Args:
-        choice: How the model's calls and thoughts are written.
-        tool_injection: Tools that the template does not describe may be described in the system message.
-        media: What the template takes as parts of messages, by role.
+        tokenizer: Tokenizer with the chat template.
+        choice: Parsers of the model's calls and reasoning, and traits of its template.
+        tool_injection: True if tools that the template does not describe may be in the system message.
+        media: Media that the template takes as content parts, by role.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class PromptRenderer:
         Tools that the template fails to describe are described in the system message.
 
         Args:
-            thinking: What makes the model think as much as the request asks for.
+            chat: Conversation of the request.
+            thinking: Changes to the prompt that switch the model's reasoning.
 
         Raises:
-            ProblemError: 400 for whatever the request or the template cannot do.
+            ProblemError: 400 for anything that the request or the template cannot do.
         """
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
@@ -106,7 +108,7 @@ class PromptRenderer:
         *,
         native: bool,
     ) -> tuple[str, tuple[int, ...]]:
-        """Return the prompt's text, and the numbers of the images that were parts."""
+        """Return the prompt's text, and the numbers of the images that were content parts."""
         described = tuple(tool for tool in offered if tool.described)
         instructions = "" if native or not described else self._tool_instructions(described)
         render = partial(
@@ -150,7 +152,7 @@ class PromptRenderer:
         return self._traits
 
     def _tool_instructions(self, offered: tuple[Tool, ...]) -> str:
-        """Return the text that describes the tools where the template does not."""
+        """Return the text that describes tools in place of the template."""
         if not self._tool_injection:
             detail = "This model's template takes no tools, and describing them otherwise is switched off."
             raise invalid(detail, "tools", "unsupported_parameter")
@@ -173,7 +175,7 @@ class PromptRenderer:
         return marked
 
     def _thought_end(self, text: str, thinking: ThinkingMeans) -> str:
-        """Return what closes the thought, unless that is to close one which this prompt does not open."""
+        """Return the text that ends the reasoning; empty if it would close reasoning that is not open."""
         for start, end in self._thinking_parser.markers:
             closes_only = thinking.prompt_end.lstrip().startswith(end)
             if closes_only and not text.rstrip().endswith(start):
@@ -181,7 +183,7 @@ class PromptRenderer:
         return thinking.prompt_end
 
     def _opens_thought(self, text: str, chat: ChatInput) -> bool:
-        """Return whether the answer goes on with a thought that the template or its beginning has opened."""
+        """Return whether the answer continues reasoning opened by the template or the answer's prefix."""
         if not chat.continue_final_message:
             return self._thinking_parser.is_opened_by(text)
         begun = unmark(chat.messages[-1].text)

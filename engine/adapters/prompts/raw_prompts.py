@@ -1,4 +1,4 @@
-"""Prompts that no template touches: text, token ids, and text with a gap to be filled."""
+"""Prompts without a chat template: text, token ids, and text with a gap to fill."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from greenroom.schemas.requests import RawInput
 
 
 class RawPrompts:
-    """The raw prompts of one model, as tokens.
+    """Tokenizes the raw prompts of one model.
 
     Args:
-        context_length: Tokens of prompt and answer together.
+        tokenizer: Tokenizer of the model.
+        context_length: Limit on prompt and answer together, in tokens.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, context_length: int) -> None:
@@ -28,10 +29,10 @@ class RawPrompts:
         self._marker = ControlTokenMarker({*tokenizer.control_tokens, *tokens})
 
     def encode(self, raw: RawInput, *, may_be_empty: bool = False) -> list[int]:
-        """Return the tokens of a prompt.
+        """Return the token ids of a prompt.
 
         Raises:
-            ProblemError: 400 for what cannot be continued.
+            ProblemError: 400 for a prompt that cannot be continued.
         """
         if raw.suffix:
             return self._encode_gap(raw.prompt, raw.suffix)
@@ -44,13 +45,14 @@ class RawPrompts:
         return self._checked(raw.prompt, raw.param)
 
     def echo(self, raw: RawInput, tokens: Sequence[int]) -> EchoedPrompt | None:
-        """Return the prompt as its client wants it back; None if it does not.
+        """Return the prompt to echo to the client; None if no echo is requested.
 
         Args:
-            tokens: What `encode` has made of it.
+            raw: Raw input of the request.
+            tokens: Token ids from `encode`.
 
         Raises:
-            ProblemError: 400 if it is too long to be scored.
+            ProblemError: 400 if the prompt is too long to be scored.
         """
         if not raw.echo:
             return None
@@ -69,7 +71,7 @@ class RawPrompts:
         return EchoedPrompt(raw.prompt, hidden, scored, size)
 
     def stop_tokens(self, raw: RawInput) -> frozenset[int]:
-        """Return the tokens that end the answer, beyond those that end a turn."""
+        """Return further tokens that end the answer, besides those that end a turn."""
         if raw.suffix and self._fill_format is not None:
             return self._fill_format.stop_tokens(self._tokenizer.added_tokens)
         return frozenset()

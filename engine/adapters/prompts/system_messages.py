@@ -1,4 +1,4 @@
-"""What a conversation's system message says beside the client's words."""
+"""Additions of the server to a conversation's system message."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _SENTENCES: dict[Verbosity, str] = {
     "low": "Keep your answers short.",
     "high": "Answer at length and in detail.",
 }
-"""What makes a model answer so. `medium` is how it answers by itself."""
+"""Instructions by verbosity; `medium` is the model's own behavior."""
 
 
 class SystemMessages:
-    """Completes conversations before they are rendered.
+    """Completes the system messages of conversations before rendering.
 
     Args:
-        default: System prompt of those that come with none, and began with no other; empty for none.
+        default: Default system prompt of conversations without one; empty for none.
     """
 
     def __init__(self, default: str = "") -> None:
         self._default = default
 
     def default_of(self, chat: ChatInput) -> str | None:
-        """Return the operator's prompt of a conversation, empty for none; None if it has its own."""
+        """Return the operator's prompt for a conversation, empty for none; None if it has its own."""
         if any(message.role == "system" for message in chat.messages):
             return None
         return self._default if chat.system_prompt is None else chat.system_prompt
 
     def complete(self, chat: ChatInput) -> ChatInput:
-        """Return the conversation with all that the model shall be told."""
+        """Return the conversation with the default system prompt and the instructions for verbosity."""
         messages = chat.messages
         if default := self.default_of(chat):
             messages = (_system(default), *messages)
@@ -42,7 +42,7 @@ class SystemMessages:
 
 
 def _told(messages: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
-    """Return messages whose first one is a system message that ends with a sentence."""
+    """Return the messages with a sentence at the end of the leading system message."""
     if not messages or messages[0].role != "system":
         return (_system(sentence), *messages)
     first, *others = messages

@@ -1,4 +1,4 @@
-"""Rendering conversations with a model's chat template."""
+"""Rendering of conversations with a model's chat template."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError, invalid, load_failed
 
 TemplateMessage = dict[str, Any]
-"""A message in the shape that Hugging Face's chat templates read."""
+"""Message in the shape that Hugging Face's chat templates read."""
 
 TEMPLATE_ERROR = "chat_template_error"
-"""Code of the problem that a template's refusal is."""
+"""Error code of a template's refusal."""
 
 RESERVED_OPTIONS = frozenset(
     {
@@ -46,11 +46,11 @@ RESERVED_OPTIONS = frozenset(
         "truncation",
     }
 )
-"""Names that a request's template options may not take: they belong to the server or to the renderer."""
+"""Template options that requests must not set, because the server or the renderer uses them."""
 
 
 def as_parts(message: TemplateMessage) -> TemplateMessage:
-    """Return the message with its text as a list of parts."""
+    """Return the message with its text as a list of content parts."""
     if not isinstance(message.get("content"), str):
         return message
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
@@ -64,10 +64,10 @@ def render_conversation(
     continue_final_message: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the conversation as the model reads it.
+    """Return the conversation as rendered prompt text.
 
     Raises:
-        ProblemError: 400 with the template's own message, or with the bound that it passes.
+        ProblemError: 400 with the template's own message, or with the limit that it exceeds.
     """
     try:
         return tokenizer.render(
@@ -81,14 +81,14 @@ def render_conversation(
     except TemplateLimitError as error:
         detail = f"The model's chat template is stopped at this conversation: {error}."
         raise invalid(detail, "messages", TEMPLATE_ERROR) from error
-    except Exception as error:  # a template may do anything that Jinja's sandbox lets it do
+    except Exception as error:  # A template may do anything that Jinja's sandbox allows.
         reason = str(error).strip() or type(error).__name__
         detail = f"The model's chat template refuses this conversation: {reason[:500]}"
         raise invalid(detail, "messages", TEMPLATE_ERROR) from error
 
 
 def template_unusable(folder: Path, error: TemplateLimitError) -> ProblemError:
-    """Return the problem of a template that makes too much of the smallest conversations."""
+    """Return the error for a template that exceeds a limit with the smallest conversations."""
     return ProblemError(load_failed(folder.name, f"its chat template is stopped: {error}."))
 
 
@@ -100,7 +100,7 @@ def shows_in_order(rendered: str | None, *words: str) -> bool:
 
 
 def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs") -> None:
-    """Refuse template options that would override what the server itself passes.
+    """Refuse template options that would override the server's own.
 
     Raises:
         ProblemError: 400 that names the option.

@@ -1,4 +1,4 @@
-"""What a model's chat template can do, found by rendering small conversations when the model is loaded."""
+"""Probing of a model's chat template with small conversations at load."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 @attrs.frozen
 class TemplateTraits:
-    """What a template does with a conversation; where it cannot, the conversation is rewritten for it.
+    """Abilities of a chat template; conversations are rewritten to avoid what it cannot do.
 
     Args:
-        system: It shows a system message at the beginning.
-        system_alone: It does so without any other message.
-        late_system: It shows a system message after other turns, and in its place.
-        several_systems: It shows more than one system message at the beginning.
-        repeated_roles: Two turns of the same role may follow each other.
-        assistant_first: The assistant may have the first turn, and the only one.
-        parts: Content must be a list of parts; a plain string is not shown.
-        tools: It describes the tools that it is given.
-        tool_calls: It shows calls in the history.
-        tool_results: It has turns for the results of calls.
-        text_beside_calls: It shows text and calls of the same turn.
-        parallel_calls: It shows more than one call of the same turn.
-        user_after_tool: A user turn may follow a tool's result directly.
-        arguments_as_text: Arguments of past calls must be JSON text, not an object.
-        calls_without_content: A turn of calls must have no content at all, rather than an empty one.
-        short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
-        empty_tools: Where there are no tools it must be given a list of none.
+        system: True if it shows a system message at the start.
+        system_alone: True if it shows a system message without any other message.
+        late_system: True if it shows a system message after other turns, in place.
+        several_systems: True if it shows more than one system message at the start.
+        repeated_roles: True if two turns of the same role may follow each other.
+        assistant_first: True if the assistant may have the first, or only, turn.
+        parts: True if content must be a list of parts, because it does not show strings.
+        tools: True if it describes tools.
+        tool_calls: True if it shows calls in the history.
+        tool_results: True if it has turns for tool results.
+        text_beside_calls: True if it shows text and calls of the same turn.
+        parallel_calls: True if it shows more than one call of the same turn.
+        user_after_tool: True if a user turn may directly follow a tool result.
+        arguments_as_text: True if arguments of past calls must be JSON text, not an object.
+        calls_without_content: True if a turn of calls must have null content instead of an empty string.
+        short_call_ids: True if call ids must be nine letters or digits, or are cut to that length.
+        empty_tools: True if it needs an empty list when there are no tools.
     """
 
     system: bool = True
@@ -63,12 +63,12 @@ class TemplateTraits:
 
     @property
     def without_tools(self) -> list[Any] | None:
-        """What the template is given for tools where there are none."""
+        """The `tools` value that the template needs when there are no tools."""
         return [] if self.empty_tools else None
 
 
 def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
-    """Render small conversations with the template and return what it does with them."""
+    """Render small conversations with the template and return its traits."""
     ways = [_Probe(tokenizer, *way) for way in itertools.product((False, True), repeat=2)]
     probe = next((way for way in ways if way.shows([_user()], "zquser")), ways[0])
     traits = _probe_tools(probe)
@@ -102,7 +102,7 @@ def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
 
 
 def template_renderer(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Callable[..., str | None]:
-    """Return what renders messages with options of the template, and returns None where it refuses them."""
+    """Return a function that renders messages with template options; it returns None on a refusal."""
     probe = _Probe(tokenizer, traits.empty_tools, traits.parts)
 
     def render(messages: Sequence[TemplateMessage], **options: Any) -> str | None:
@@ -122,7 +122,7 @@ def with_calls_as_text(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Temp
 
 
 class _Probe:
-    """Renders conversations of made-up words and looks for the words in what comes out."""
+    """Renders conversations of made-up words and searches the output for these words."""
 
     def __init__(self, tokenizer: ChatTokenizer, empty_tools: bool, parts: bool) -> None:
         self._tokenizer = tokenizer
@@ -140,21 +140,21 @@ class _Probe:
             return self._tokenizer.render(messages, tools=tools, options=options)
         except TemplateLimitError as error:
             raise template_unusable(self._tokenizer.folder, error) from error
-        except Exception:  # refusing is an answer
+        except Exception:  # A refusal is a valid result.
             return None
 
     def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
-        """Return whether all words are there, in that order."""
+        """Return whether all words are rendered, in that order."""
         return shows_in_order(self.render(messages), *words)
 
     def shows_with_tools(self, messages: list[TemplateMessage], tools: Any, *words: str) -> bool:
-        """Return whether the words are still there with tools described, too."""
+        """Return whether all words are rendered when tools are described too."""
         rendered = self.render(messages, tools)
         return rendered is not None and all(word in rendered for word in words)
 
 
 def _probe_tools(probe: _Probe) -> TemplateTraits:
-    """Return what the template does with tools, calls and results."""
+    """Return the template's traits regarding tools, calls and results."""
     rendered = probe.render([_user()], tools=[_TOOL])
     tools = rendered is not None and "zqtool" in rendered
     for as_text, bare in itertools.product((False, True), repeat=2):
@@ -179,7 +179,7 @@ def _probe_tools(probe: _Probe) -> TemplateTraits:
 
 
 def _shows_bare_result(probe: _Probe, tools: bool) -> bool:
-    """Return whether there is a turn for a result whose call was written as text."""
+    """Return whether the template shows a tool result whose call was written as text."""
     return tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
 
 
@@ -200,7 +200,7 @@ def _needs_short_ids(probe: _Probe, as_text: bool, bare: bool) -> bool:
 
 
 def _shows_call(rendered: str | None) -> bool:
-    """Return whether call and result are there, the arguments neither as Python's repr nor as quoted JSON."""
+    """Return whether call and result are shown, with arguments not as Python's repr or quoted JSON."""
     if rendered is None or not all(word in rendered for word in ("zqtool", "zqvalue", "zqresult")):
         return False
     return "'zqkey'" not in rendered and '\\"zqkey\\"' not in rendered

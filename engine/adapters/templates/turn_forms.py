@@ -1,4 +1,4 @@
-"""How past turns are written where templates need help: text beside calls, thoughts, ids, system messages."""
+"""Forms of past turns for templates that need help: text beside calls, reasoning, ids, system messages."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Render = Callable[[Sequence[TemplateMessage]], str | None]
 
 _FUNCTION_ID = "functions.zqtool:"
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning")
-"""Whichever a template reads; transformers fills in the first and `thinking` from either."""
+"""Field names of reasoning; transformers fills the first and `thinking` from either."""
 
 
 @attrs.frozen
 class TurnForms:
-    """What `TemplateTraits` does not say of one template, with the parsers that read its model's answers.
+    """Quirks of a template beyond `TemplateTraits`, which depend on the model's parsers too.
 
     Args:
-        text_beside_calls: It shows the text of every turn that calls tools.
-        call_head: What it writes between the beginning of a turn and the name of the first call, where it
-            does not, but the model's text goes there; empty if it goes nowhere.
-        text_frame: What stands around that text.
-        thoughts: A past thought is a field of its turn, a part of its content, or text of it between markers;
-            such text is for turns behind the last user's, since the template cannot drop it later.
-        thought_field: Which one.
-        thought_markers: Those of such text.
-        call_ids: Ids of calls are any; or `functions.NAME:INDEX`, counted over the conversation or the turn.
-        system_with_result: A system message is shown though a tool's result comes last.
-        empty_answers: The assistant may have said nothing.
-        empty_beginning: The first message may be empty.
-        late_results: A result is shown though somebody spoke between its call and it.
+        text_beside_calls: True if it shows the text of every turn that calls tools.
+        call_head: Template text that precedes the first tool call of a turn and follows assistant text; empty
+            if the template shows such text itself or never.
+        text_frame: Texts around that assistant text.
+        thoughts: Form of past reasoning: a field of its turn, a content part, or text between markers. Such
+            text is limited to turns after the last user message, since the template cannot drop it later.
+        thought_field: Name of the field.
+        thought_markers: Markers around reasoning in text.
+        call_ids: Form of call ids: any, or `functions.NAME:INDEX`, counted per conversation or per turn.
+        system_with_result: True if a system message is shown although a tool result comes last.
+        empty_answers: True if assistant turns may be empty.
+        empty_beginning: True if the first message may be empty.
+        late_results: True if a tool result is shown although another message follows its call.
     """
 
     text_beside_calls: bool = True
@@ -55,7 +55,7 @@ class TurnForms:
 
 
 PLAIN_FORMS = TurnForms()
-"""For a template that takes every turn as it is."""
+"""Forms of a template that takes every turn unchanged."""
 
 
 def find_turn_forms(
@@ -65,10 +65,14 @@ def find_turn_forms(
     tool_parser: ToolCallParser,
     thinking_parser: ThinkingParser,
 ) -> TurnForms:
-    """Return how turns are written for a template, found by rendering small conversations with it.
+    """Return the forms of past turns for a template, found by rendering small conversations.
 
     Args:
-        source: The template's text; None if it is code.
+        render: Renderer of messages with the template.
+        source: Source of the template; None if it is code.
+        traits: Traits of the template.
+        tool_parser: Parser of the model's calls.
+        thinking_parser: Parser of the model's reasoning.
     """
     said_nothing = render([_USER, {"role": "assistant", "content": ""}, _LAST])
     began_empty = render([{"role": "user", "content": ""}])
@@ -93,7 +97,7 @@ def find_turn_forms(
     )
     call, result = probe.round("zqone")
     late_results = (
-        not (traits.tool_results and traits.user_after_tool)  # Such calls and results are text.
+        not (traits.tool_results and traits.user_after_tool)  # Otherwise these are rendered as text.
         or shows_in_order(render([_USER, call, _LAST, result]), "zqresult")
     )
     return attrs.evolve(
@@ -112,7 +116,7 @@ _LAST: TemplateMessage = {"role": "user", "content": "zqlast"}
 
 
 class _CallProbe:
-    """Makes turns that call a tool, and its results, in the shape that the template takes."""
+    """Builds turns with calls, and their results, in the shape that the template takes."""
 
     def __init__(self, traits: TemplateTraits) -> None:
         self._traits = traits
@@ -136,7 +140,7 @@ class _CallProbe:
 
 
 def _find_call_head(render: Render, probe: _CallProbe, parser: ToolCallParser) -> tuple[str, tuple[str, str]]:
-    """Return what comes before a call's name, and what stands around text in front of that."""
+    """Return the template text before a call's name, and the frame of assistant text before that."""
     calls = render([_USER, *probe.round("zqone", name=f"{TEXT_BESIDE_CALL}zqtool")])
     answers = render([_USER, {"role": "assistant", "content": "zqbeside"}, _LAST])
     if (
@@ -184,7 +188,7 @@ def _find_thoughts(
         if "zqthought" in shown(**{field: "zqthought"}):
             return TurnForms(thought_field=field)
     start, end = parser.markers[0] if parser.markers else ("", "")
-    if not start or (source is not None and end not in source):  # Nothing shows that its model thinks.
+    if not start or (source is not None and end not in source):  # Nothing shows that the model reasons.
         return TurnForms()
     text = turn["content"] or ""
     parts = [

@@ -1,4 +1,4 @@
-"""Which efforts a template knows, found by rendering it with each."""
+"""Detection of the reasoning efforts that a template knows, by rendering it with each."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from greenroom.engine.adapters.thinking.switches import ThinkingMeans
 from greenroom.schemas.thinking import EFFORTS, Effort
 
 Render = Callable[..., str | None]
-"""Renders messages with options of the template; None if the template refuses them."""
+"""Function that renders messages with template options; returns None on a refusal."""
 
 EFFORT_OPTIONS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _FLAGS: tuple[tuple[str, Effort], ...] = (("low_effort", "low"), ("medium_effort", "medium"))
-"""Options that are true or false, each for one effort (Nemotron 3); without it the effort is high."""
+"""Boolean options, each for one effort (Nemotron 3); without them the effort is high."""
 
 _NO_EFFORT = ("none", "no_think", "off", "minimal")
 _ANY_EFFORT = "zqeffort"
 _TRAINED: tuple[Effort, ...] = ("low", "medium", "high")
-"""Where a template writes down any word: those of gpt-oss, after which others were made."""
+"""Efforts of templates that copy any word into the prompt: those of gpt-oss, which others follow."""
 
 _BUDGETS: Mapping[Effort, int] = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16384}
-"""Tokens, where a template takes a budget but no effort: those for which Seed-OSS was trained."""
+"""Budgets in tokens for templates with a budget but no efforts: those of Seed-OSS's training."""
 
 USER = "zquser"
 
 
 @attrs.frozen
 class EffortLevels:
-    """What efforts make of a prompt.
+    """Efforts of a template, with their changes to the prompt.
 
     Args:
-        efforts: What asks for each.
-        off: What of them is no thought at all.
+        efforts: Change to the prompt for each effort.
+        off: Change that switches reasoning off; None if no effort does.
     """
 
     efforts: Mapping[Effort, ThinkingMeans] = attrs.field(factory=dict)
@@ -48,9 +48,10 @@ def find_efforts(
     """Return the efforts that the template knows.
 
     Args:
-        reads: Whether the template may read an option of that name.
-        conversation: Ends with a user's turn that says `USER`.
-        on: What switches thinking on; efforts may matter only then.
+        render: Renderer of messages with template options.
+        reads: Function that returns whether the template may read an option of that name.
+        conversation: Messages that end with a user turn with the text `USER`.
+        on: Change that switches reasoning on; efforts may matter only then.
     """
     for name in filter(reads, EFFORT_OPTIONS):
         rendered = {
@@ -70,7 +71,7 @@ def find_efforts(
 
 
 def budget_levels(option: str) -> dict[Effort, ThinkingMeans]:
-    """Return efforts as budgets of tokens; beyond the largest there is none."""
+    """Return efforts as token budgets; the highest effort has no budget."""
     return {effort: ThinkingMeans({option: tokens}) for effort, tokens in _BUDGETS.items()} | {
         "xhigh": ThinkingMeans()
     }
@@ -88,7 +89,7 @@ def _levels(name: str, rendered: Mapping[str, str | None]) -> EffortLevels:
     known = {effort: ThinkingMeans({name: effort}) for effort in distinct}
     if other is not None and distinct:
         named = _level_of(other, accepted, distinct[0])
-        if named is None:  # Every other effort is what happens without one.
+        if named is None:  # All other efforts behave like the default.
             known |= {effort: ThinkingMeans({name: effort}) for effort in accepted}
         else:
             known |= {named: ThinkingMeans({name: named})}
@@ -97,7 +98,7 @@ def _levels(name: str, rendered: Mapping[str, str | None]) -> EffortLevels:
 
 
 def _closes_thought(rendered: Mapping[str, str | None], value: str) -> bool:
-    """Return whether an effort is one without a thought, which shows behind the last turn, or by its name."""
+    """Return whether an effort means no reasoning, judged by its prompt's end or by its name."""
     text, other = rendered[value], rendered[_ANY_EFFORT]
     high = rendered["high"] or other
     if text is None or text in (other, high):
@@ -110,7 +111,7 @@ def _behind_user(text: str) -> str:
 
 
 def _level_of(other: str, accepted: Mapping[Effort, str | None], distinct: Effort) -> Effort | None:
-    """Return the effort that a prompt names where it differs from one with another effort."""
+    """Return the effort that a prompt names at its first difference from another effort's prompt."""
     text = accepted[distinct] or ""
     start = next((i for i, (a, b) in enumerate(zip(other, text, strict=False)) if a != b), len(other))
     start = len(re.sub(r"\w+\Z", "", other[:start]))

@@ -1,4 +1,4 @@
-"""How a model's thinking is switched, found by rendering small conversations with its template."""
+"""Detection of a model's reasoning switches, by rendering small conversations with its template."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTIONS: tuple[tuple[str, Any, Any], ...] = (
     ("thinking_mode", "thinking", "chat"),
     ("thinking_option", "on", "off"),
 )
-"""What templates call it to think or not to think, and the values that say so; first come, first served."""
+"""Template options that switch reasoning, with their values for on and off; the first match is used."""
 
 _BUDGET_OPTION = "thinking_budget"
 
@@ -36,10 +36,10 @@ _PRESERVING: tuple[tuple[str, Any, Any], ...] = (
     ("drop_thinking", False, True),
     ("think_render_option", "all", "lastthink"),
 )
-"""What templates call it to show thoughts of earlier turns, and the values for and against it."""
+"""Template options that keep the reasoning of earlier turns, with their values for on and off."""
 
 _WORDS = (("/think", "/no_think"), ("detailed thinking on", "detailed thinking off"))
-"""Words of the system message that some templates look for."""
+"""Words in the system message that some templates look for."""
 
 _USER = {"role": "user", "content": USER}
 _SYSTEM, _ANSWER, _THOUGHT = "zqsystem", "zqanswer", "zqthought"
@@ -53,13 +53,14 @@ def find_switches(
     takes_system: bool = True,
     known: ThinkingSwitches | None = None,
 ) -> ThinkingSwitches:
-    """Return how thinking is switched.
+    """Return the reasoning switches of a template.
 
     Args:
-        source: The template's text; None if it is code, which may read any option.
-        markers: What opens and closes a thought.
-        takes_system: The template shows a system message.
-        known: What the family's models understand, though no template shows it.
+        render: Renderer of messages with template options.
+        source: Source of the template; None if it is code, which may read any option.
+        markers: Markers that open and close reasoning.
+        takes_system: True if the template shows a system message.
+        known: Switches of the model's family, for templates that reveal none.
     """
 
     def reads(name: str) -> bool:
@@ -99,7 +100,10 @@ def _switches(render: Render, on: JsonObject, off: JsonObject) -> bool:
 
 
 def _with_system(render: Render, on: ThinkingMeans) -> ThinkingMeans:
-    """Return what switches on beside a client's system message too; that may replace the instructions."""
+    """Return the switch extended so that it works beside a client's system message too.
+
+    That message may replace the template's instructions, which are then added to it.
+    """
     system = {"role": "system", "content": _SYSTEM}
     off = {name: not value if isinstance(value, bool) else "" for name, value in on.options.items()}
     if render([system, _USER], **on.options) != render([system, _USER], **off):
@@ -108,7 +112,7 @@ def _with_system(render: Render, on: ThinkingMeans) -> ThinkingMeans:
 
 
 def _own_system(render: Render, options: Mapping[str, Any]) -> str:
-    """Return the system message that the template writes where there is none."""
+    """Return the system message that the template writes by default."""
     own = render([_USER], **options)
     replaced = render([{"role": "system", "content": _SYSTEM}, _USER], **options)
     if own is None or replaced is None or replaced.count(_SYSTEM) != 1:
@@ -124,7 +128,7 @@ def _find_other_ways(
     markers: tuple[tuple[str, str], ...],
     takes_system: bool,
 ) -> tuple[ThinkingMeans | None, ThinkingMeans | None]:
-    """Return what switches a model whose template has no option for it."""
+    """Return the switches of a model whose template has no option for reasoning."""
     for words in _WORDS if takes_system else ():
         if _obeys(render, source, *words):
             return ThinkingMeans(system=words[0]), ThinkingMeans(system=words[1])
@@ -135,12 +139,12 @@ def _find_other_ways(
         return ThinkingMeans(system=instructions), ThinkingMeans(blank_system=True)
     closed = _closed_thought(render, markers)
     if closed is None and not any(end in source for _, end in markers):
-        return None, ThinkingMeans()  # Nothing shows that it thinks at all.
+        return None, ThinkingMeans()  # Nothing shows that the model reasons.
     return ThinkingMeans(), None if closed is None else ThinkingMeans(prompt_end=closed)
 
 
 def _obeys(render: Render, source: str, on: str, off: str) -> bool:
-    """Return whether the template does something else for each of two words, not only write it down."""
+    """Return whether two words change the rendering, apart from being copied into it."""
     if on not in source and off not in source:
         return False
     told = [render([{"role": "system", "content": f"{_SYSTEM} {word}"}, _USER]) for word in (on, off)]
@@ -151,7 +155,7 @@ def _obeys(render: Render, source: str, on: str, off: str) -> bool:
 
 
 def _closed_thought(render: Render, markers: tuple[tuple[str, str], ...]) -> str | None:
-    """Return what behind a prompt is a thought without content; None if this model's is not known."""
+    """Return the text that adds empty reasoning to a prompt; None if the model's form is unknown."""
     prompt = render([_USER]) or ""
     history = render([_USER, {"role": "assistant", "content": _ANSWER}, _USER]) or ""
     before_answer = history.partition(_ANSWER)[0]

@@ -1,7 +1,7 @@
-"""What a prompt needs so that its model thinks as much as a request asks for.
+"""Changes to a prompt that make its model reason as much as a request asks for.
 
-Every model has other words for it: a variable of its template, a line of the system message, a thought
-that is closed before it begins. `find_switches` finds them; here they are chosen for a request.
+Every model has its own way: a template variable, a line in the system message, or reasoning closed before it
+starts. `find_switches` detects it; this module applies it to a request.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 ENABLING_OPTIONS = ("enable_thinking", "thinking")
-"""Template options by which clients switch thinking, whatever the template calls it."""
+"""Template options by which clients switch reasoning, whatever the template's own name for it."""
 
 _EFFORT_OPTION = "reasoning_effort"
 
 
 @attrs.frozen
 class ThinkingMeans:
-    """What is done to a prompt.
+    """Changes to a prompt that switch reasoning.
 
     Args:
-        options: Variables of the template.
+        options: Template variables.
         system: Text before the system message.
-        user: Word behind the last user's message.
-        blank_system: Without a system message, an empty one takes the place of the template's own.
-        prompt_end: Text behind the prompt: a thought that is closed already.
+        user: Word after the last user message.
+        blank_system: True to replace the template's own system message with an empty one, unless the client
+            sends one.
+        prompt_end: Text at the end of the prompt: reasoning that is already closed.
     """
 
     options: JsonObject = attrs.field(factory=dict)
@@ -39,7 +40,7 @@ class ThinkingMeans:
     prompt_end: str = ""
 
     def __or__(self, other: ThinkingMeans) -> ThinkingMeans:
-        """Return both; options of `other` win."""
+        """Return both changes combined; options of `other` take precedence."""
         return ThinkingMeans(
             {**self.options, **other.options},
             other.system or self.system,
@@ -50,16 +51,17 @@ class ThinkingMeans:
 
 
 NO_MEANS = ThinkingMeans()
-"""What leaves a prompt as the template writes it."""
+"""No changes to the prompt."""
 
 
 @attrs.frozen
 class ChosenThinking:
-    """What a request gets.
+    """The reasoning chosen for a request.
 
     Args:
-        thinks: The answer may begin with a thought.
-        honoured: It is what was asked for, or the nearest that the model has of an effort.
+        means: Changes to the prompt.
+        thinks: True if the answer may begin with reasoning.
+        honoured: True if this is what the request asks for, or the model's nearest effort.
     """
 
     means: ThinkingMeans
@@ -69,14 +71,14 @@ class ChosenThinking:
 
 @attrs.frozen
 class ThinkingSwitches:
-    """How one model's thinking is switched.
+    """Reasoning switches of one model.
 
     Args:
-        on: What makes it think; None if nothing does, or nothing is needed.
-        off: What makes it answer at once; None if nothing does.
-        efforts: What asks for how much; empty if the model knows no efforts.
-        budget_option: Option of the template that takes a number of tokens.
-        preserved: What shows thoughts of earlier turns again, or hides them.
+        on: Changes that switch reasoning on; None if there are none, or none are needed.
+        off: Changes that switch reasoning off; None if that is impossible.
+        efforts: Changes for each effort; empty if the model knows none.
+        budget_option: Template option that takes a number of tokens.
+        preserved: Template options that show or hide the reasoning of earlier turns.
     """
 
     on: ThinkingMeans | None = None
@@ -88,14 +90,15 @@ class ThinkingSwitches:
     def choose(
         self, asked: Thinking, budget: int | None = None, options: JsonObject | None = None
     ) -> ChosenThinking:
-        """Return what makes the model think as asked.
+        """Return the changes to the prompt for the requested reasoning.
 
-        An effort that the model does not know is the nearest that it does, the higher of two. A model that
-        cannot but think does so with its least effort, if it has efforts.
+        An unknown effort becomes the nearest known one, the higher of two. A model that always reasons gets
+        its lowest effort, if it has efforts.
 
         Args:
-            budget: Tokens of the thought; 0 is not to think.
-            options: The request's own options of the template; they win.
+            asked: Reasoning that the request asks for.
+            budget: Token budget of the reasoning; 0 switches it off.
+            options: The request's own template options, which take precedence.
         """
         asked = _with_options(asked, options or {})
         preserved = ThinkingMeans(
@@ -120,7 +123,7 @@ class ThinkingSwitches:
         return ChosenThinking(means, honoured=not (unkept or unable))
 
     def describe(self) -> dict[str, Any]:
-        """Return what can be switched, for the log."""
+        """Return a description of the switches, for the log."""
         return {
             "on": None if self.on is None else _description(self.on),
             "off": None if self.off is None else _description(self.off),
@@ -131,13 +134,13 @@ class ThinkingSwitches:
 
 
 def nearest_effort(asked: Effort, known: Mapping[Effort, Any]) -> Effort:
-    """Return the known effort that is nearest to the one asked for; of two equally near, the higher."""
+    """Return the known effort nearest to a requested one; of two equally near, the higher."""
     at = EFFORTS.index(asked)
     return min(known, key=lambda effort: (abs(EFFORTS.index(effort) - at), -EFFORTS.index(effort)))
 
 
 def _with_options(asked: Thinking, options: JsonObject) -> Thinking:
-    """Return what is asked, what the options of the template ask in the usual words included."""
+    """Return the requested reasoning, including the usual template options of the request."""
     enabled = next((options[name] for name in ENABLING_OPTIONS if isinstance(options.get(name), bool)), None)
     effort = options.get(_EFFORT_OPTION)
     if effort == "none" and enabled is None:

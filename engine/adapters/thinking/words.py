@@ -1,4 +1,4 @@
-"""Words in the messages themselves that tell a model whether to think."""
+"""Reasoning switches in the text of messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.schemas.messages import Message, TextPart
 
 
 def add_thinking_words(messages: Sequence[Message], thinking: ThinkingMeans) -> list[Message]:
-    """Return the messages with what switches thinking in their text."""
+    """Return the messages with the text that switches reasoning."""
     told = list(messages)
     if thinking.system:
         text = thinking.system
