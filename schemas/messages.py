@@ -179,6 +179,7 @@ class Message:
         tool_calls: Tool calls of an assistant turn.
         tool_call_id: Id of the call that a `tool` message answers.
         name: Name of the participant or of the tool.
+        is_note: The server has written it, in place of what came before: no instruction of anybody's.
     """
 
     role: Role
@@ -187,6 +188,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    is_note: bool = False
 
     @property
     def text(self) -> str:

@@ -19,6 +19,8 @@ Arguments = NewType("Arguments", str)
 
 ROLES = ("user", "assistant", "system", "developer")
 MAX_ITEMS = MAX_MESSAGES
+NOTE = "greenroom_note"
+"""Marks messages that the server has put in place of what came before."""
 
 
 @attrs.frozen

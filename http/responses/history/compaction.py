@@ -14,6 +14,7 @@ import attrs
 
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.responses.items import NOTE
 
 KEPT_TURNS = 16_384
 """Characters of JSON that the last turns may have at most to be kept as they were: some 4,000 tokens."""
@@ -165,7 +166,7 @@ def _seams(items: Sequence[JsonObject]) -> Iterator[int]:
 
 def _summary_item(summary: str) -> JsonObject:
     # Of the role that is never dropped when a conversation outgrows its context.
-    return {"type": "message", "role": "developer", "content": PREAMBLE + summary}
+    return {"type": "message", "role": "developer", "content": PREAMBLE + summary, NOTE: True}
 
 
 def _is_summary(item: JsonObject) -> bool:

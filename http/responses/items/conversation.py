@@ -15,6 +15,7 @@ from greenroom.http.responses.tools.tools import definitions, parse_tools
 from greenroom.schemas.messages import MAX_TOOLS, ContentPart, Message, Role, TextPart, Tool, ToolCall
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 from greenroom.schemas.responses.items import (
+    NOTE,
     CallOutputItem,
     CompactionItem,
     CustomCallItem,
@@ -77,7 +78,7 @@ class Conversation:
                 elif role == "assistant":
                     self._assistant().add_text("".join(content_texts(content, f"{field}.content")))
                 else:
-                    self._say("system", tuple(map(TextPart, content_texts(content, f"{field}.content"))))
+                    self._instruct(item, content_texts(content, f"{field}.content"))
             case ReasoningItem():
                 self._assistant().thoughts.append(_thought(item.param, field))
             case FunctionCallItem(call_id, name, arguments):
@@ -109,6 +110,11 @@ class Conversation:
     def _say(self, role: Role, parts: tuple[ContentPart, ...]) -> None:
         self._end_turn()
         self._messages.append(Message(role, parts))
+
+    def _instruct(self, item: Item, texts: Sequence[str]) -> None:
+        self._end_turn()
+        is_note = item.raw.get(NOTE) is True
+        self._messages.append(Message("system", tuple(map(TextPart, texts)), is_note=is_note))
 
     def _assistant(self) -> _Turn:
         if self._turn is None:

@@ -137,3 +137,17 @@ async def test_a_model_must_be_named(settings: Settings) -> None:
     async with serving(settings) as served:
         refused = await fetch(served.server, "POST", "/v1/responses/compact", {"input": "Hello"})
         assert (refused.status, refused.json()["error"]["param"]) == (400, "model")
+
+
+async def test_the_operators_prompt_holds_behind_a_compaction(settings: Settings, tmp_path: Path) -> None:
+    operators = "seven eight nine"
+    (tmp_path / "prompt").write_text(operators)
+    async with serving(attrs.evolve(settings, system_prompt=str(tmp_path / "prompt"))) as served:
+        item = item_of(await compacted(served, input=[*FIRST]))
+        told = await tokens(served, [item, *QUESTION])
+        assert told == await tokens(served, [item, *QUESTION], instructions=operators)
+        # Where the client has instructions of its own, those alone hold.
+        item = item_of(await compacted(served, input=[RULES, *FIRST]))
+        assert await tokens(served, [item, *QUESTION]) < await tokens(
+            served, [item, *QUESTION], instructions=operators
+        )
