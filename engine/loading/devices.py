@@ -1,4 +1,4 @@
-"""What this machine can compute on, and what MLX may take of it."""
+"""Compute devices of this machine, and MLX's memory limits on them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
 
 _REUSE_SHARE = 1 / 16
-"""Share of the GPU's memory that MLX may keep for reuse; its own limit is all of it."""
+"""Share of the GPU's memory that MLX may keep as a buffer cache; its own limit is all of it."""
 
 _lock = threading.Lock()
 _device: str | None = None
-"""Where the process computes, once its first model has been loaded: `cpu` or `gpu`."""
+"""Device of the process once its first model is loaded: `cpu` or `gpu`."""
 
 
 def has_gpu() -> bool:
     """Return whether MLX finds a GPU.
 
-    Another process asks it, so that this one stays free of MLX until a model is loaded.
+    A child process checks, so that this one does not import MLX before a model is loaded.
     """
     ask = "import mlx.core as mx; raise SystemExit(not mx.is_available(mx.gpu))"
     return subprocess.run([sys.executable, "-c", ask], capture_output=True).returncode == 0
 
 
 def use_device(settings: Settings) -> None:
-    """Have this process compute where the settings say, within limits; the first call decides for good.
+    """Select the device of the settings for this process and set memory limits; the first call is final.
 
-    MLX has one default device for all threads. Were it to change, other models' threads would build
-    operations for the other device, and their compiled functions would stay where they were traced first.
+    MLX has one default device for all threads. If it changed, other models' threads would build operations
+    for the other device, while their compiled functions would stay on the device of their first trace.
 
     Raises:
-        ProblemError: 503 if there is no such device, or models compute on the other one already.
+        ProblemError: 503 if there is no such device, or models already use the other one.
     """
     import mlx.core as mx
 
@@ -61,20 +61,20 @@ def use_device(settings: Settings) -> None:
 
 
 def computes_on_gpu() -> bool:
-    """Return whether models compute on a GPU: `use_device` was called before."""
+    """Return whether models compute on a GPU; call `use_device` first."""
     import mlx.core as mx
 
     return mx.default_device().type == mx.DeviceType.gpu
 
 
 def _limit_memory() -> None:
-    """Set limits that are process-wide and must not change while anything computes."""
+    """Set process-wide memory limits, which must not change while anything computes."""
     import mlx.core as mx
 
     information = mx.device_info()
     memory = gpu_memory(information)
     if memory is None:
         return
-    if "max_recommended_working_set_size" in information:  # which Metal alone has
+    if "max_recommended_working_set_size" in information:  # Metal only
         mx.set_wired_limit(memory)
     mx.set_cache_limit(int(memory * _REUSE_SHARE))

@@ -1,4 +1,4 @@
-"""Arrays that `mx.load` names without reading them: where their bytes lie, and who is computed from them."""
+"""Lazy arrays of `mx.load`: the file ranges behind them, and the weights computed from them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import mlx.core as mx
 import structlog
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""Bytes of a file that are read before anybody is asked whether to go on."""
+"""Bytes of a file read between two checks whether to continue."""
 
 _GROUP_BYTES = 256 * 1024 * 1024
-"""Bytes that are read before MLX takes them; so many have to stay in the page cache meanwhile."""
+"""Bytes read before MLX loads them; they must stay in the page cache meanwhile."""
 
 _LOAD = re.compile(r'\{ (\d+) \[label ="Load"')
-"""An operation that reads a file, in a graph as MLX writes it: its address, and its kind."""
+"""Pattern of a file-reading operation in an exported MLX graph, with its address."""
 
 log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(eq=False)
 class FileArray:
-    """An array that is not read yet, and the bytes of a file that it is made of."""
+    """An array that is not read yet, with its byte range in a file."""
 
     array: mx.array
     path: Path
@@ -39,10 +39,10 @@ class FileArray:
 
 
 class FileArrays:
-    """The arrays of one load's files.
+    """The lazy arrays of one load's files.
 
-    A weight may be made of several of them (stacked experts, casts, parts of another): MLX's graph says of
-    which. They are taken out as they are read, so that nothing outlives its weight.
+    A weight may be computed from several of them (stacked experts, casts, slices), as MLX's graph tells.
+    Arrays are removed when they are read, so that none outlives its weight.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class FileArrays:
         self._read_whole = set[Path]()
 
     def record(self, path: Path, loaded: Any) -> None:
-        """Add what `mx.load` has returned for a file: an array, or a dictionary, with metadata or without."""
+        """Add the result of `mx.load` for a file: an array or a dictionary, with or without metadata."""
         found = loaded[0] if isinstance(loaded, tuple) else loaded
         arrays: Mapping[str, mx.array] = found if isinstance(found, dict) else {"": found}
         operations = _read_operations(arrays.values())
         if len(operations) != len(arrays):
-            # Another MLX may write graphs otherwise. The model loads, as it does on a CPU.
+            # Another MLX version may export graphs differently. The model still loads, as it does on a CPU.
             log.warning("weights are not read ahead", file=path.name, known=len(operations), of=len(arrays))
             return
         size, places = path.stat().st_size, _places(path)
@@ -64,15 +64,16 @@ class FileArrays:
             self._by_operation[operation] = FileArray(array, path, begin, end)
 
     def read(self, arrays: Iterable[mx.array], between: Callable[[float], None]) -> None:
-        """Bring the file arrays into memory that these are computed from, if they are not there yet.
+        """Read the file arrays behind these arrays into memory, if they are not there yet.
 
-        Python reads the bytes, which brings them into the page cache; MLX takes them from there, on the CPU.
+        Python reads the bytes into the page cache, from where MLX loads them, on the CPU.
 
         Args:
-            between: Called after each piece with the fraction that has been read, 0 to 1; may raise.
+            arrays: Arrays to be evaluated.
+            between: Callback after each piece, with the fraction read, 0 to 1; may raise.
 
         Raises:
-            ValueError: A file cannot be read any more, or has become shorter.
+            ValueError: A file can no longer be read, or has become shorter.
         """
         wanted = self._take(arrays)
         total, done = sum(file.end - file.begin for file in wanted) or 1, 0
@@ -89,7 +90,7 @@ class FileArrays:
         return sorted(taken, key=lambda file: (file.path, file.begin))
 
     def _is_unread(self, file: FileArray) -> bool:
-        """Return whether its bytes have to be read; those of a file of unknown form are read at once."""
+        """Return whether the array's bytes must be read; files of unknown format are read once as a whole."""
         if file.begin > 0:
             return True
         unread = file.path not in self._read_whole
@@ -98,14 +99,14 @@ class FileArrays:
 
 
 def _read_operations(arrays: Iterable[mx.array]) -> list[int]:
-    """Return the addresses of the operations that read files for these arrays, each once."""
+    """Return the addresses of the file-reading operations behind these arrays, each once."""
     graph = io.StringIO()
     mx.export_to_dot(graph, list(arrays))
     return [int(number) for number in _LOAD.findall(graph.getvalue())]
 
 
 def _places(path: Path) -> dict[str, tuple[int, int]]:
-    """Return where each array of a safetensors file begins and ends; nothing for a file of another form.
+    """Return the byte ranges of a safetensors file's arrays; empty for another format.
 
     Source: the format's description, github.com/huggingface/safetensors.
     """
@@ -132,7 +133,7 @@ def _groups(files: list[FileArray]) -> Iterator[list[FileArray]]:
 
 
 def _ranges(files: Iterable[FileArray]) -> Iterator[tuple[Path, int, int]]:
-    """Yield where the files' arrays lie, what adjoins as one range; they come in the order of their bytes."""
+    """Yield the arrays' byte ranges, adjacent ones merged; the arrays are in file order."""
     for path, its_arrays in itertools.groupby(files, lambda file: file.path):
         begin = end = -1
         for file in its_arrays:
@@ -149,7 +150,7 @@ def _ranges(files: Iterable[FileArray]) -> Iterator[tuple[Path, int, int]]:
 def _read_pieces(path: Path, begin: int, end: int) -> Iterator[int]:
     """Read a range of a file; yield the bytes of each piece.
 
-    Python lets go of the interpreter meanwhile, so that a disk that hangs holds up this thread alone.
+    Python releases the GIL meanwhile, so that a hanging disk blocks only this thread.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The model libraries, imported under one process-wide lock: two threads importing them at once fail."""
+"""Imports of the model libraries under a process-wide lock, since concurrent imports of them fail."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Iterator
 from types import ModuleType
 
 _MAX_OPEN_FILES = 4096
-"""Files that may be open at once, if the machine allows it: sharded weights beside many connections."""
+"""Wanted limit of open files, if the system allows it: sharded weights beside many connections."""
 _lock = threading.Lock()
 _imported: set[str] = set()
 
 
 def import_text_libraries() -> None:
-    """Import what a text model needs; a second thread waits for the first."""
+    """Import the libraries of text models; a second thread waits for the first."""
     _import_once("mlx_lm")
 
 
 def import_encoder_libraries() -> None:
-    """Import what a model needs that embeds or ranks texts."""
+    """Import the libraries of embedding and reranking models."""
     _import_once("mlx_lm")
     _import_once("mlx_vlm.embedding_loader")
 
 
 def import_vision_libraries() -> None:
-    """Import what a model needs that sees."""
+    """Import the libraries of vision models."""
     _import_once("mlx_lm")
     _import_once("mlx_vlm.utils")
 
@@ -40,8 +40,8 @@ def _import_once(library: str) -> None:
         with _keep_file_limit():
             importlib.import_module(library)
 
-        # The libraries leave some hundred thousand objects that never die. Out of the collector's sight,
-        # they no longer make a collection at unload hold up every other thread.
+        # The libraries create some hundred thousand permanent objects. Freezing hides them from the garbage
+        # collector, whose runs at unload would otherwise block every other thread for longer.
         gc.collect()
         gc.freeze()
         _imported.add(library)
@@ -49,14 +49,14 @@ def _import_once(library: str) -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Hold the lock, for code that imports a library's modules itself."""
+    """Hold the lock while other code imports a library's modules."""
     with _lock:
         yield
 
 
 @contextlib.contextmanager
 def _keep_file_limit() -> Iterator[None]:
-    """Keep the limit of open files that mlx-lm would set to 4,096 at its import, or fail to."""
+    """Prevent mlx-lm from setting the limit of open files to 4,096 at its import, and raise it if needed."""
     set_limit = resource.setrlimit
     setattr(resource, "setrlimit", lambda *_: None)  # noqa: B010
     try:
@@ -66,21 +66,21 @@ def _keep_file_limit() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
-        with contextlib.suppress(OSError, ValueError):  # a kernel with a lower bound of its own
+        with contextlib.suppress(OSError, ValueError):  # the kernel may have a lower limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def import_grammar_library() -> None:
-    """Import what constrains answers."""
+    """Import the library for constrained decoding."""
     with _lock:
         import llguidance  # noqa: F401
 
 
 def import_model_code(module: str) -> ModuleType:
-    """Import the code of one architecture, or what finds it.
+    """Import the code of one architecture, or the module that finds it.
 
     Raises:
-        ImportError: It is not there, or needs something that is not.
+        ImportError: The module or one of its dependencies is missing.
     """
     with _lock, _keep_file_limit():
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""What may come out of loading a model, as the error that its client gets."""
+"""Errors of model loading, as clients receive them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from greenroom.engine.catalog.files.load_failures import named_failures
 
 
 class LoadAbandonedError(Exception):
-    """The load was given up between two chunks of weights, or two pieces of a file."""
+    """Error if the load was abandoned between two chunks of weights or two pieces of a file."""
 
 
 def named_load_errors(folder: Path) -> AbstractContextManager[None]:
-    """Turn whatever is raised within into a problem with a reason (`named_failures`).
+    """Convert any exception within into a problem with a reason (`named_failures`).
 
     Raises:
-        ProblemError: As raised within; else 503 `load_failed`.
-        LoadAbandonedError: As raised within.
+        ProblemError: The same error if raised within; else 503 `load_failed`.
+        LoadAbandonedError: The same error if raised within.
     """
     return named_failures(folder, passing=(LoadAbandonedError,))

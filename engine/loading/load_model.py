@@ -1,4 +1,4 @@
-"""A model that writes from its folder, on the thread that will use it."""
+"""Loading of a generative model from its folder, on the thread that will use it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from greenroom.schemas.settings import Settings
 
 
 def load_text_lazily(folder: Path, settings: Settings) -> Any:
-    """Return one of mlx-lm's models with weights that are named, but not read yet."""
+    """Return one of mlx-lm's models with lazy weights, which are not read yet."""
     from mlx_lm.utils import load_model as load_lazily
 
     check_weight_files(folder)
     model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
-    # Every layer was given random weights first, which are never read. They stay alive through the
-    # thread's random key until it is evaluated itself (60 kB for each load of a tiny model).
+    # Every layer is first created with random weights, which are never used. They stay alive through the
+    # thread's random key until that is evaluated (60 kB for each load of a tiny model).
     mx.eval(mx.random.state)
     if settings.dtype != "auto":
         cast_weights(model, getattr(mx, settings.dtype))
@@ -45,19 +45,20 @@ def load_model(
     on_unproved: Callable[[IdleProof], None] = lambda proof: None,
     load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
 ) -> Any:
-    """Return a model that writes with all its weights in memory, tried with one forward pass.
+    """Return a generative model with all weights in memory, tested with one forward pass.
 
     Args:
-        settings: `device`, `dtype`, `kv_bits` and `trust_remote_code` matter here.
-        report_progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        is_abandoned: Called between chunks of the weights.
-        reserve_memory: Called with the bytes of the weights before they are read; may raise ProblemError.
-        on_unproved: Called with the rest of a proof for which there was no time, if there is one: until it
-            is computed, so are the model's rows alone.
-        load_lazily: Returns the model with weights that are named, but not read.
+        settings: Settings, of which `device`, `dtype`, `kv_bits` and `trust_remote_code` are used.
+        report_progress: Callback with the fraction of the weights in memory, 0 to 1.
+        is_abandoned: Predicate called between chunks of the weights.
+        reserve_memory: Function called with the bytes of the weights before they are read; may raise
+            ProblemError.
+        on_unproved: Callback with the rest of the batch-invariance check, if there was no time for it; until
+            it is done, the model's rows are computed alone.
+        load_lazily: Function that returns the model with lazy weights.
 
     Raises:
-        ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
+        ProblemError: 503 `load_failed` if files are missing, broken, or do not fit the architecture.
         LoadAbandonedError: `is_abandoned` returned True.
     """
     use_device(settings)
@@ -78,5 +79,5 @@ def load_model(
 
 
 def _warm_up(model: Any) -> None:
-    """Run one token through: what cannot work fails now, and kernels are built before a request waits."""
+    """Run one token through the model, to find errors now and compile kernels before a request."""
     mx.eval(model(mx.array([[0]]), cache=caches.new_cache(model)))

@@ -1,4 +1,4 @@
-"""Loading and computing without the network: libraries fetch what they miss, unasked."""
+"""Offline guard: prevents libraries from downloading missing files while they load or compute."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _CONNECTING = frozenset({"socket.connect", "socket.getaddrinfo"})
-"""What Python reports before it is done (`sys.addaudithook`)."""
+"""Audit events that Python raises before it connects or resolves a name (`sys.addaudithook`)."""
 
 _FETCHERS = re.compile(r"(python|pip|uv|conda|curl|wget|git)[\d.]*(\.exe)?", re.IGNORECASE)
-"""Programs that a library has fetch for it; others only look at the system, as `ldconfig` does."""
+"""Programs through which a library may download; others, such as `ldconfig`, only inspect the system."""
 
 _lock = threading.Lock()
 
@@ -27,15 +27,15 @@ _installed = False
 
 
 class FetchRefusedError(RuntimeError):
-    """Foreign code wanted to fetch something. It is no OSError, which network libraries would try again."""
+    """Error if foreign code tries to download; no OSError, since network libraries retry those."""
 
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Refuse this thread connections, and child processes that fetch; other threads are not concerned.
+    """Refuse connections and downloading child processes on this thread; other threads are not affected.
 
     Raises:
-        FetchRefusedError: From whatever is tried.
+        FetchRefusedError: Raised at any such attempt.
     """
     _install()
     depth = _thread.depth

@@ -1,4 +1,4 @@
-"""Weights from files into memory, layer by layer, for models of every kind."""
+"""Reading of weights from files into memory, layer by layer, for models of every type."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from greenroom.engine.loading.load_errors import LoadAbandonedError
 
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
 _CHUNK_BYTES = 256 * 1024 * 1024
-"""Bytes that are read before progress is reported and the load can be abandoned."""
+"""Bytes read between two progress reports, after each of which the load can be abandoned."""
 
 
 def load_arrays(file: Path) -> dict[str, mx.array]:
-    """Return the arrays of a safetensors file by name, not read yet."""
+    """Return the lazy arrays of a safetensors file by name."""
     return cast("dict[str, mx.array]", mx.load(str(file)))
 
 
 def cast_weights(model: Any, dtype: mx.Dtype) -> None:
-    """Give floating weights another type, but for those that the architecture keeps as they are."""
+    """Cast floating-point weights to another dtype, except those that the architecture excludes."""
     from mlx.utils import tree_map_with_path
 
     may_cast = getattr(model, "cast_predicate", lambda path: True)
@@ -37,7 +37,7 @@ def cast_weights(model: Any, dtype: mx.Dtype) -> None:
 
 
 def weight_bytes(model: Any) -> int:
-    """Return the bytes that a model's weights take, whether they have been read or not."""
+    """Return the bytes of a model's weights, read or not."""
     from mlx.utils import tree_flatten
 
     return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
@@ -49,17 +49,17 @@ def read_weights(
     progress: Callable[[float], None],
     is_abandoned: Callable[[], bool],
 ) -> None:
-    """Read the weights of a model that was loaded lazily, layer by layer.
+    """Read the weights of a lazily loaded model, layer by layer.
 
     Args:
-        files: What was recorded while it was loaded (`recorded_files`): each chunk's bytes are read before
-            the chunk is computed from them. None on a CPU, where nothing minds waiting for a disk.
-        progress: Called with the fraction that is in memory, 0 to 1.
-        is_abandoned: Called between chunks, and between pieces of files; returns whether to stop.
+        files: Lazy arrays recorded during the load (`recorded_files`): each chunk's bytes are read before the
+            chunk is evaluated. None on a CPU, where evaluation may wait for the disk.
+        progress: Callback with the fraction in memory, 0 to 1.
+        is_abandoned: Predicate, called between chunks and pieces of files, that returns True to stop.
 
     Raises:
         LoadAbandonedError: `is_abandoned` returned True.
-        ValueError: A file cannot be read any more.
+        ValueError: A file can no longer be read.
     """
     from mlx.utils import tree_flatten
 
@@ -84,7 +84,7 @@ def read_weights(
 
 
 def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
-    """Yield weights of one layer at a time, and of no more than a chunk's bytes at once."""
+    """Yield weights of one layer at a time, in chunks of limited size."""
     for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
         chunk, size = list[mx.array](), 0
         for _, value in layer:

@@ -1,4 +1,4 @@
-"""Files whose arrays a library names, recorded so that they are read before a GPU needs them."""
+"""Recording of lazily loaded files, so that they are read before a GPU needs them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _load, _eval = mx.load, mx.eval
 
 @contextmanager
 def recorded_files(is_abandoned: Callable[[], bool] = lambda: False) -> Iterator[FileArrays | None]:
-    """Record what this thread names with `mx.load`, where models compute on a GPU; yield None on a CPU.
+    """Record this thread's `mx.load` calls if models compute on a GPU; yield None on a CPU.
 
-    A GPU's commands wait for arrays that are still to be read, and the system ends commands that take some
-    seconds. So what is evaluated within is read first, too: some models evaluate parts while they are made.
+    GPU commands wait for arrays that are not read yet, and the system kills commands that take several
+    seconds. Some models evaluate parts during construction, so files are read before evaluations within, too.
 
     Args:
-        is_abandoned: Called while files are read within.
+        is_abandoned: Predicate called while files are read within.
 
     Raises:
-        LoadAbandonedError: From what is evaluated within, if `is_abandoned` returned True.
-        ValueError: Likewise, if a file cannot be read.
+        LoadAbandonedError: `is_abandoned` returned True during an evaluation within.
+        ValueError: A file could not be read during an evaluation within.
     """
     global _load, _eval, _loads
     if not computes_on_gpu():

@@ -1,7 +1,7 @@
-"""Sizes that config.json states, held against the tensors that there are, before anything is built by them.
+"""Validation of the sizes in config.json against the actual tensors, before a model is built from them.
 
-Building what config.json says takes time and memory of its own: 200,000 layers are 600 MB of Python objects
-before the first weight is missed.
+Building a model takes time and memory of its own: 200,000 layers are 600 MB of Python objects before the
+first missing weight is noticed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Tensors of a file: their shapes by their names."""
+"""Shapes of a file's tensors by name."""
 
 _LAYERS = frozenset({"block", "blocks", "depth", "depths", "layer", "layers", "stage", "stages"})
-"""Words in the names of fields that say how many modules are built, one behind the other."""
+"""Words in names of fields that state a number of consecutive modules."""
 
 _NO_COUNT = frozenset(
     {
@@ -35,21 +35,21 @@ _WIDTHS = frozenset(
 
 _NUMBERED = re.compile(r"(\w+)\.(\d+)(?=\.|$)")
 _TIMES, _MORE = 4, 64
-"""Architectures use a layer several times over, leave some empty, or build a few without weights."""
+"""Tolerances: architectures reuse layers, leave some empty, or build a few without weights."""
 
 _WIDER, _WIDEST_PLAIN = 64, 65_536
-"""Quantized weights are packed, heads are slices, embeddings are cut: only what is far off is a lie."""
+"""Tolerances: quantized weights are packed, heads are slices, and embeddings are cut."""
 
 
 def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
-    """Make sure that a configuration builds nothing that is far larger than its tensors.
+    """Check that a configuration builds nothing far larger than its tensors.
 
     Args:
-        config: What config.json holds.
-        files: The tensors of each weight file.
+        config: Content of config.json.
+        files: Tensor shapes of each weight file.
 
     Raises:
-        ValueError: One sentence: the field and what there is instead.
+        ValueError: One sentence with the field and the actual size.
     """
     shapes = [shape for file in files for shape in file.values()]
     if not shapes:
@@ -72,7 +72,7 @@ def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
 
 
 def _count_numbered(names: Iterable[str]) -> tuple[int, int]:
-    """Return how many different layers, and experts, stand in names."""
+    """Return the numbers of distinct layers and of distinct experts in tensor names."""
     numbers: dict[str, set[str]] = defaultdict(set)
     for name in names:
         for word, number in _NUMBERED.findall(name):
@@ -82,7 +82,7 @@ def _count_numbered(names: Iterable[str]) -> tuple[int, int]:
 
 
 def _integers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers of a configuration and of those within it, and of lists of such."""
+    """Yield the integer fields of a configuration, including nested ones and those in lists."""
     pending: list[tuple[str, Any]] = list(config.items())
     while pending:
         field, value = pending.pop()

@@ -1,4 +1,4 @@
-"""The files of a model's weights, checked before a library reads them: a torn one can end the process."""
+"""Checks of weight files before a library reads them, since a truncated file can crash the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.engine.catalog.files.regular_files import check_folder, open_regu
 from greenroom.engine.loading.stated_sizes import Shapes, check_sizes
 
 _MAX_HEADER_BYTES = 100_000_000
-"""As the format's own reader has it. Source: safetensors' README, "Format"."""
+"""Size limit of the header, as in the reference reader. Source: safetensors' README, "Format"."""
 
 
 class _Tensor(msgspec.Struct):
@@ -20,10 +20,10 @@ class _Tensor(msgspec.Struct):
 
 
 def check_weight_files(folder: Path) -> None:
-    """Make sure that all weight files are there and whole, and hold the model that config.json tells of.
+    """Check that all weight files are present and complete, and match the sizes in config.json.
 
     Raises:
-        ValueError: One sentence about what is wrong with which file.
+        ValueError: One sentence that names the file and the fault.
     """
     check_folder(folder)
     files = sorted(folder.glob("model*.safetensors"))
@@ -33,24 +33,24 @@ def check_weight_files(folder: Path) -> None:
     if isinstance(index, dict):
         present = {file.name for file in files}
         missing = sorted({str(name) for name in index.values()} - present)
-        # A re-packed model may keep a stale index beside one complete file.
+        # A repacked model may keep a stale index beside one complete file.
         if missing and "model.safetensors" not in present:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of its weight files are)")
     check_sizes(read_optional(folder / "config.json"), [read_header(file) for file in files])
 
 
 def read_header(file: Path) -> Shapes:
-    """Return the tensors of a safetensors file, which is as long as its header says.
+    """Return the tensor shapes of a safetensors file, after comparing its length with its header.
 
-    Python reads the header first, while other threads run: MLX and safetensors open files with the
-    interpreter held, and a disk that hangs would hold up everybody.
+    Python reads the header first, without the GIL: MLX and safetensors open files with the GIL held, so a
+    hanging disk would block every thread.
 
     Raises:
-        ValueError: One sentence about what is wrong with it.
+        ValueError: One sentence that describes the fault.
     """
     header = _header(file)
     try:
-        with safe_open(file, framework="numpy"):  # reads the header and compares it with the file's length
+        with safe_open(file, framework="numpy"):  # checks the header against the file's length
             pass
     except SafetensorError as error:
         reason = str(error).removeprefix("Error while deserializing header: ")
@@ -59,7 +59,7 @@ def read_header(file: Path) -> Shapes:
         raise ValueError(f"{file.name} cannot be read ({error.strerror or type(error).__name__})") from error
     try:
         tensors = msgspec.json.decode(header, type=dict[str, _Tensor | None])
-    except msgspec.DecodeError as error:  # which safetensors reads, whatever it is
+    except msgspec.DecodeError as error:  # safetensors may accept what msgspec rejects
         raise ValueError(f"{file.name} is no whole safetensors file ({str(error)[:100]})") from None
     return {name: tensor.shape for name, tensor in tensors.items() if tensor and name != "__metadata__"}
 

@@ -1,4 +1,4 @@
-"""What rows of a loaded model may be computed together: known of its code, or proved with its weights."""
+"""Decision whether a loaded model's rows may be batched, from known code or from a check with its weights."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from greenroom.engine.loading.batching.known import recall, remember, table
 from greenroom.engine.loading.batching.proof import Proof
 
 SHARE_OF_LOAD = 0.05
-"""What a proof may take of the time that a model took to load."""
+"""Largest share of the load time that the batch-invariance check may take."""
 MIN_SECONDS = 0.1
-"""What it may take however short the load was, which nobody notices."""
+"""Seconds that the check may take after even the shortest load, too few to notice."""
 
 _CONFIG = "config.json"
 _COMPUTED_BY = ("mlx", "mlx-lm", "mlx-vlm")
-"""Libraries of which another version may compute otherwise."""
+"""Libraries whose version may change the results."""
 
 
 def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: float) -> IdleProof | None:
-    """Have rows of a model computed together as far as that is known to be right, and log what may not.
+    """Enable batching as far as it is known to be correct for a model, and log any restriction.
 
     Args:
-        model: With its weights in memory, and patched.
-        load_seconds: That it took to load, of which a proof takes a small share.
-        first_pass: Seconds of them that one token took.
+        model: Patched model with its weights in memory.
+        load_seconds: Load time in seconds, a small share of which the check may take.
+        first_pass: Seconds of the load that the forward pass of one token took.
 
     Returns:
-        The rest of the proof, if there was no time for it.
+        The rest of the check, if there was no time for it.
     """
     rest = None
     digest = code_digest(model)
@@ -67,16 +67,16 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
 
 
 def _table_holds(model: Any) -> bool:
-    """Return whether this device runs the code that the table was made with, on a CPU.
+    """Return whether this device runs the same code as the CPU for which the table was made.
 
-    A Mac's GPU takes kernels of its own where an architecture's code has them; CUDA takes what the CPU does.
+    On a Mac's GPU, architectures may use Metal kernels of their own; CUDA runs the same code as the CPU.
     """
     on_metal = gpu_architecture() is not None and mx.metal.is_available()
     return not (on_metal and branches_by_device(model))
 
 
 def _key(model: Any, folder: Path) -> str:
-    """Return a hash of what a proof depends on: code, sizes in config.json, libraries, and the device."""
+    """Return a hash of everything a check depends on: code, config.json, libraries and device."""
     config = read_regular(folder / _CONFIG, MAX_CONFIG_BYTES)
     digest = hashlib.blake2b(config, digest_size=16)
     digest.update(json.dumps([*map(version, _COMPUTED_BY), gpu_architecture()]).encode())

@@ -1,4 +1,4 @@
-"""A hash of the code that computes a model, so that a proof about it holds for that code alone."""
+"""Digest of the code that computes a model, since a batch-invariance check is valid for that code only."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 _MODELS = "mlx_lm.models"
 _ALWAYS = ("base", "cache")
-"""What every model is computed with, whether it imports it or not."""
+"""Files that every model uses, whether it imports them or not."""
 
 _IMPORT = re.compile(rf"^\s*from (?:{re.escape(_MODELS)})?\.?(\w*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 _FOR_A_DEVICE = re.compile(r"metal_kernel|cuda_kernel|default_device|is_available|\.kernels\b")
-"""Code that some devices run and others do not; `mlx_lm.kernels` are Metal's."""
+"""Pattern of code that runs on some devices only; `mlx_lm.kernels` are Metal kernels."""
 
 _PATCHES = "batching_patches*"
 _LOADING = Path(__file__).parents[1]
 
 
 def code_digest(model: Any) -> str | None:
-    """Return 32 hexadecimal digits for the code of a model, with our patches; None if it is a stranger's.
+    """Return the digest of a model's code and our patches, 32 hexadecimal digits; None for unknown code.
 
     Args:
-        model: Its architecture's file counts, what that imports from mlx-lm's models, and our patches to any.
-            One of another library says itself what its code is.
+        model: Model, of which the architecture's file and its imports from mlx-lm's models are hashed. A
+            model of another library supplies its own `code_digest`.
     """
     package, _, name = type(model).__module__.rpartition(".")
     digest: str | None = getattr(model, "code_digest", None)
@@ -37,15 +37,15 @@ def code_digest(model: Any) -> str | None:
 
 @cache
 def digest_of(name: str) -> str:
-    """Return the digest of the architecture in that file of mlx-lm's models."""
+    """Return the digest of an architecture, given the name of its file in mlx-lm's models."""
     return digest_of_files([*sources_of(name), *_patches()])
 
 
 def branches_by_device(model: Any) -> bool:
-    """Return whether some of the code that `code_digest` covers runs on a certain kind of device alone.
+    """Return whether some of the code that `code_digest` covers depends on the device.
 
     Args:
-        model: Of an architecture in mlx-lm's models.
+        model: Model of an architecture in mlx-lm's models.
     """
     return _any_branches(type(model).__module__.rpartition(".")[2])
 
@@ -63,13 +63,13 @@ def patches_digest() -> str:
 
 @cache
 def digest_of_module(module: str) -> str:
-    """Return the digest of an imported module's file alone."""
+    """Return the digest of an imported module's file."""
     source = sys.modules[module].__file__
     return digest_of_files([Path(source)]) if source else ""
 
 
 def sources_of(name: str) -> list[Path]:
-    """Return the file of an architecture and those that it imports, and so on."""
+    """Return the file of an architecture and those it imports, recursively."""
     folder = Path(importlib.import_module(_MODELS).__path__[0])
     found: set[str] = set()
     pending = {name, *_ALWAYS}
@@ -82,7 +82,7 @@ def sources_of(name: str) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return 32 hexadecimal digits for some files, their names and their order."""
+    """Return the digest of files' names and contents, in order, 32 hexadecimal digits."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         content = path.read_bytes()
@@ -97,7 +97,7 @@ def _patches() -> list[Path]:
 
 
 def _imported(text: str) -> set[str]:
-    """Return the names that may be files among those that some code imports."""
+    """Return the names that some code imports and that may be files of mlx-lm's models."""
     names: set[str] = set()
     for module, members in _IMPORT.findall(text):
         names |= {module} if module else set(re.findall(r"\w+", members))

@@ -1,4 +1,4 @@
-"""What has been found out so far of which rows of a model may be computed together."""
+"""Results so far of a model's batch-invariance check."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _UNPROVED = "not proved yet"
 
 @attrs.frozen
 class Findings:
-    """Whether rows that are computed together come out as each does alone; None where nobody knows yet.
+    """Results of a check whether batched rows match rows computed alone; None where unknown.
 
     Args:
-        prefill: Prompts of unequal length, in one pass.
-        decode: Sequences of unequal length, in one step.
-        reason: What is wrong, if anything is.
+        prefill: Whether prompts of unequal length may be prefilled in one pass.
+        decode: Whether sequences of unequal length may be decoded in one step.
+        reason: Description of the fault, if there is one.
     """
 
     prefill: bool | None = None
@@ -25,12 +25,12 @@ class Findings:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to find out: what cannot be decoded together is not prefilled so."""
+        """True if nothing is left to check; without batched decode there is no batched prefill either."""
         return self.decode is False or (self.decode is True and self.prefill is not None)
 
     @property
     def batching(self) -> Batching:
-        """What follows: what nobody knows is computed alone."""
+        """Resulting restriction; unchecked work is computed alone."""
         decode = self.decode is True
         reason = self.reason or ("" if self.complete else _UNPROVED)
         return Batching(decode and self.prefill is True, decode, reason)

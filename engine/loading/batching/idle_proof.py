@@ -1,4 +1,4 @@
-"""The rest of a proof for which the load had no time, in the pauses of the loaded model."""
+"""Background batch-invariance check, run while the loaded model is idle."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from greenroom.engine.loading.batching.known import remember
 from greenroom.engine.loading.batching.proof import Proof
 
 PIECE = 0.3
-"""Seconds of a pass that can be cut, and so of what a request may have to wait for."""
+"""Time limit in seconds of a divisible pass, and so of the delay that it may cause to a request."""
 
 MAX_PASS_SECONDS = 10.0
-"""Seconds of one that cannot be cut: prompts together, four rows of 27 tokens. Whoever computes these so
-slowly gains nothing from computing prompts together."""
+"""Time limit in seconds of an indivisible pass (batched prefill, four rows of 27 tokens). A machine that
+needs longer gains nothing from batched prefill.
+"""
 
 _REST = 5
-"""How many times as long as a pass takes nobody must have asked for anything before it begins, so that hardly
-any request comes in the middle of one. If it is longer than a piece: as many times more as it is longer."""
+"""Idle time required before a pass, as a multiple of its duration, so that few requests arrive during a pass.
+The multiple grows in proportion for passes longer than `PIECE`.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 class IdleProof:
-    """Computes a pass when it is told to, and lifts what restricts the model as soon as that is proved.
+    """Runs the check one pass at a time, and lifts the model's restriction once batching proves correct.
 
     Args:
-        model: Whose rows are computed alone, until more is known.
-        proof: Of that model; not complete.
-        key: By which findings are remembered.
+        model: Model whose rows are computed alone until more is known.
+        proof: Incomplete check of that model.
+        key: Key under which results are stored.
     """
 
     def __init__(self, model: Any, proof: Proof, key: str) -> None:
@@ -42,12 +44,12 @@ class IdleProof:
 
     @property
     def delay(self) -> float | None:
-        """Seconds of idleness after which a pass is due; None: there is nothing more to do."""
+        """Seconds of idleness before the next pass; None if there is nothing left to do."""
         seconds = self._proof.predict(PIECE)
         return None if self._over else _REST * seconds * max(1.0, seconds / PIECE)
 
     def advance(self) -> None:
-        """Compute one pass. No row of the model may be under way."""
+        """Compute one pass; no sequence of the model may be running."""
         before = self._proof.findings
         self._proof.advance(PIECE)
         found, batching = self._proof.findings, self._proof.findings.batching
@@ -66,17 +68,17 @@ class IdleProof:
         log_restriction(batching, "proof")
 
     def pause(self) -> None:
-        """Free what was computed for a check that is not at its end."""
+        """Release the caches of an unfinished check."""
         self._proof.pause()
 
 
 def log_proof(batching: Batching, **figures: Any) -> None:
-    """Log what a proof has found."""
+    """Log the results of a check."""
     log.info("batching proved", **_words(batching), **figures)
 
 
 def log_restriction(batching: Batching, known_by: str) -> None:
-    """Log what is computed alone, if anything is."""
+    """Log a restriction of batching, if there is one."""
     if not batching.prefill:
         reason = {"reason": batching.reason, "known_by": known_by}
         log.warning("rows are computed alone", **_words(batching), **reason)

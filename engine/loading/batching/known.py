@@ -1,4 +1,4 @@
-"""What is known of models without trying: the table that ships with a release, and earlier proofs."""
+"""Known results of batch-invariance checks: the table shipped with a release, and cached results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TABLE = Path(__file__).with_name("table.json")
 
 _FILE_NAME = "batching.json"
 _MAX_REMEMBERED = 256
-"""Proofs that the file keeps; the oldest go."""
+"""Most results in the file; the oldest are dropped."""
 
 _MAX_BYTES = 1_000_000
-"""Of a file that may be ours; `_MAX_REMEMBERED` of the longest entries take half of it."""
+"""Size limit of the file in bytes; `_MAX_REMEMBERED` of the longest entries take half of it."""
 
 _MAX_REASON = 1000
-"""Characters of what a model's code says of itself."""
+"""Most characters of a stored reason, which may contain messages of a model's code."""
 
 _lock = threading.Lock()
 _of_this_process: dict[str, Findings] = {}
@@ -36,16 +36,16 @@ log = structlog.get_logger(__name__)
 
 @cache
 def table() -> Mapping[str, Findings]:
-    """Return what was proved of mlx-lm's architectures, by the digest of their code."""
+    """Return the results for mlx-lm's architectures, by code digest."""
     entries = json.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
     return {entry["digest"]: _findings_of(entry) for entry in entries.values()}
 
 
 def recall(key: str) -> Findings:
-    """Return what has been proved by this process or another of the same user, perhaps not all of it.
+    """Return the cached results, possibly incomplete, of this or another process of the same user.
 
     Args:
-        key: Of everything that the proof depends on.
+        key: Hash of everything the check depends on.
     """
     with _lock:
         found = _of_this_process.get(key, Findings())
@@ -57,7 +57,7 @@ def recall(key: str) -> Findings:
 
 
 def remember(key: str, findings: Findings) -> None:
-    """Keep what was proved so far, for later loads and processes."""
+    """Store the results so far for later loads and processes."""
     with _lock:
         _of_this_process[key] = findings
         file = _file()
@@ -77,7 +77,7 @@ def remember(key: str, findings: Findings) -> None:
 
 
 def entry_of(proved: Batching | Findings) -> dict[str, Any]:
-    """Return the JSON of a proof; what is not known is left out."""
+    """Return the results as JSON, without unknown values."""
     known = {"prefill": proved.prefill, "decode": proved.decode}
     reason = {"reason": proved.reason[:_MAX_REASON]} if proved.reason else {}
     return {name: value for name, value in known.items() if value is not None} | reason
@@ -91,7 +91,7 @@ def _findings_of(entry: Mapping[str, Any]) -> Findings:
 
 
 def _still_valid(entry: Mapping[str, Any]) -> Findings:
-    """Return what was found, but leave out what an earlier release found wrong: this one may know better."""
+    """Parse a stored result, but ignore faults found by another release, which may have been fixed since."""
     found = _findings_of(entry)
     if not _finds_fault(found) or entry.get("release") == version("greenroom"):
         return found
@@ -103,14 +103,14 @@ def _finds_fault(findings: Findings) -> bool:
 
 
 def _file() -> Path | None:
-    """Return where proofs are kept, in the user's cache folder; None if the user has none."""
+    """Return the path of the results file in the user's cache folder; None if there is no such folder."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(os.path.expanduser(base), "greenroom")
     return folder / _FILE_NAME if folder.is_absolute() else None
 
 
 def _read(file: Path | None) -> dict[str, Any]:
-    """Return the entries of the file; none if it cannot be read or is not ours."""
+    """Return the entries of the file; none if it cannot be read or is invalid."""
     try:
         if file is None or not file.is_file() or file.stat().st_size > _MAX_BYTES:
             return {}

@@ -1,10 +1,10 @@
-"""What a pass through a model will take, by those before it."""
+"""Prediction of the time of a forward pass from earlier passes."""
 
 from __future__ import annotations
 
 
 class PassCosts:
-    """Learns the seconds of passes by their tokens, and foretells those of larger ones.
+    """Learns the seconds of passes by their token count and extrapolates to larger ones.
 
     Args:
         first: Seconds of a pass of one token.
@@ -14,11 +14,11 @@ class PassCosts:
         self._seconds = {1: first}
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Learn what a pass took."""
+        """Record the time of a pass."""
         self._seconds[tokens] = seconds
 
     def predict(self, tokens: int) -> float:
-        """Return seconds: as the two largest passes that are no larger have it, on a line through both."""
+        """Return the predicted seconds, on the line through the two largest passes that are not larger."""
         counts = sorted(count for count in self._seconds if count <= tokens)
         last = counts[-1]
         if len(counts) == 1:
@@ -28,6 +28,6 @@ class PassCosts:
         return self._seconds[last] + max(0.0, per_token) * (tokens - last)
 
     def fitting(self, tokens: int, seconds: float) -> int:
-        """Return how many of these tokens a pass of so many seconds computes; at least one."""
+        """Return the number of these tokens, at least one, that a pass can compute within a time."""
         fits = (count for count in range(tokens, 1, -1) if self.predict(count) <= seconds)
         return next(fits, 1)

@@ -1,20 +1,20 @@
-"""A short proof, with a model's own weights, that rows computed together come out as each does alone.
+"""Batch-invariance check: compares batched rows with rows computed alone, using the model's own weights.
 
-What stands in the places that pad a row must not change anything, so a padded row has to agree to the last
-bits with the same row without padding, in whatever precision a model computes. Kernels round otherwise for
-few rows than for many, and a deep model makes 0.01 to 0.2 of the logits' spread of the smallest difference.
-So the row without padding is computed several times in one pass, as many tokens in all as the padded ones,
-and nothing else differs either:
+Padding must not change anything, so a padded row must agree to the last bits with the same row without
+padding, whatever the model's precision. But kernels round differently for few rows than for many, and a deep
+model amplifies the smallest difference to 0.01 to 0.2 of the logits' standard deviation. So the unpadded row
+is repeated within one pass that has as many tokens in all as the padded pass, and everything else is equal
+too:
 
-- the shorter rows are so many that a block which is cut where they end (`RaggedRows`) computes many, too;
-- what is padded on the left has fewer tokens than the 32 lanes in which GPUs add them up, so that the order
-  of the sums is the same.
+- there are enough short rows that a block which is cut at their ends (`RaggedRows`) also computes many rows;
+- left-padded rows have fewer tokens than the 32 lanes in which GPUs add them up, so that the order of
+  summation is the same.
 
-The padding is no multiple of blocks into which a cache may be cut. Measured over mlx-lm's architectures under
-such arithmetic: 0.04 to 1.6 where one is wrong, 0 where it is right, but for one (dbrx) whose experts are
-matrices of their own, each of which has as many rows as tokens happen to be routed to it.
+The padding is no multiple of the block sizes into which a cache may be cut. Over mlx-lm's architectures this
+measured 0.04 to 1.6 for wrong ones and 0 for correct ones. The exception is dbrx, whose experts are separate
+matrices, each of which has as many rows as tokens happen to be routed to it.
 
-It is made of passes, each of which may come whenever there is time for it.
+The check consists of passes, each of which can run whenever there is time for it.
 """
 
 from __future__ import annotations
@@ -34,37 +34,38 @@ from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.pass_costs import PassCosts
 
 SAME = 1e-3
-"""Largest distance of rows that differ in their padding alone, in spreads of the logits."""
+"""Largest distance of rows that differ only in padding, in standard deviations of the logits."""
 
 ASTRAY = 1.0
-"""Largest distance of a row in a batch from itself alone: unrelated logits are 1.4 apart, and under such
-arithmetic rounding made 0.46 of tiny models. What is wrong in any batch, padded or not, shows here only."""
+"""Largest distance of a batched row from the row computed alone. Unrelated logits are 1.4 apart, and rounding
+made 0.46 in tiny models. Faults of every batch, padded or not, show only in this distance.
+"""
 
 _LENGTHS = (19, 28)
 """Tokens of the prompts, of which all but the last are prefilled."""
 
 _STEPPED = 3
-"""Rows that are decoded together."""
+"""Number of rows decoded together."""
 
 _PREFILLED = 4
-"""Rows that are prefilled together; the short part of them alone has more than 64 tokens."""
+"""Number of rows prefilled together; their short part alone has more than 64 tokens."""
 
 _ALIKE = _PREFILLED * (_LENGTHS[1] - 1) // (_LENGTHS[0] - 1)
-"""Short rows that have as many tokens in all as those have that are padded to the long one."""
+"""Number of short rows with as many tokens in all as the rows padded to the long prompt."""
 
 _FIRST = 3
-"""The only token of a third prompt, whose cache is empty."""
+"""Only token of a third prompt, whose cache is empty."""
 
 ROWS, TOKENS = max(2 * _STEPPED, _ALIKE), max(_LENGTHS)
-"""Rows whose caches there are at once at most, and tokens of the longest."""
+"""Most rows whose caches exist at once, and tokens of the longest row."""
 
 _Passes = Generator["_Pass", mx.array, str]
-"""Passes, each of which is sent the logits of its rows' last tokens, up to what is wrong, if anything is."""
+"""Generator of passes that is sent the logits of each pass's last tokens and returns the fault, if any."""
 
 
 @attrs.define(eq=False)
 class _Pass:
-    """Tokens `[rows][tokens]` that a model is called with; those of one row may come in pieces."""
+    """Tokens `[rows][tokens]` for the model; a single row may be computed in pieces."""
 
     tokens: list[list[int]]
     cache: Cache
@@ -72,7 +73,7 @@ class _Pass:
 
 @attrs.define(eq=False)
 class _Row:
-    """A prompt, a cache of all but its last token, and the logits that follow it when it is alone."""
+    """A prompt, the cache of all but its last token, and the next logits when it is computed alone."""
 
     prompt: list[int]
     cache: Cache
@@ -80,18 +81,18 @@ class _Row:
 
 
 class Proof:
-    """Finds out what rows of a model may be computed together, a pass at a time.
+    """Finds out whether a model's rows may be batched, one pass at a time.
 
     Args:
-        model: Its weights are in memory, and its caches can be merged, unless they are restricted.
-        findings: Of an earlier proof, which this one continues.
-        first_pass: Seconds that one token took.
-        clock: Seconds, from any origin.
+        model: Model with its weights in memory, whose caches can be merged unless restricted.
+        findings: Results of an earlier check to continue.
+        first_pass: Seconds that a pass of one token took.
+        clock: Clock in seconds, with any origin.
 
     Attributes:
-        findings: What is known so far.
-        seconds: That all passes took.
-        failed: What the findings are is the fault of an exception, which may be another one's too.
+        findings: Results so far.
+        seconds: Total seconds of all passes.
+        failed: True if the check ended in an exception; the same exception may hit other checks.
     """
 
     def __init__(
@@ -111,22 +112,22 @@ class Proof:
         self._next: _Pass | None = None
 
     def run(self, seconds: float) -> None:
-        """Compute what there is time for; what a pass will take is known from those before it."""
+        """Run the passes that fit into a time limit, as predicted from earlier ones."""
         end = self._clock() + seconds
         while not self.findings.complete and self.predict(left := end - self._clock()) <= left:
             self.advance(left)
 
     def predict(self, seconds: float) -> float:
-        """Return the seconds that the next pass will take, or of it the piece that these suffice for."""
+        """Return the predicted seconds of the next pass, or of the piece of it that fits into `seconds`."""
         if self._next is None:
             return self._costs.predict(1)
         return self._costs.predict(len(self._next.tokens) * self._width(self._next, seconds))
 
     def advance(self, seconds: float) -> None:
-        """Compute the next pass, or of it the piece that these seconds suffice for; one token in any case.
+        """Compute the next pass, or the piece of it that fits into `seconds`, but at least one token.
 
         Raises:
-            RuntimeError: The device has failed, which tells nothing of the model.
+            RuntimeError: The device has failed, which says nothing about the model.
         """
         began = self._clock()
         try:
@@ -141,7 +142,7 @@ class Proof:
             self._next = due if due.tokens[0] else self._passes.send(logits)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # models fail in ways of their own, by exit() and panics of Rust too
+        except BaseException as error:  # models may also fail by exit() or Rust panics
             raise_unless_own(error)
             self._next = None
             if not self.findings.complete:
@@ -151,7 +152,7 @@ class Proof:
         self.seconds += self._clock() - began
 
     def pause(self) -> None:
-        """Drop the caches; what is not found out yet begins anew with the next pass."""
+        """Release the caches; unfinished checks start again with the next pass."""
         self._passes.close()
         self._passes, self._next = self._checks(), None
 
@@ -160,7 +161,7 @@ class Proof:
         return width if len(due.tokens) > 1 else self._costs.fitting(width, seconds)
 
     def _checks(self) -> Generator[_Pass, mx.array, None]:
-        """Yield the passes of what is not known, and note what they tell."""
+        """Yield the passes of the open checks and record their results."""
         rows = yield from _rows(self._new_cache)
         if self.findings.decode is None:
             self._found((yield from _decoding_fault(rows)))
@@ -170,7 +171,7 @@ class Proof:
             self._found((yield from _prefilling_fault(self._new_cache, rows)))
 
     def _found(self, fault: str) -> None:
-        """Note the outcome of the check that has come to its end."""
+        """Record the result of the check that has just ended."""
         if self.findings.decode is None:
             self.findings = Findings(False if fault else None, not fault, fault)
         else:
@@ -181,7 +182,7 @@ class Proof:
 
 
 def distance(logits: mx.array, wanted: mx.array) -> float:
-    """Return how far logits are from others, in spreads of those; infinite if some are no numbers."""
+    """Return the RMS distance of logits in standard deviations of the wanted ones; infinite for NaN."""
     wanted = wanted.astype(mx.float32)
     squares = mx.mean((logits.astype(mx.float32) - wanted) ** 2)
     apart = float(mx.sqrt(squares) / mx.maximum(mx.std(wanted), 1e-30))
@@ -189,9 +190,9 @@ def distance(logits: mx.array, wanted: mx.array) -> float:
 
 
 def _rows(new_cache: Callable[[], Cache]) -> Generator[_Pass, mx.array, list[_Row]]:
-    """Compute each row alone: one whose cache is empty, a short and a long one."""
+    """Compute each row alone: one with an empty cache, a short one and a long one."""
     logits = (yield _Pass([[_FIRST]], new_cache()))[0]
-    yield _Pass([[_FIRST, _FIRST]], new_cache())  # shows what more tokens take
+    yield _Pass([[_FIRST, _FIRST]], new_cache())  # measures the cost of more tokens
     rows = [_Row([_FIRST], new_cache(), logits)]
     for length in _LENGTHS:
         prompt = [
@@ -204,14 +205,14 @@ def _rows(new_cache: Callable[[], Cache]) -> Generator[_Pass, mx.array, list[_Ro
 
 
 def _last_tokens(rows: list[_Row]) -> Generator[_Pass, mx.array, None]:
-    """Compute the last token of each row alone; nobody needs the caches any more."""
+    """Compute the last token of each row alone, and release the caches."""
     for row in rows[1:]:
         row.logits = (yield _Pass([row.prompt[-1:]], row.cache))[0]
         row.cache = []
 
 
 def _decoding_fault(rows: list[_Row]) -> _Passes:
-    """Return what is wrong with a step of rows of unequal length, if anything is."""
+    """Check a decode step of rows of unequal length; return the fault, or an empty string."""
     together = yield _Pass([[row.prompt[-1]] for row in rows], caches.merge([row.cache for row in rows]))
     alike = []
     for row in rows:
@@ -221,16 +222,17 @@ def _decoding_fault(rows: list[_Row]) -> _Passes:
 
 
 def _repeated_step(row: _Row) -> Generator[_Pass, mx.array, mx.array]:
-    """Return a row's logits as they are in a batch of that row alone, which nothing pads."""
+    """Return a row's logits in a batch of copies of that row, which needs no padding."""
     repeated: mx.array = yield _Pass([row.prompt[-1:]] * _STEPPED, caches.merge([row.cache] * _STEPPED))
     return repeated[0]
 
 
 def _prefilling_fault(new_cache: Callable[[], Cache], rows: list[_Row]) -> _Passes:
-    """Return what is wrong with prompts of unequal length, two of which differ in their padding alone.
+    """Check prefill of prompts of unequal length; return the fault, or an empty string.
 
-    Long ones are compared with themselves alone only: what is cut where others end computes them in pieces,
-    which rounds otherwise.
+    Two of the rows differ only in their padding tokens. Long rows are compared only with themselves alone:
+    where blocks are cut at the ends of shorter rows, long rows are computed in pieces, which rounds
+    differently.
     """
     _, short, long = rows
     batch, pads = (short, short, long, short), (short.prompt[-1], long.prompt[0])
@@ -245,10 +247,10 @@ def _prefilling_fault(new_cache: Callable[[], Cache], rows: list[_Row]) -> _Pass
 def _prefilled(
     new_cache: Callable[[], Cache], rows: Sequence[_Row], pads: Sequence[int] = ()
 ) -> Generator[_Pass, mx.array, mx.array]:
-    """Prefill rows in one pass, and return the logits of the first of them, as many as make a batch.
+    """Prefill rows in one pass and return the logits of the first `_PREFILLED` of them.
 
     Args:
-        pads: Tokens that pad the first rows to the longest; others are padded with their own last ones.
+        pads: Padding tokens of the first rows; the others are padded with their own last token.
     """
     prompts = [row.prompt[:-1] for row in rows]
     lengths = [len(prompt) for prompt in prompts]
@@ -257,7 +259,7 @@ def _prefilled(
     padded = [[*prompt, *[pad] * more] for prompt, pad, more in zip(prompts, pads, padding, strict=True)]
     cache = caches.merge([new_cache() for _ in rows])
     caches.finalize(cache)
-    caches.prepare(cache, lengths, padding)  # unpadded rows too, since kernels with a mask round otherwise
+    caches.prepare(cache, lengths, padding)  # unpadded rows too: masked kernels round differently
     yield _Pass(padded, cache)
     caches.finalize(cache)
     if len(rows) > _PREFILLED:
@@ -267,10 +269,10 @@ def _prefilled(
 
 
 def _fault(computed: str, together: mx.array, alike: Sequence[mx.array], rows: Sequence[_Row]) -> str:
-    """Return what is wrong with the logits of rows in a batch, if anything is.
+    """Describe the difference between batched rows and their references; empty if they agree.
 
     Args:
-        alike: Of the first of these rows, without padding.
+        alike: Logits of the first rows without padding.
     """
     apart = max(distance(logits, wanted) for logits, wanted in zip(together, alike, strict=False))
     astray = max(distance(logits, row.logits) for logits, row in zip(together, rows, strict=True))
