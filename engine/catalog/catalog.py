@@ -1,4 +1,4 @@
-"""Which models can be asked for, and where their files lie. Reads folders only; imports nothing heavy."""
+"""Catalog of servable models and their folders; it only reads folders and imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from greenroom.schemas.problems import Problem, ProblemError, model_not_found
 from greenroom.schemas.settings import Aliases
 
 DEFAULT_ID = "default"
-"""Another name for the first model."""
+"""Alias of the first model."""
 
 DEMO_ID = "greenroom-demo"
 DEMO_FOLDER = Path(__file__).parents[1] / "demo" / "model"
 
 LATEST = ":latest"
-"""Tag that Ollama's clients add to names without one."""
+"""Tag that Ollama clients append to names without a tag."""
 
 _RESCAN_SECONDS = 5.0
 
 
 @attrs.frozen
 class CatalogEntry:
-    """A model that can be asked for.
+    """A model that clients can request.
 
     Args:
         id: Public id.
-        folder: Where its files are; None if they have yet to be downloaded.
-        created: Unix time in seconds at which its configuration was written.
-        hub_id: Where it can be downloaded from.
+        folder: Folder of its files; None if they are not downloaded yet.
+        created: Unix time in seconds of its configuration file.
+        owned_by: Owner, as reported to clients.
+        hub_id: Hub id to download it from; None for a local folder.
     """
 
     id: str
@@ -53,15 +54,16 @@ class CatalogEntry:
 
 
 class Catalog:
-    """The models of one server: those that were named, in order, then the models in the hub's cache.
+    """The models of one server: those the operator named, in order, then those in the hub cache.
 
-    A request's id is compared with ids and never becomes a path.
+    A requested name is only compared with ids and never becomes a path.
 
     Args:
-        models: Hub ids and folders, as the operator named them; with none, the demo model is served.
+        models: Hub ids and folders named by the operator; if empty, the demo model is served.
         demo: Folder of the demo model.
-        cache: The hub's cache folder; found as huggingface_hub finds it by default.
-        aliases: Further names and what they mean. A model's own name is stronger than a pattern.
+        cache: Hub cache folder; located as huggingface_hub does by default.
+        trust_remote_code: Whether models with Python code of their own are listed.
+        aliases: Further names and patterns with their models; a model's own name precedes a pattern.
     """
 
     def __init__(
@@ -92,17 +94,17 @@ class Catalog:
         return (*(self._with_folder(entry) for entry in self._named), *self._found)
 
     def names(self) -> dict[str, CatalogEntry]:
-        """Return every name that can be asked for but for `default` and patterns: models, then aliases."""
+        """Return the entries by name: models, then aliases, but neither `default` nor patterns."""
         names = {entry.id: entry for entry in self.entries()}
         exact = ((alias, model) for alias, model in self._aliases.items() if "*" not in alias)
         meant = ((alias, self._entry(model)) for alias, model in exact)
         return names | {alias: entry for alias, entry in meant if entry is not None}
 
     def find(self, model: str) -> CatalogEntry | Problem:
-        """Return the model of that name, or a 404 with the closest names and those that there are.
+        """Return the entry of a requested name, or a 404 problem with similar and known names.
 
-        A model's own name comes before an alias, that before a pattern, and that before what the operator
-        wrote to name the model; a name that ends in `:latest` is looked for as it is and without.
+        Model ids precede aliases, aliases precede patterns, and patterns precede the operator's own spelling
+        of a model. A name that ends in `:latest` is looked up with and without that tag.
         """
         names = dict.fromkeys((model, model.removesuffix(LATEST)))
         for look_up in (self._entry, self._of_alias, self._of_pattern, self._of_written):
@@ -146,7 +148,7 @@ class Catalog:
         return tuple(named)
 
     def _with_folder(self, entry: CatalogEntry) -> CatalogEntry:
-        """Return the entry with its folder, if its files have arrived since."""
+        """Return the entry with its folder if its files have been downloaded since."""
         if entry.hub_id is None or entry.folder is not None:
             return entry
         folder = find_cached_model(entry.hub_id, self._cache)
@@ -165,7 +167,7 @@ class Catalog:
 
 
 def resolve_folder(model: str) -> Path | None:
-    """Return the folder that an operator's name for a model means; None if it is a hub id."""
+    """Return the folder for an operator's name of a model; None if it is a hub id."""
     path = Path(os.path.abspath(Path(model).expanduser()))
     if path.is_dir():
         return path

@@ -1,4 +1,4 @@
-"""What can be told of a model by its files, without loading it."""
+"""Description of a model from its files, without loading it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
 
 _HEAD = 256 * 1024
-"""Bytes of a tokenizer's files, where those tokens stand that were added to its vocabulary."""
+"""Bytes read from tokenizer files, whose beginnings list the tokens added to the vocabulary."""
 
 
 def known_of(
     entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool = True
 ) -> tuple[CapabilityRecord | None, bool]:
-    """Return what a model can do, if its files are here and can be used, and whether it knows thoughts."""
+    """Return a model's capability record and whether it reasons; None if its files are unusable."""
     if (folder := entry.folder) is None:
         return None, False
     try:
@@ -33,7 +33,7 @@ def known_of(
 
 
 def describe(entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool = True) -> ModelDescription:
-    """Return what an entry's files tell; of a model that is still to be downloaded, its name alone."""
+    """Return the description of an entry; just its name and date if it is not downloaded yet."""
     if (folder := entry.folder) is None:
         return ModelDescription(entry.id, entry.created)
     try:
@@ -72,7 +72,7 @@ def _template(folder: Path) -> str:
 
 
 def _added_tokens(folder: Path) -> set[str]:
-    """Return the tokens that were added to the vocabulary, as far as the files' beginnings tell."""
+    """Return the tokens added to the vocabulary, as far as the beginnings of the files list them."""
     found: set[str] = set()
     for name in ("tokenizer_config.json", "tokenizer.json"):
         try:
@@ -89,7 +89,7 @@ def _added_tokens(folder: Path) -> set[str]:
 
 
 def _parameters(folder: Path) -> int | None:
-    """Return the number of weights, where the file's index tells it as mlx-lm's converter writes it."""
+    """Return the number of weights, if the index file states it as mlx-lm's converter does."""
     metadata = read_optional(folder / "model.safetensors.index.json").get("metadata")
     total = metadata.get("total_parameters") if isinstance(metadata, dict) else None
     return total if isinstance(total, int) else None

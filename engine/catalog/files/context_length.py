@@ -1,4 +1,4 @@
-"""How long a model's context is, from the many places where its files may say so."""
+"""Context length of a model, from the various places in which its files may state it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.text_config import text_config
 
 DEFAULT_CONTEXT_LENGTH = 8192
-"""Tokens, for a model whose files say nothing (most recurrent ones, which have no bound)."""
+"""Context length in tokens if no file states one (mostly recurrent models, which have no limit)."""
 
 _FIELDS = (
     "max_position_embeddings",
@@ -25,14 +25,14 @@ _FIELDS = (
 )
 _MAX_CONTEXT_LENGTH = 2**31 - 1
 _MAX_TOKENIZER_CONTEXT_LENGTH = 10_000_000
-"""Tokenizers that know no bound declare 10^30."""
+"""Largest plausible value in tokens; tokenizers without a limit declare 10^30."""
 
 
 def declared_context_length(folder: Path, config: Mapping[str, Any], text_module: Path | None) -> int:
-    """Return the tokens that fit: what config.json says, else the tokenizer, else mlx-lm's own default.
+    """Return the context length in tokens from config.json, else the tokenizer, else mlx-lm's default.
 
     Args:
-        text_module: The file of mlx-lm that implements the architecture.
+        text_module: File of mlx-lm that implements the architecture.
     """
     for source in (text_config(config), config):
         for field in _FIELDS:
@@ -45,14 +45,14 @@ def declared_context_length(folder: Path, config: Mapping[str, Any], text_module
 
 
 def _as_token_count(value: Any, largest: int) -> int | None:
-    """Return the value, if it can be a number of tokens."""
+    """Return the value if it is a plausible number of tokens."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= largest:
         return None
     return value
 
 
 def _yarn_context_length(config: Mapping[str, Any]) -> int:
-    """Return the context after YaRN stretching, which alone is not part of the declared length already."""
+    """Return the context length after YaRN scaling; unlike others, it is not part of the declared length."""
     for scaling in _rope_settings(config):
         kind = scaling.get("rope_type", scaling.get("type"))
         original = _as_token_count(scaling.get("original_max_position_embeddings"), _MAX_CONTEXT_LENGTH)
@@ -63,7 +63,7 @@ def _yarn_context_length(config: Mapping[str, Any]) -> int:
 
 
 def _rope_settings(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield rope settings, which newer configurations keep per type of layer."""
+    """Yield the RoPE settings, which newer configurations state per layer type."""
     for field in ("rope_scaling", "rope_parameters"):
         settings = config.get(field)
         if isinstance(settings, dict):

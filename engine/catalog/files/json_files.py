@@ -1,4 +1,4 @@
-"""Reading the small JSON files of a model's folder, which are not to be trusted."""
+"""Reading of the small, untrusted JSON files in a model's folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from greenroom.engine.catalog.files.regular_files import MAX_LISTING_BYTES, limi
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object that a file holds.
+    """Return the JSON object in a file.
 
     Raises:
-        ValueError: One sentence about what is wrong with the file.
+        ValueError: One sentence that describes the fault.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -22,10 +22,10 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value that a file holds.
+    """Return the JSON value in a file.
 
     Raises:
-        ValueError: One sentence about what is wrong with the file.
+        ValueError: One sentence that describes the fault.
     """
     try:
         limit = limit_of(path.name) or MAX_LISTING_BYTES
@@ -41,7 +41,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_optional(path: Path) -> dict[str, Any]:
-    """Return the object that a file holds; an empty one if the model lacks the file or has it broken."""
+    """Return the JSON object in a file; an empty one if the file is missing or invalid."""
     try:
         return read_json_object(path)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is said of a model whose files or code could not be loaded."""
+"""Problems reported for models whose files or code cannot be loaded."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _MAX_REASON_LENGTH = 300
 def named_failures(
     folder: Path, model: str = "", part: str = "", passing: tuple[type[BaseException], ...] = ()
 ) -> Iterator[None]:
-    """Turn whatever foreign code raises within, `exit()` and Rust's panics too, into a problem with a reason.
+    """Convert any exception of foreign code within, even `exit()` and Rust panics, into a problem.
 
     Args:
-        folder: The model's.
-        model: What it is called in errors; by default as its folder.
-        part: What of it is made within, as in "its tokenizer".
-        passing: What is raised as it is.
+        folder: Folder of the model.
+        model: Name of the model in errors; by default the folder's name.
+        part: Part of the model created within, as in "its tokenizer".
+        passing: Exception types to re-raise unchanged.
 
     Raises:
-        ProblemError: As raised within; 501 if a Python package is missing; else 503 `load_failed`.
+        ProblemError: The same error if raised within; 501 if a Python package is missing; else 503
+            `load_failed`.
     """
     as_they_are: tuple[type[BaseException], ...] = (ProblemError, KeyboardInterrupt, *passing)
     try:
@@ -41,11 +42,11 @@ def named_failures(
 
 
 def failure_reason(error: BaseException, folder: Path) -> str:
-    """Return one line for the client, without the server's paths.
+    """Return a one-line reason for the client, without the server's paths.
 
     Args:
-        error: Whatever the library or the model's own code raised: SystemExit if it calls `exit()`.
-        folder: The model's.
+        error: Exception of the library or the model's own code; SystemExit if it calls `exit()`.
+        folder: Folder of the model.
     """
     if isinstance(error, SystemExit):
         text = (

@@ -1,4 +1,4 @@
-"""Find which Python package a model's code lacks, and say how it is installed.
+"""Detection of a Python package that a model's code lacks, with instructions to install it.
 
 Packages that few models need are not installed with Greenroom (`[tool.uv]` in pyproject.toml).
 """
@@ -14,25 +14,25 @@ _PACKAGES = {
     "hf_olmo": "ai2-olmo",
     "phonemizer": "phonemizer-fork",
 }
-"""Packages that are called otherwise than the modules they bring."""
+"""Packages whose names differ from those of their modules."""
 
 _LIBRARIES = ("mlx_lm.", "mlx_vlm.", "mlx_audio.")
-"""Modules that are missing where a library does not know an architecture, which it says itself."""
+"""Prefixes of modules whose absence means an unknown architecture, which the library reports itself."""
 
 
 def missing_module(error: BaseException) -> str:
-    """Return the module that an error, or what led to it, could not import; an empty text if none."""
+    """Return the module whose import failed in an error or its causes; empty if there is none."""
     names = (cause.name or "" for cause in _chain(error) if isinstance(cause, ModuleNotFoundError))
     return next((name for name in names if name and not name.startswith(_LIBRARIES)), "")
 
 
 def library_missing(model: str, module: str, install: str = "") -> Problem:
-    """Return the 501 of a model whose library is not installed.
+    """Return the 501 problem for a missing library.
 
     Args:
-        model: What it is called.
-        module: What cannot be imported.
-        install: The line that installs it; by default that of the package of that name.
+        model: Name of the model.
+        module: Module that cannot be imported.
+        install: Command that installs it; by default `pip install` of its package.
     """
     top = module.partition(".")[0]
     line = install or f"pip install {_PACKAGES.get(top, top.replace('_', '-'))}"
@@ -41,7 +41,7 @@ def library_missing(model: str, module: str, install: str = "") -> Problem:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

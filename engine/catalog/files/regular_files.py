@@ -1,7 +1,7 @@
-"""Reading the files of a model's folder: regular files alone, of sizes that can be meant.
+"""Safe reading of a model folder's files: regular files of plausible size only.
 
-Anybody can have made the folder. Whoever opens a named pipe waits for ever for someone to write into it, and
-/dev/zero has no end; libraries open files with the interpreter held, so that all threads wait.
+The folder is untrusted. Opening a named pipe waits forever for a writer, and /dev/zero has no end; libraries
+open files with the GIL held, so that all threads would wait.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
-"""Bytes of a configuration; real ones have a few thousand."""
+"""Size limit of a configuration in bytes; real ones have a few thousand."""
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
-"""Bytes of a chat template; real ones have some tens of thousands."""
+"""Size limit of a chat template in bytes; real ones have some tens of thousands."""
 
 MAX_LISTING_BYTES = 64 * 1024 * 1024
-"""Bytes of a JSON file that lists tokens or weights; real ones have some millions."""
+"""Size limit in bytes of a JSON file that lists tokens or weights; real ones have a few millions."""
 
 MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
-"""Bytes of a tokenizer, and of whatever else is no weights."""
+"""Size limit in bytes of a tokenizer and of all other files except weights."""
 
 _LISTINGS = ("model.safetensors.index.json", "tokenizer_config.json", "added_tokens.json")
 _WEIGHTS = frozenset(
@@ -30,7 +30,7 @@ _WEIGHTS = frozenset(
 )
 _MOST_ENTRIES = 20_000
 _DEEPEST = 3
-"""Folders in folders that a library looks into."""
+"""Depth of nested folders that libraries look into."""
 
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -42,11 +42,11 @@ _KINDS = (
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading, without waiting for anybody; links are followed.
+    """Open a regular file for reading without blocking; links are followed.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: One sentence: it is no regular file, or cannot be read.
+        FileNotFoundError: There is no such file.
+        ValueError: One sentence: the file is not regular or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,14 +62,14 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return what a file holds; links are followed.
+    """Return the content of a regular file; links are followed.
 
     Args:
-        limit: Bytes that it may have.
+        limit: Size limit in bytes.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: One sentence: it is no regular file, or too large, or cannot be read.
+        FileNotFoundError: There is no such file.
+        ValueError: One sentence: the file is not regular, is too large, or cannot be read.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -82,7 +82,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def limit_of(name: str) -> int | None:
-    """Return how many bytes a file of that name may have; None for weights, which may have any."""
+    """Return the size limit in bytes for a file name; None for weights, which have no limit."""
     if Path(name).suffix.lower() in _WEIGHTS:
         return None
     if name in _LISTINGS:
@@ -93,10 +93,10 @@ def limit_of(name: str) -> int | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Make sure that a library may open what lies in a model's folder and in the folders there.
+    """Check that libraries can safely open all files in a model's folder and its subfolders.
 
     Raises:
-        ValueError: One sentence about the file that it may not.
+        ValueError: One sentence about an unsafe file.
     """
     for count, (name, status) in enumerate(_entries(folder, _DEEPEST)):
         if count > _MOST_ENTRIES:
@@ -109,7 +109,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _entries(folder: Path | str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield all that is no folder, leaving out what is hidden, and links whose files are gone."""
+    """Yield all non-folders, except hidden ones and broken links."""
     with os.scandir(folder) as found:
         entries = [entry for entry in found if not entry.name.startswith(".")]
     for entry in entries:
@@ -126,7 +126,7 @@ def _entries(folder: Path | str, depth: int) -> Iterator[tuple[str, os.stat_resu
 
 
 def _kind(mode: int) -> str | None:
-    """Return what something is; None for a regular file."""
+    """Return a readable name for an unexpected file type; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something unknown")

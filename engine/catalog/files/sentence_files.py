@@ -1,4 +1,4 @@
-"""What sentence-transformers writes beside a model: how vectors are made, and what texts begin with."""
+"""Configuration files of sentence-transformers: pooling, further layers and prompts of an embedding model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MODES = {
     "pooling_mode_weightedmean_tokens": "weighted",
     "pooling_mode_lasttoken": "last",
 }
-"""Ways of pooling, in the order in which several are joined."""
+"""Pooling modes by configuration field, in the order in which several are concatenated."""
 _NAMES = {"mean_sqrt_len_tokens": "mean_sqrt", "weightedmean": "weighted", "lasttoken": "last"}
-"""Of newer files, where they differ from ours."""
+"""Pooling modes that newer files name differently."""
 
 _DEFAULT_MODES = {"qwen3": "last", "qwen2": "last", "mistral": "last", "llama": "last", "lfm2": "cls"}
-"""By architecture, for folders whose pooling is not told; all others take the mean."""
+"""Pooling modes by architecture, for folders that state none; all others use the mean."""
 
 _LAYERS = ("Dense", "LayerNorm")
 _WITHOUT_EFFECT = ("Dropout", "Transformer")
@@ -32,11 +32,11 @@ _WITHOUT_EFFECT = ("Dropout", "Transformer")
 
 @attrs.frozen
 class Pooling:
-    """How the vectors of a text's tokens become one.
+    """Pooling of a text's token vectors into one vector.
 
     Args:
-        modes: `cls`, `max`, `mean`, `mean_sqrt`, `weighted`, `last`; several are joined end to end.
-        include_prompt: Tokens of what the text begins with count too.
+        modes: Modes among `cls`, `max`, `mean`, `mean_sqrt`, `weighted`, `last`; several are concatenated.
+        include_prompt: Whether the tokens of the prompt before the text are pooled too.
     """
 
     modes: tuple[str, ...]
@@ -45,11 +45,13 @@ class Pooling:
 
 @attrs.frozen
 class Layer:
-    """A layer behind the pooling: `Dense` or `LayerNorm`, with its own weights.
+    """A `Dense` or `LayerNorm` layer after the pooling, with its own weights.
 
     Args:
-        folder: Of its config.json and model.safetensors.
-        outputs: Numbers that it gives.
+        kind: Class name.
+        folder: Folder of its config.json and model.safetensors.
+        outputs: Number of output dimensions.
+        activation: Name of the activation function.
     """
 
     kind: str
@@ -60,14 +62,16 @@ class Layer:
 
 @attrs.frozen
 class SentenceFiles:
-    """What a model's folder says about its vectors.
+    """Embedding configuration of a model's folder.
 
     Args:
-        width: Numbers of a vector.
-        normalized: Vectors have length 1.
-        prompts: What texts begin with, by what they are for.
-        default_prompt: Name of the one for texts of which that is not told.
-        lower_case: Texts are put into lower case before they are tokenized.
+        pooling: Pooling of token vectors.
+        layers: Layers after the pooling.
+        width: Number of dimensions of an embedding.
+        normalized: Whether embeddings have length 1.
+        prompts: Prompts that precede texts, by task.
+        default_prompt: Name of the prompt for texts without a stated task.
+        lower_case: Whether texts are lowercased before tokenization.
     """
 
     pooling: Pooling
@@ -80,10 +84,10 @@ class SentenceFiles:
 
 
 def read_sentence_files(folder: Path) -> SentenceFiles:
-    """Return what a model's folder says about its vectors; where it is silent, what is usual.
+    """Return the embedding configuration of a model's folder, with usual defaults for missing parts.
 
     Raises:
-        ValueError: One sentence: its vectors are made in a way that is not known here.
+        ValueError: One sentence: the embeddings are computed in an unknown way.
     """
     config = read_optional(folder / "config.json")
     hidden = _hidden_size(config)
@@ -117,7 +121,7 @@ def _hidden_size(config: Mapping[str, Any]) -> int:
 
 
 def _modules(folder: Path) -> list[tuple[str, str]] | None:
-    """Return the kinds and folders of what is computed, in order; None if modules.json is not there."""
+    """Return the types and folders of the modules, in order; None without a modules.json."""
     try:
         listed = read_json(folder / "modules.json")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Find the half of a configuration that is about text."""
+"""Lookup of the text part of a configuration."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _NAMES = ("text_config", "llm_config")
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a model's config.json nests for the half that reads text; empty if it nests nothing."""
+    """Return the nested configuration of a model's text part; empty if nothing is nested."""
     return next((half for name in _NAMES if isinstance(half := config.get(name), dict)), {})

@@ -1,4 +1,4 @@
-"""Whether a model's folder holds the weights of something that sees; only names are read, never weights."""
+"""Detection of vision weights in a model's folder, by tensor names only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SEES = re.compile(
     r"(?:^|\.)(?:vision|visual|vit|vpm|img|image_encoder|image_tower|siglip|patch_embed|sam_model)",
     re.IGNORECASE,
 )
-"""A part of a weight's name as models call their towers: `vision_tower`, `model.visual`, `vpm`, …"""
+"""Pattern of the names that models give their vision towers: `vision_tower`, `model.visual`, `vpm`, …"""
 
 _MAX_HEADER_BYTES = 100_000_000
-"""As the format's own reader has it. Source: safetensors' README, "Format"."""
+"""Size limit of the header, as in the reference reader. Source: safetensors' README, "Format"."""
 
 
 def holds_vision_weights(folder: Path) -> bool:
-    """Return whether a folder's weight files hold a vision tower, by the names in their index or headers."""
+    """Return whether weight files hold a vision tower, by the names in their index or headers."""
     try:
         files = sorted(path for path in folder.glob("*.safetensors*") if path.is_file())
         stamps = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
@@ -33,7 +33,7 @@ def holds_vision_weights(folder: Path) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _sees(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> bool:
-    """Return the answer for files of these names, sizes and times."""
+    """Return the result for files of these names, sizes and times, which form the cache key."""
     index = read_optional(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict) and index:
         return any(_SEES.search(name) is not None for name in index)
@@ -42,7 +42,7 @@ def _sees(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> bool:
 
 
 def _names(file: Path) -> Iterator[str]:
-    """Yield the names of a file's weights; none if it is broken."""
+    """Yield the tensor names of a file; none if it is broken."""
     try:
         with open_regular(file) as opened:
             length = int.from_bytes(opened.read(8), "little")

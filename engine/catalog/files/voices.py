@@ -1,4 +1,4 @@
-"""The voices that lie beside a model that speaks."""
+"""Voice files of a speech model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DEFAULT_FILE = "default-voice.safetensors"
 
 
 def list_voices(folder: Path) -> tuple[str, ...]:
-    """Return the names of a model's voices, one for each file; empty if it has no such files."""
+    """Return the names of a model's voice files; empty if there are none."""
     found = {path.stem for name in _FOLDERS for path in (folder / name).glob("*.safetensors")}
     if (folder / _DEFAULT_FILE).is_file():
         found.add("default")

@@ -1,4 +1,4 @@
-"""Fetching a model that the operator named from the hub; `HF_ENDPOINT` and `HF_TOKEN` are honoured."""
+"""Download of a model that the operator named from the hub; honours `HF_ENDPOINT` and `HF_TOKEN`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PATTERNS = (
     "*.jsonl",
     "*.jinja",
 )
-"""What tells of a model, but for Python code; its weights are chosen by its kind."""
+"""File patterns of a model's metadata, except Python code; weight patterns depend on its type."""
 
 _WEIGHTS = ("model*.safetensors",)
 _ALL_WEIGHTS = ("*.safetensors", "*.npz", "*.model", "*.yaml")
-"""Models that speak or hear call their files as they like, and have voices in folders."""
+"""Weight patterns of audio models, which have no naming rules and keep voices in subfolders."""
 _WEIGHTS_BY_KIND: Mapping[ModelType, tuple[str, ...]] = {
     "embeddings": (*_WEIGHTS, "*_Dense/model.safetensors", "*_LayerNorm/model.safetensors"),
     "speech": _ALL_WEIGHTS,
@@ -32,11 +32,11 @@ _WEIGHTS_BY_KIND: Mapping[ModelType, tuple[str, ...]] = {
 
 
 def download(hub_id: str, trust_remote_code: bool = False, cache: Path | None = None) -> Path:
-    """Download a model as far as it is not in the cache, and return its folder. Blocks until it is there.
+    """Download the files of a model that are not cached yet, and return its folder; blocks until done.
 
     Args:
-        trust_remote_code: Fetch the model's own Python code too.
-        cache: The hub's cache folder, if it is not the usual one.
+        trust_remote_code: Whether to download the model's own Python code too.
+        cache: Hub cache folder; None for the usual one.
 
     Raises:
         ProblemError: 503 `load_failed`.
@@ -44,7 +44,7 @@ def download(hub_id: str, trust_remote_code: bool = False, cache: Path | None = 
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    # Progress bars would be lines on stderr that no log reader understands.
+    # Progress bars on stderr would break log parsers.
     disable_progress_bars()
     about = [*_PATTERNS, "*.py"] if trust_remote_code else list(_PATTERNS)
 
@@ -54,13 +54,13 @@ def download(hub_id: str, trust_remote_code: bool = False, cache: Path | None = 
 
     try:
         return fetch([*about, *_weights_of(fetch(about), trust_remote_code, hub_id)])
-    except Exception as error:  # the library passes on whatever its HTTP client and the disk raise
+    except Exception as error:  # the library passes on any error of its HTTP client and the disk
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ProblemError(load_failed(hub_id, f"downloading it failed: {reason}")) from error
 
 
 def _weights_of(folder: Path, trust_remote_code: bool, name: str) -> tuple[str, ...]:
-    """Return which files hold the weights of a model whose other files are here."""
+    """Return the weight file patterns of a model whose other files are downloaded."""
     try:
         kind = detect(folder, trust_remote_code, name).model_type
     except ProblemError:

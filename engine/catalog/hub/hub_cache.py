@@ -1,4 +1,4 @@
-"""The models that lie in Hugging Face's cache folder, read without importing its library (half a second)."""
+"""Models in Hugging Face's cache folder, found without importing its library, which takes half a second."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_field
 from greenroom.engine.catalog.kinds.libraries import text_module
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-"""`owner/name`, as the hub spells it; nothing that matches can leave the cache folder."""
+"""Pattern of hub ids, `owner/name`; a match cannot lead out of the cache folder."""
 
 _MAX_REFERENCE_BYTES = 1_000
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json")
 
 
 def hub_cache_folder() -> Path:
-    """Return the cache folder, found as huggingface_hub finds it."""
+    """Return the hub's cache folder, located as huggingface_hub does."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
         return Path(os.path.expandvars(named)).expanduser()
@@ -31,7 +31,7 @@ def hub_cache_folder() -> Path:
 
 
 def find_cached_model(hub_id: str, cache: Path) -> Path | None:
-    """Return the folder of a model's newest complete snapshot, if the cache has one."""
+    """Return the folder of a model's newest complete snapshot, if it is cached."""
     if not HUB_ID.fullmatch(hub_id):
         return None
     root = cache / f"models--{hub_id.replace('/', '--')}"
@@ -39,7 +39,7 @@ def find_cached_model(hub_id: str, cache: Path) -> Path | None:
 
 
 def list_cached_ids(cache: Path) -> list[str]:
-    """Return hub ids of all models in the cache, complete or not, by name."""
+    """Return the hub ids of all cached models, complete or not, sorted by name."""
     try:
         names = sorted(os.listdir(cache))
     except OSError:
@@ -51,9 +51,9 @@ def list_cached_ids(cache: Path) -> list[str]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether configuration, tokenizer and every weight file are there.
+    """Return whether configuration, tokenizer and all weight files are present.
 
-    Models that speak or hear need no tokenizer, and call their weights as they like.
+    Audio models need no tokenizer, and their weight files have no naming rules.
     """
     if not (folder / "config.json").is_file():
         return False
@@ -80,7 +80,7 @@ def _weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _snapshots(root: Path) -> Iterator[Path]:
-    """Yield snapshot folders, the one that `main` points at first."""
+    """Yield snapshot folders, starting with the one that `main` refers to."""
     try:
         main = read_regular(root / "refs" / "main", _MAX_REFERENCE_BYTES).decode("ascii").strip()
         if re.fullmatch(r"[0-9a-fA-F]{1,64}", main):

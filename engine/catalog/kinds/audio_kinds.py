@@ -1,4 +1,4 @@
-"""Which models speak and which write down what was said, as mlx-audio's folders and tables have it."""
+"""Detection of speech and transcription models, by mlx-audio's folders and tables."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _NOT_SERVED: Mapping[str, str] = {
     "music": "it makes music",
     "codec": "it is a codec of audio",
 }
-"""What models are for in mlx-audio's other folders."""
+"""Purposes of the models in mlx-audio's other folders."""
 
 _BACKBONES = frozenset({"llama", "qwen3", "dense"})
-"""Folders of mlx-audio that carry the name of a language model; such a name tells nothing of audio."""
+"""Folders of mlx-audio named after language models; such a name does not identify an audio model."""
 
 _SIGNS: Mapping[str, frozenset[str]] = {
     "tada": frozenset({"acoustic_dim"}),
     "mimo_audio": frozenset({"speech_vocab_size", "local_layers", "audio_channels"}),
 }
-"""Fields by which models are known that give a language model's name as their own."""
+"""Fields that identify audio models whose `model_type` is that of a language model."""
 
 _NAMELESS: Mapping[str, frozenset[str]] = {
     "pocket_tts": frozenset({"flow_lm", "mimi"}),
     "kokoro": frozenset({"istftnet", "plbert"}),
     "whisper": frozenset({"n_mels", "n_audio_ctx", "n_text_ctx"}),
 }
-"""Fields by which models are known that give no name."""
+"""Fields that identify models without a `model_type`."""
 
 
 def name_by_fields(config: Mapping[str, Any]) -> str | None:
-    """Return the architecture that a configuration's fields tell where its name is missing or misleads."""
+    """Return the architecture identified by a configuration's fields, if its name does not identify it."""
     if "model_type" not in config:
         named = config.get("architecture")
         found = next((name for name, fields in _NAMELESS.items() if fields <= config.keys()), None)
@@ -50,7 +50,7 @@ def name_by_fields(config: Mapping[str, Any]) -> str | None:
 
 
 def audio_kind(architecture: str, config: Mapping[str, Any]) -> ModelType | None:
-    """Return the kind of a model of mlx-audio that is served; None if it is no such model."""
+    """Return the model type of a served mlx-audio model; None for other models."""
     kinds = [kind for folder, kind in _KINDS.items() if architecture in _names_of(folder)]
     if len(kinds) > 1:
         classes = " ".join(map(str, config.get("architectures") or ()))
@@ -59,7 +59,7 @@ def audio_kind(architecture: str, config: Mapping[str, Any]) -> ModelType | None
 
 
 def why_audio_is_not_served(architecture: str) -> str | None:
-    """Return what a model of mlx-audio is for whose kind is not served; None if it is no such model."""
+    """Return the purpose of an mlx-audio model whose type is not served; None for other models."""
     root = library_folder("mlx_audio")
     if root is None:
         return None
@@ -76,7 +76,7 @@ def _names_of(kind: str) -> frozenset[str]:
 
 
 def _nemo_name(config: Mapping[str, Any]) -> str | None:
-    """Return whose configuration in NVIDIA NeMo's form it is: it names a class as its target."""
+    """Return the architecture of a configuration in NVIDIA NeMo's format, by its target class."""
     target = str(config.get("target", ""))
     if not target.startswith("nemo.collections.asr."):
         return None

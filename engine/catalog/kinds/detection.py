@@ -1,6 +1,6 @@
-"""What a model is, from its files alone (document 000, section 10.1); nothing of MLX is imported.
+"""Detection of a model's type and capabilities from its files, without MLX (document 000, section 10.1).
 
-The fallback for models that were never probed. Each kind's signs stand in a file of their own
+This is the fallback for models that were never probed. The rules for each type are in files of their own
 (`encoder_kinds.py`, `audio_kinds.py`, `vision_kinds.py`).
 """
 
@@ -30,9 +30,10 @@ def detect(
     """Return the capability record of a model's folder.
 
     Args:
-        trust_remote_code: Accept a model that brings Python code of its own.
-        name: What the model is called, in errors too; the folder's name by default.
-        sees: False takes a model that could see by its text half alone, if there is code for that.
+        trust_remote_code: Whether to accept a model with Python code of its own.
+        name: Name of the model, also in errors; by default the folder's name.
+        sees: Whether a vision model may see; if False, it is served as a text model where code for that
+            exists.
 
     Raises:
         ProblemError: 503 `load_failed` if the folder holds no usable model.
@@ -76,7 +77,7 @@ def _refuse_remote_code(config: Mapping[str, Any], name: str) -> None:
 def _model_type(
     folder: Path, config: Mapping[str, Any], architecture: str, name: str, sees: bool
 ) -> ModelType | None:
-    """Return the kind of a model that is served; None if it is of no such kind."""
+    """Return the type of a model; None if its type is not served."""
     if why_encoder_is_not_served(config) is not None:
         return None
     if (kind := encoder_kind(folder, config, architecture, name)) is not None:

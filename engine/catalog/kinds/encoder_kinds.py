@@ -1,4 +1,4 @@
-"""Which models make vectors of texts, and which score how well one text answers another."""
+"""Detection of embedding models and rerankers."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from greenroom.engine.catalog.kinds.libraries import library_constant, library_f
 from greenroom.schemas.capabilities import ModelType
 
 _SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
-"""Only models that embed or rank texts have them, whatever their architecture."""
+"""Files that only embedding models and rerankers have, whatever their architecture."""
 
 _NAMED_RERANKER = re.compile(r"(?:^|[-_./])re-?rank(?:er)?(?:$|[-_.])", re.IGNORECASE)
 _NAMED_EMBEDDER = re.compile(r"(?:^|[-_./])embed(?:ding|dings|der)?(?:$|[-_.\d])", re.IGNORECASE)
-"""What a model's name tells of a decoder whose converter has left the sentence files behind."""
+"""Pattern of names of embedding models, for decoders without their sentence-transformers files."""
 
 SAME_CODE: Mapping[str, str] = {"roberta": "xlm-roberta", "camembert": "xlm-roberta"}
-"""Encoders that differ from another by their tokenizer only."""
+"""Encoders that differ from another one only in their tokenizer."""
 
 EXTRA_ENCODERS = frozenset({"llama_nemotron_vl"})
-"""Architectures that only the package of the extra `embeddings` has, which need not be installed."""
+"""Architectures that need the optional package of the extra `embeddings`."""
 
 MAX_RANKING_LABELS = 2
-"""Of a classifier that ranks: how relevant, or no and yes."""
+"""Most labels of a classifier that is a reranker: a relevance score, or no and yes."""
 
 
 @functools.cache
 def embedding_modules() -> frozenset[str]:
-    """Return the architectures and packages whose only purpose in a library is to make vectors."""
+    """Return the architectures and packages of libraries that only compute embeddings."""
     return EXTRA_ENCODERS.union(filter(_makes_vectors, models_of("mlx_vlm")))
 
 
 def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, name: str) -> ModelType | None:
-    """Return the kind of a model that embeds or ranks texts; None if it is no such model.
+    """Return the type of an embedding model or reranker; None for other models.
 
     Args:
-        name: What the model is called.
+        name: Name of the model.
     """
     module = SAME_CODE.get(architecture, architecture).replace("-", "_")
     encodes = module in embedding_modules()
@@ -55,7 +55,7 @@ def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, nam
 
 
 def why_encoder_is_not_served(config: Mapping[str, Any]) -> str | None:
-    """Return what a classifier is for that neither embeds nor ranks; None if it is no such model."""
+    """Return the purpose of a classifier that neither embeds nor reranks; None for other models."""
     labels = label_count(config)
     if is_classifier(config) and labels > MAX_RANKING_LABELS:
         return f"it sorts texts into {labels} classes"
@@ -67,12 +67,12 @@ def why_encoder_is_not_served(config: Mapping[str, Any]) -> str | None:
 
 
 def is_classifier(config: Mapping[str, Any]) -> bool:
-    """Return whether a configuration names a class that scores whole texts."""
+    """Return whether a configuration names a sequence classification class."""
     return any(written.endswith("ForSequenceClassification") for written in _classes(config))
 
 
 def label_count(config: Mapping[str, Any]) -> int:
-    """Return how many numbers a classifier gives for a text."""
+    """Return the number of a classifier's output labels."""
     count, labels = config.get("num_labels"), config.get("id2label")
     if isinstance(count, int) and not isinstance(count, bool):
         return count
@@ -95,7 +95,7 @@ def _classes(config: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def _decoders() -> frozenset[str]:
-    """Return the architectures of models that write, of which the libraries can make vectors too."""
+    """Return the generative architectures from which the libraries can also compute embeddings."""
     remapping: Mapping[str, str] = library_constant(
         "mlx_vlm", "embedding_loader.py", "EMBEDDING_MODEL_REMAPPING"
     )

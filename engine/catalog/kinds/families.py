@@ -1,6 +1,6 @@
-"""Model families: which architectures belong to one, and what its models do that no template shows.
+"""Model families: their architectures, and traits that no template shows.
 
-A row here is all that a family needs, unless its models write calls or thoughts in a format of their own
+An entry here is all that a family needs, unless its models write calls or reasoning in a format of their own
 (notes/add-a-family.md).
 """
 
@@ -16,17 +16,17 @@ from greenroom.schemas.capabilities import Family
 
 @attrs.frozen
 class FamilyTraits:
-    """What the models of a family have in common.
+    """Common traits of a family's models.
 
     Args:
-        prefixes: Beginnings of `model_type`; the first family with one that fits is taken.
-        names: Beginnings of words in the names of its models, for a `model_type` that is of no family.
-        tool_parser: Id of the parser of calls, for models whose template shows none.
-        thinking_parser: Likewise for thoughts.
-        end_of_turn_tokens: Tokens that end a turn though no file of the model declares them.
-        thinking_lines: System messages that switch thinking on and off, where no template does.
-        thinking_words: Likewise, words behind the user's message.
-        empty_thought: Likewise, what a prompt ends with so that the answer begins without a thought.
+        prefixes: Prefixes of `model_type`; the first family with a match is taken.
+        names: Prefixes of words in model names, for a `model_type` without a family.
+        tool_parser: Id of the tool call parser, for models whose template shows no format.
+        thinking_parser: Id of the reasoning parser, likewise.
+        end_of_turn_tokens: Tokens that end a turn but are not declared in the model's files.
+        thinking_lines: System messages that switch reasoning on and off, if the template cannot.
+        thinking_words: Words after the user's message that do so, likewise.
+        empty_thought: Text at the end of the prompt that makes the model skip reasoning, likewise.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -98,12 +98,11 @@ FAMILIES: Mapping[Family, FamilyTraits] = {
 
 
 def family_of(*architectures: str, name: str = "") -> Family:
-    """Return the family of a model (document 000, section 10.1): by its configuration, else by its name.
+    """Return the family of a model (document 000, section 10.1), by its architecture or else its name.
 
     Args:
-        architectures: Its `model_type`, and those that its configuration nests; the first that is of a family
-            decides.
-        name: Its id. Of several families that it names the first is taken; the owner of the model is none.
+        architectures: Its `model_type` and nested ones; the first that belongs to a family decides.
+        name: Id of the model, without regard to its owner; the first family named in it is taken.
     """
     for architecture in architectures:
         for family, traits in FAMILIES.items():

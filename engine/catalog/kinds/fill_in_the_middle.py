@@ -1,7 +1,7 @@
-"""Text between two texts, as models of code were trained to write it.
+"""Prompt formats for fill-in-the-middle completion with code models.
 
-Which tokens a model has for that is read off its vocabulary. Source: "Efficient Training of Language
-Models to Fill in the Middle" (Bavarian et al., 2022), and the cards of the models.
+The format is chosen by the tokens in a model's vocabulary. Source: "Efficient Training of Language Models to
+Fill in the Middle" (Bavarian et al., 2022), and the models' cards.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import attrs
 
 @attrs.frozen
 class FillFormat:
-    """How a family marks what stands before and after a gap.
+    """A family's prompt format for text before and after a gap.
 
     Args:
-        template: The prompt, with `{prefix}` and `{suffix}` in their places.
-        tokens: All that must be in the vocabulary.
-        ends: Tokens that end the middle where the vocabulary has them.
+        template: Prompt with placeholders `{prefix}` and `{suffix}`.
+        tokens: Tokens that must be in the vocabulary.
+        ends: Tokens that end the middle, if they are in the vocabulary.
     """
 
     template: str
@@ -29,7 +29,7 @@ class FillFormat:
         """Return the prompt.
 
         Args:
-            mark: Marks control tokens in the client's texts as text.
+            mark: Function that escapes control tokens in the client's texts.
         """
         places = {"{prefix}": mark(prefix), "{suffix}": mark(suffix)}
         before, between, after = self._parts()
@@ -37,7 +37,7 @@ class FillFormat:
         return f"{before}{places[first]}{between}{places[second]}{after}"
 
     def stop_tokens(self, added_tokens: Mapping[str, int]) -> frozenset[int]:
-        """Return the tokens that end the middle, by id."""
+        """Return the ids of the tokens that end the middle."""
         return frozenset(added_tokens[token] for token in (*self.tokens, *self.ends) if token in added_tokens)
 
     def _parts(self) -> tuple[str, str, str]:
@@ -66,5 +66,5 @@ FILL_FORMATS = (
 
 
 def find_fill_format(added_tokens: Collection[str]) -> FillFormat | None:
-    """Return the format whose tokens a vocabulary has; None if the model was not trained to fill gaps."""
+    """Return the format supported by a vocabulary; None if the model cannot fill in the middle."""
     return next((form for form in FILL_FORMATS if all(token in added_tokens for token in form.tokens)), None)

@@ -1,4 +1,4 @@
-"""What a model of a known kind can do, as its files tell: what it takes, its vectors, its voices."""
+"""Type-specific capabilities from a model's files: inputs, embedding properties and voices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from greenroom.engine.catalog.kinds.vision_kinds import takes_audio, takes_many_
 from greenroom.schemas.capabilities import CapabilityRecord, Modality, VectorTraits
 
 _LONGEST_TEXT = 10_000_000
-"""Tokens; what is longer is no bound but a tokenizer's way to say that it knows none."""
+"""Tokens from which a declared limit means that the tokenizer knows none."""
 
 _PADDED_POSITIONS = ("roberta", "camembert")
-"""Parts of the names of encoders whose positions begin behind that of the padding token."""
+"""Substrings of encoder architectures whose positions start after the padding token's id."""
 
 
 def with_kind_traits(record: CapabilityRecord, folder: Path, config: Mapping[str, Any]) -> CapabilityRecord:
-    """Return a record with what belongs to its kind."""
+    """Return a capability record with the fields specific to its type."""
     match record.model_type:
         case "vision":
             images = takes_many_images(record.architecture)
@@ -53,7 +53,7 @@ def _seen_and_heard(architecture: str, config: Mapping[str, Any]) -> tuple[Modal
 
 
 def _longest_text(record: CapabilityRecord, folder: Path, config: Mapping[str, Any]) -> int:
-    """Return the tokens of the longest text, which an encoder's files may say once more, and smaller."""
+    """Return the maximum text length in tokens; an encoder's other files may state a smaller one."""
     longest = record.context
     if any(name in record.architecture for name in _PADDED_POSITIONS):
         longest = max(1, longest - 1 - _count(config.get("pad_token_id"), 1))
@@ -65,7 +65,7 @@ def _longest_text(record: CapabilityRecord, folder: Path, config: Mapping[str, A
 
 
 def _vectors(folder: Path) -> VectorTraits | None:
-    """Return what a model's vectors are like; None if they are made in a way that is not known here."""
+    """Return the properties of a model's embeddings; None if they are computed in an unknown way."""
     try:
         files = read_sentence_files(folder)
     except ValueError:

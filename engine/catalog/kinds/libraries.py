@@ -1,4 +1,4 @@
-"""Which architectures the installed libraries know, read off their folders: importing them takes seconds."""
+"""Architectures that the installed libraries support, read from their source, since imports take seconds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 MODULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
-"""What an architecture may be called, since it becomes a part of a path."""
+"""Pattern of valid architecture names, since they become part of a path."""
 
 _IMPORTED = re.compile(r"^from +\S+ +import +(\([^)]*\)|[^\n(]+)", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:class +(\w+)|(\w+) *=)", re.MULTILINE)
 
 _parsing = threading.Lock()
-"""CPython 3.11 cannot parse on two threads at once: `AST constructor recursion depth mismatch`."""
+"""Lock for parsing, since CPython 3.11 cannot parse on two threads at once.
+
+The error is `AST constructor recursion depth mismatch`.
+"""
 
 
 @functools.cache
 def library_folder(name: str) -> Path | None:
-    """Return where a package is installed, without importing it."""
+    """Return the folder of an installed package without importing it."""
     spec = importlib.util.find_spec(name)
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return Path(places[0]) if places else None
@@ -31,12 +34,12 @@ def library_folder(name: str) -> Path | None:
 
 @functools.cache
 def library_constant(library: str, file: str, name: str) -> Any:
-    """Return a table that a library's source writes down; an empty one if it has none.
+    """Return a dictionary or set literal from a library's source; an empty dictionary if it is missing.
 
-    Values that are no literals stand as their source.
+    Values that are not literals are returned as source text.
 
     Args:
-        file: Path in the library's folder.
+        file: Path within the library's folder.
     """
     root = library_folder(library)
     if root is None or not (root / file).is_file():
@@ -53,7 +56,7 @@ def models_of(library: str, folder: str = "models") -> frozenset[str]:
     """Return the names of a library's packages and files that implement a model.
 
     Args:
-        folder: Where they lie in it.
+        folder: Folder within the library.
     """
     root = library_folder(library)
     if root is None or not (root / folder).is_dir():
@@ -77,7 +80,7 @@ def text_module(architecture: str) -> Path | None:
 
 
 def exports_of(library: str, model: str) -> frozenset[str]:
-    """Return the names that a model's package in a library offers; none if there is no such package."""
+    """Return the names exported by a model's package in a library; none if there is no such package."""
     root = library_folder(library)
     path = None if root is None else root / "models" / model / "__init__.py"
     return _names_in(path) if path is not None and path.is_file() else frozenset()
@@ -89,11 +92,11 @@ def _offers_model(path: Path) -> bool:
 
 @functools.cache
 def _names_in(path: Path) -> frozenset[str]:
-    """Return the names that a file defines or imports from elsewhere."""
+    """Return the names that a file defines or imports."""
     source = path.read_text(encoding="utf-8")
     names = {name for pair in _DEFINED.findall(source) for name in pair if name}
     for imported in _IMPORTED.findall(source):
-        # Of `Name as Other` the latter is what the file offers.
+        # In `Name as Other`, the file exports the latter.
         names.update(piece.split()[-1] for piece in _without_comments(imported).split(",") if piece.split())
     return frozenset(names)
 

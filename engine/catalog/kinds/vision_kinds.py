@@ -1,4 +1,4 @@
-"""Which architectures mlx-vlm can show images to and have text written by."""
+"""Detection of vision-language models that mlx-vlm supports."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WRITE_NO_TEXT = frozenset(
         "video_depth_anything",
     }
 )
-"""Packages of mlx-vlm that see, and answer with boxes, masks, depths or decisions."""
+"""Packages of mlx-vlm that take images but output boxes, masks, depths or decisions instead of text."""
 
 _VIDEO_MARKS = ("pixel_values_videos", "video_grid_thw")
 
 
 def vision_module(architecture: str) -> str | None:
-    """Return the package of mlx-vlm that sees for an architecture and writes text; None if there is none."""
+    """Return the mlx-vlm package of a vision-language architecture; None if there is none."""
     module = _module(architecture)
     if module not in models_of("mlx_vlm") or module in _WRITE_NO_TEXT or module in embedding_modules():
         return None
@@ -48,13 +48,13 @@ def takes_many_images(architecture: str) -> bool:
 
 @functools.cache
 def takes_video(architecture: str) -> bool:
-    """Return whether the library's code of an architecture has a place for video."""
+    """Return whether the library's code for an architecture accepts video."""
     return _mentions(_module(architecture), _VIDEO_MARKS)
 
 
 @functools.cache
 def takes_audio(architecture: str) -> bool:
-    """Return whether the library's code of an architecture has a tower that hears."""
+    """Return whether the library's code for an architecture has an audio encoder."""
     exports = exports_of("mlx_vlm", _module(architecture))
     return not exports.isdisjoint(("AudioModel", "AudioEncoder")) or (
         "AudioConfig" in exports and _mentions(_module(architecture), ("input_features", "audio_values"))

@@ -1,4 +1,4 @@
-"""Names of models in settings, in which `*` stands for any text."""
+"""Model name patterns in settings, in which `*` matches any text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from greenroom.schemas.settings import Aliases
 
 
 def name_pattern(name: str) -> re.Pattern[str]:
-    """Return the expression that a name of a model matches as a whole."""
+    """Return a regular expression that must match a whole model name."""
     return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", name).split("*"))), re.DOTALL)
 
 
 def first_match(model: str, pairs: Aliases) -> str | None:
-    """Return what stands beside the first name or pattern that is the model's; None if none is."""
+    """Return the value of the first name or pattern that matches a model; None without a match."""
     return next((meant for name, meant in pairs if name_pattern(name).fullmatch(model)), None)

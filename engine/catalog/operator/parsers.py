@@ -1,4 +1,4 @@
-"""What an operator says of how a model's answers are read."""
+"""Operator settings for the parsers of a model's output."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from greenroom.schemas.settings import Settings
 
 
 def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: str) -> CapabilityRecord:
-    """Return a model's record with the parsers that the operator has set for it; they go before its own.
+    """Return a model's record with the parsers that the operator configured for it, if any.
 
     Args:
-        model: Its name.
+        model: Name of the model.
     """
     return attrs.evolve(
         record,

@@ -1,4 +1,4 @@
-"""System prompts that an operator gives to conversations that come with none."""
+"""Operator-defined system prompts for conversations without one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 MAX_BYTES = 1_000_000
-"""Of a file: more than the context of most models."""
+"""Size limit of a file in bytes; more than the context of most models."""
 
 
 def system_prompt_of(model: str, settings: Settings) -> str:
-    """Return the system prompt of a model: its own if it has one, else everybody's; empty if there is none.
+    """Return a model's system prompt: its own, else the common one; empty if there is none.
 
     Args:
-        model: Its name.
+        model: Name of the model.
 
     Raises:
-        ProblemError: 503, its file cannot be read.
+        ProblemError: 503 if its file cannot be read.
     """
     file = first_match(model, settings.system_prompts) or settings.system_prompt
     if not file:
@@ -32,7 +32,7 @@ def system_prompt_of(model: str, settings: Settings) -> str:
 
 
 def find_bad_system_prompt(settings: Settings) -> str | None:
-    """Return what is wrong with the first file that cannot be used, if one cannot."""
+    """Return a description of the first unusable file's fault; None if all files are usable."""
     for setting, file in _files(settings):
         try:
             read_system_prompt(file)
@@ -42,10 +42,10 @@ def find_bad_system_prompt(settings: Settings) -> str | None:
 
 
 def read_system_prompt(file: str) -> str:
-    """Return the text of a file, without white space at its end.
+    """Return the text of a file, without trailing white space.
 
     Raises:
-        ValueError: It cannot be read, is too long, or is no UTF-8; the text says so.
+        ValueError: The file cannot be read, is too long, or is not UTF-8; the message says which.
     """
     try:
         with Path(file).expanduser().open("rb") as opened:

@@ -1,4 +1,4 @@
-"""Whether an operator lets a model see, and whether this machine is large enough for that."""
+"""Vision checks: the operator's setting, and the memory of this machine."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from greenroom.schemas.problems import Problem, ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 LARGEST_SHARE = 0.7
-"""Of physical memory, that the weights of a model that sees may take.
+"""Largest share of physical memory for the weights of a vision model.
 
 Source: document 002, "Memory-Aware Loading".
 """
 
 
 def may_see(model: str, settings: Settings) -> bool:
-    """Return whether a model of that name sees, if it can."""
+    """Return whether the operator allows vision for a model."""
     return first_match(model, settings.vision) != "off"
 
 
 def check_vision(
     record: CapabilityRecord, folder: Path, model: str, settings: Settings, physical: int
 ) -> None:
-    """Refuse a model that must not see and has no other way to be loaded, or that sees and is too large.
+    """Refuse a vision model that is too large, or that must not see and cannot be loaded without vision.
 
     Args:
-        physical: Bytes of memory that this machine has.
+        physical: Physical memory of this machine in bytes.
 
     Raises:
-        ProblemError: 503 `load_failed`; 507 with the bytes that are needed and those that there are.
+        ProblemError: 503 `load_failed`; or 507 with the bytes needed and available.
     """
     if record.model_type != "vision":
         return
