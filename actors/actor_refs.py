@@ -1,4 +1,4 @@
-"""The actors that routes speak to."""
+"""References to the actors that routes send messages to."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from greenroom.schemas.store_protocol import StoreMessage
 
 @attrs.frozen
 class ActorRefs:
-    """Handles of a system's actors.
+    """References to a system's actors.
 
     Args:
-        pool: Where requests for models begin.
-        store: Where what outlives its request is kept.
-        responses: What generates answers that are stored.
+        pool: Pool of models, for inference requests.
+        store: Store of everything that outlives its request.
+        responses: Actor that generates responses and stores them.
     """
 
     pool: Ref[PoolMessage]

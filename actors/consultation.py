@@ -1,4 +1,4 @@
-"""What a model can tell of a prompt, which needs neither weights nor a slot."""
+"""Requests to a model that need neither weights nor a slot: token counts and rendered prompts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ A = TypeVar("A", Prepared, PromptContents)
 
 
 async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest) -> int:
-    """Return the tokens of a request's prompt, as its usage would have them.
+    """Return the number of prompt tokens, as the request's usage would report it.
 
     Raises:
-        ProblemError: Why the request is refused.
+        ProblemError: The request is refused.
     """
     return (await _consult(pool, Prepare(request), Prepared)).prompt_tokens
 
 
 async def inspect_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents:
-    """Return a request's prompt as the model reads it.
+    """Return the text and the tokens of a request's prompt.
 
     Raises:
-        ProblemError: Why the request is refused, or that its model's prompts cannot be shown.
+        ProblemError: The request is refused, or its model cannot show prompts.
     """
     return await _consult(pool, Inspect(request), PromptContents)
 

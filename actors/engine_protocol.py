@@ -1,4 +1,4 @@
-"""What actors ask of the code of a kind of model: an adapter, which needs no weights, and an engine."""
+"""Interfaces of a model type's code for the actors: an adapter, which needs no weights, and an engine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from greenroom.schemas.requests import InferenceRequest
 
 @attrs.frozen
 class ModelFolder:
-    """A model whose files are here and whose kind is known.
+    """A model with local files and known capabilities.
 
     Args:
-        id: The model's own.
+        id: The model's own id.
     """
 
     id: str
@@ -32,63 +32,63 @@ PreparedT = TypeVar("PreparedT", contravariant=True)
 
 
 class Engine(Protocol[PreparedT]):
-    """A loaded model, confined to one worker; each kind of model has its own (`engine.text_engine`).
+    """A loaded model, confined to one worker; each model type has its own engine (`engine.text_engine`).
 
-    Every request ends with a Finished for each choice, a cancelled one too, or with one Failed.
+    Every request, even a cancelled one, ends with a Finished for each choice, or with one Failed.
     """
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has something to do."""
+        """True if `step` has work to do."""
 
     def submit(self, request: InferenceRequest, prepared: PreparedT) -> None:
-        """Begin a request that this kind's adapter has prepared, at the next step."""
+        """Start a request that the adapter has prepared, at the next step."""
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step; unknown ids are ignored."""
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
-        """Compute one step for all that runs; return its events with the ids of their requests."""
+        """Compute one step of all running requests, and return events with their request ids."""
 
     @property
     def idle_delay(self) -> float | None:
-        """Seconds without work or commands after which `work_idly` has something to do; None: it has not."""
+        """Delay in seconds, without work or commands, before `work_idly` has work; None if it has none."""
 
     def work_idly(self) -> None:
-        """Do a short piece of what can wait while there is no work."""
+        """Do a short piece of deferred work while idle."""
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
+        """Set a callback, called on any thread, for when another model needs memory of the prefix cache."""
 
     def release_memory(self) -> None:
-        """Free memory that another model has asked for."""
+        """Release memory that another model has requested."""
 
     def close(self) -> None:
-        """Drop the weights."""
+        """Release the weights."""
 
 
 class SuspendedRequest(Protocol):
-    """A request that has left its engine, and stands where it can go on in the model's next one."""
+    """A request removed from its engine, with the state to resume in the model's next one."""
 
     def close(self) -> None:
-        """Let go of what it holds, since nobody will go on with it; on any thread, and without blocking."""
+        """Release the request's resources if it will not be resumed; on any thread, without blocking."""
 
 
 @runtime_checkable
 class SuspendableEngine(Engine[PreparedT], Protocol):
-    """An engine that takes all requests at once, since what waits for its turn inside it costs nothing.
+    """An engine that admits all requests at once, since requests that wait inside it cost nothing.
 
-    It need not finish them to give its room up: each goes on, where it stands, in the model's next engine.
+    It can release its memory without finishing them: each resumes in the model's next engine.
     """
 
     def suspend(self) -> Mapping[str, SuspendedRequest] | None:
-        """Give all requests away, by their ids, as what `resume` takes; None: not before another step."""
+        """Remove all requests and return them by id, for `resume`; None if another step is needed first."""
 
     def unbegun(self) -> Mapping[str, SuspendedRequest]:
-        """Return likewise those on which nothing was computed, after a step has raised."""
+        """Return, after a step has raised, the requests of which nothing was computed."""
 
     def resume(self, suspended: Any) -> None:
-        """Go on with a request that an engine before has given away, at the next step.
+        """Resume, at the next step, a request that an earlier engine has suspended.
 
         Raises:
             ProblemError: It cannot be answered.
@@ -108,10 +108,10 @@ class PromptAdapter(Protocol):
 
 @runtime_checkable
 class PromptInspector(PromptAdapter, Protocol):
-    """An adapter whose requests have prompts that can be shown."""
+    """An adapter that can show the prompts of its requests."""
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return a request's prompt as the model reads it.
+        """Return the text and the tokens of a request's prompt.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -120,12 +120,12 @@ class PromptInspector(PromptAdapter, Protocol):
 
 @runtime_checkable
 class SlicingAdapter(PromptAdapter, Protocol):
-    """An adapter whose requests may take so long to prepare that others go on in between."""
+    """An adapter that prepares long requests in steps, so that others can run in between."""
 
     def prepare_slices(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
-        """Prepare a request, yielding wherever it can be left for others, or for good; return what it is.
+        """Prepare a request, yielding wherever it may be paused or abandoned; return the prepared input.
 
-        Where it waits for something else it yields `greenroom.engine.slices.WAITS`.
+        It yields `greenroom.engine.slices.WAITS` while it waits for other work.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -134,10 +134,10 @@ class SlicingAdapter(PromptAdapter, Protocol):
 
 @runtime_checkable
 class SlicingInspector(PromptAdapter, Protocol):
-    """An adapter whose prompts may take as long to show."""
+    """An adapter that shows long prompts in steps."""
 
     def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
-        """Return a request's prompt as the model reads it, yielding as `SlicingAdapter.prepare_slices` does.
+        """Return the text and the tokens of a prompt, yielding as `SlicingAdapter.prepare_slices` does.
 
         Raises:
             ProblemError: The request cannot be answered.

@@ -1,6 +1,6 @@
-"""What actors need from the engine: how a model is found, opened without weights, and loaded.
+"""Access of the actors to the engine: finding models, opening them without weights, and loading them.
 
-Nothing of MLX is imported before a worker calls in here.
+No MLX module is imported before a worker calls these functions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class ModelFiles:
-    """A model whose files are here.
+    """A model with local files.
 
     Args:
-        id: The model's own.
+        id: The model's own id.
     """
 
     id: str
@@ -39,7 +39,7 @@ class ModelFiles:
 
 @attrs.frozen(eq=False)
 class OpenedModel:
-    """A model whose files are here and whose prompts can be prepared; weights are not loaded."""
+    """A model with local files that can prepare prompts; its weights are not loaded."""
 
     id: str
     folder: Path
@@ -48,7 +48,7 @@ class OpenedModel:
 
 
 class Engines:
-    """The engine's doors, for the actors of one system. Every method blocks: call them on a thread."""
+    """Access to the engine for the actors of a system. Every method blocks: call them on a thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -57,18 +57,18 @@ class Engines:
         self._account: MemoryAccount | None = None
 
     def find(self, name: str) -> CatalogEntry | Problem:
-        """Return the entry that a request's model name means, or a 404 with near names."""
+        """Return the catalog entry for a model name, or a 404 with similar names."""
         return self._open_catalog().find(name)
 
     def find_card(self, name: str) -> ModelCard | Problem:
-        """Return the model that a request's model name means, or a 404 with near names."""
+        """Return the model card for a model name, or a 404 with similar names."""
         entry = self.find(name)
         if isinstance(entry, Problem):
             return entry
         return self._card(entry.id, entry)
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
-        """Return what the files of a model tell, or of all if none is named; a 404 with near names."""
+        """Return the description of a model, or of all if `name` is None; or a 404 with similar names."""
         from greenroom.engine.catalog.description import describe
 
         found = self._open_catalog().names() if name is None else self.find(name)
@@ -83,7 +83,7 @@ class Engines:
         return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
 
     def cards(self) -> tuple[ModelCard, ...]:
-        """Return every name that can be asked for: the models, then their exact aliases."""
+        """Return a card for every available name: the models, then their exact aliases."""
         names = self._open_catalog().names()
         return tuple(itertools.starmap(self._card, names.items()))
 
@@ -100,13 +100,13 @@ class Engines:
         return may_see(model, self._settings)
 
     def fetch(self, name: str) -> ModelFiles:
-        """Fetch the model's files if need be, which takes as long as the network does.
+        """Download the model's files if necessary, however long that takes.
 
         Args:
             name: The model's own id.
 
         Raises:
-            ProblemError: There is no such model, or it cannot be fetched.
+            ProblemError: The model does not exist, or cannot be downloaded.
         """
         from greenroom.engine.catalog.hub.download import download
 
@@ -117,7 +117,7 @@ class Engines:
         return ModelFiles(entry.id, entry.folder or download(entry.hub_id or entry.id, trust))
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
-        """Make the adapter that prepares a model's requests.
+        """Create the adapter that prepares a model's requests.
 
         Raises:
             ProblemError: The model cannot be used.
@@ -142,10 +142,10 @@ class Engines:
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
     ) -> Engine[Any]:
-        """Load the weights; everything of the engine then belongs to the calling thread.
+        """Load the weights on the calling thread, which the engine then belongs to.
 
         Raises:
-            ProblemError: They cannot be loaded.
+            ProblemError: The weights cannot be loaded.
         """
         from greenroom.actors.kinds import open_engine
 

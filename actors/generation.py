@@ -1,4 +1,4 @@
-"""One request on its way through the actors, pulled by whoever owns it."""
+"""The path of a request through the actors, driven by its owner."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from greenroom.schemas.requests import InferenceRequest
 
 
 class Generation:
-    """One request: acquire a model, prepare, wait, generate.
+    """A request that acquires a model, is prepared, waits for a slot, and generates.
 
-    There is no task behind it: the request moves on while its owner calls `receive`, the model generates
-    meanwhile, and what the owner has not received yet is merged. Every answer arrives on one reply stream, so
-    that waiting for a slot and preparing the prompt go on side by side.
+    No task runs it: the request advances while its owner calls `receive`. The model generates meanwhile, and
+    events that the owner has not received are merged. All answers arrive on one reply stream, so that waiting
+    for a slot and preparing the prompt overlap.
 
     Args:
         pool: The pool of the system.
-        request: Its `key` may name an alias; `key` of the generation is the model's own once it is known.
+        request: Inference request; its `key` may be an alias, which this object's `key` resolves once known.
     """
 
     def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest) -> None:
@@ -45,7 +45,7 @@ class Generation:
         self._generating = False
 
     async def receive(self) -> InferenceEvent:
-        """Return the next event. May be cancelled (by a timeout) and called again: nothing is lost.
+        """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
 
         Raises:
             trio.EndOfChannel: The request has ended, with Finished or Failed.
@@ -58,7 +58,7 @@ class Generation:
                 return answer
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Return what the model has sent since; empty if nothing, and before the model generates."""
+        """Return the events available now; empty before the model generates."""
         ready = []
         while self._generating:
             try:
@@ -70,11 +70,11 @@ class Generation:
         return ready
 
     def close(self) -> None:
-        """End the request wherever it stands; a running generation stops at the next step."""
+        """End the request in any phase; a running generation stops at the next step."""
         self._replies.close()
 
     async def _send_due_messages(self) -> None:
-        # Each send is either done or withdrawn when it is cancelled, and is marked without a checkpoint.
+        # A cancelled send is withdrawn; a completed one is recorded without a checkpoint in between.
         if self._replies.sender.closed or self._replies.sender.ended:
             return
         try:
@@ -110,7 +110,7 @@ class Generation:
                 return Admitted(prompt_tokens, dropped_messages, system_prompt, parameters)
             case Granted(lease):
                 self._lease = lease
-                # The slot is free when the model is done, however slowly the answer is read.
+                # The slot is released when the model is done, however slowly the client reads.
                 self._replies.sender.watch(lease.close)
                 return None
             case Failed():

@@ -1,4 +1,4 @@
-"""Which code speaks for each kind of model: the only place that chooses by it."""
+"""Selection of adapter and engine by model type; no other module chooses by it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
-    """Make the adapter that prepares a model's requests, on the calling thread.
+    """Create the adapter that prepares a model's requests, on the calling thread.
 
     Args:
-        system_prompt: Of conversations that come with none.
+        system_prompt: System prompt for conversations that have none.
 
     Raises:
         ProblemError: The model cannot be used.
@@ -66,13 +66,13 @@ def open_engine(
     account: MemoryAccount,
     adapter: PromptAdapter,
 ) -> Engine[Any]:
-    """Load a model's weights; everything of the engine then belongs to the calling thread.
+    """Load a model's weights on the calling thread, which the engine then belongs to.
 
     Args:
-        progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        is_abandoned: Called between chunks of the weights; returns whether to stop.
-        account: Of memory, shared by all models of the process.
-        adapter: The model's, as `open_adapter` has made it; its thread goes on using it.
+        progress: Callback for the loaded fraction of the weights, 0 to 1.
+        is_abandoned: Callback between chunks of the weights that returns whether to stop.
+        account: Memory account, shared by all models of the process.
+        adapter: Adapter of the model, from `open_adapter`; its thread continues to use it.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
@@ -86,7 +86,7 @@ def open_engine(
 
 
 def _opening(kind: ModelType, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
-    """Return what opens the engines of a kind."""
+    """Return the function that opens engines of a model type."""
     match kind:
         case "text":
             from greenroom.engine.open_text_engine import open_text_engine
@@ -115,7 +115,7 @@ def _opening(kind: ModelType, adapter: PromptAdapter) -> Callable[[ModelLoad], E
 
 
 def _import_libraries(kind: ModelType) -> None:
-    """Import what the code of a kind imports, before any of it is imported."""
+    """Import the libraries of a model type before any of its code is imported."""
     from greenroom.engine.loading import libraries
 
     match kind:
@@ -126,7 +126,7 @@ def _import_libraries(kind: ModelType) -> None:
         case "text" | "transcription":
             libraries.import_text_libraries()
         case "speech":
-            pass  # each model's code is imported when its architecture is known
+            pass  # imported once the model's architecture is known
 
 
 def _tokenizer(model: ModelFolder, settings: Settings) -> ChatTokenizer:

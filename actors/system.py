@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread that computes gives the GIL to one that waits: a model's worker needs it
-often and briefly."""
+"""Seconds after which a computing thread yields the GIL; a model's worker needs it often and briefly."""
 
 LOSS_SECONDS = 5.0
-"""For what still answers, and for all that follows, once the device is lost."""
+"""Maximum seconds for a shutdown once the device is lost, including requests that can still finish."""
 
 STORE_SHARE = 0.5
-"""Fraction of the time that is left at the end in which the store may write what it was asked to."""
+"""Fraction of the remaining shutdown time in which the store may finish its writes."""
 
 
 class System:
-    """A running system. Made by `open_system`.
+    """A running system, created by `open_system`.
 
     Attributes:
-        pool: Where requests begin.
-        refs: All actors that may be spoken to.
-        device_lost: Set when nothing can be computed in this process any more: it should `drain`, and end.
-        hung: A thread could not be ended: flush the logs and leave with `os._exit`. Known after the close.
+        pool: Reference to the pool, for inference requests.
+        refs: References to all public actors.
+        device_lost: Event, set when the device is lost: the process should then call `drain` and end.
+        hung: True if a thread could not be ended; then flush the logs and leave with `os._exit`. Valid after
+            close.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class System:
         self._deadline: float | None = None
 
     async def start(self, run: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Start a child that lives in the system, as the HTTP server does (`Nursery.start`).
+        """Start a child task in the system, such as the HTTP server (see `Nursery.start`).
 
-        Children are cancelled before the pool is, when the system closes.
+        When the system closes, children are cancelled before the pool.
         """
         return await self._children.start(run, *args)
 
     async def drain(self) -> None:
-        """Refuse new requests, and return when those that were accepted have ended.
+        """Reject new requests, and return when the accepted ones have ended.
 
-        Whatever is left when most of `seconds_to_end` is over fails with a `draining` problem.
+        Requests that are left after most of `seconds_to_end` fail with a `draining` problem.
         """
         reserve = min(5.0, self.seconds_to_end * 0.25)
         with contextlib.suppress(ActorStopped):
@@ -90,30 +90,30 @@ class System:
                 await self._drained()
 
     async def _drained(self) -> None:
-        """Wait until no request is left, and what was to be stored is."""
+        """Wait until no request is left and all responses are stored."""
         await self.refs.responses.tell(Drain())
         await self.pool.ask(Drain(), Drained)
         await self.refs.responses.ask(Drain(), Drained)
 
     @property
     def seconds_to_end(self) -> float:
-        """How long a shutdown may take."""
+        """Time limit of a shutdown, in seconds."""
         timeout = self.settings.shutdown_timeout
         return min(timeout, LOSS_SECONDS) if self.device_lost.is_set() else timeout
 
     def remaining(self) -> float:
-        """Return the seconds left to shut down, counted from the first call (by `drain`, or by the close)."""
+        """Return the seconds left for the shutdown, counted from the first call (by `drain` or at close)."""
         if self._deadline is None:
             self._deadline = trio.current_time() + self.seconds_to_end
         return self._deadline - trio.current_time()
 
     async def tell_loss(self) -> None:
-        """Wait for the device to be lost; then have the pool say so to whoever asks it for a model."""
+        """Wait until the device is lost, and then let the pool reject requests for that reason."""
         await self.device_lost.wait()
         self._actor.lose_device(device_lost(self._workers.loss))
 
     def statistics(self) -> WorkersStatistics:
-        """Return how many threads the system has, and what they do."""
+        """Return the numbers of the system's threads by state."""
         return self._workers.statistics()
 
 
@@ -125,18 +125,18 @@ async def open_system(
     engines: Engines | None = None,
     hang_timeout: float = HANG_TIMEOUT,
 ) -> AsyncIterator[System]:
-    """Run the actors in a nursery of one's own, with or without a server.
+    """Run the actors in their own nursery, with or without a server.
 
-    On leaving, children are cancelled first, then the pool and its models; then the store ends, once it has
-    stored what they asked; threads are joined within what is left of `settings.shutdown_timeout`, whatever
-    hangs. An exception of the body comes out in exception groups, as from any nursery.
+    On exit, children are cancelled first, then the pool and its models. The store ends after it has stored
+    their results. Threads are joined within the rest of `settings.shutdown_timeout`, even if some hang. An
+    exception of the body is raised in exception groups, as from any nursery.
 
     Args:
-        database: Where responses are stored instead of the settings' `db`: an open database (made with
-            `check_same_thread=False`) that nothing else uses meanwhile; it stays open. With neither they are
-            kept in memory: only a command writes into the user's data folder.
-        engines: How models are found and loaded; other than the default only in tests of failures.
-        hang_timeout: Seconds without a sign of life after which a working thread counts as hung.
+        database: Open database to use instead of the settings' `db`, created with `check_same_thread=False`
+            and used by nothing else meanwhile; it stays open. Without both, responses are kept in memory:
+            only a command writes into the user's data folder.
+        engines: Access to models; replaced only in tests of failures.
+        hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung.
     """
     workers = Workers(hang_timeout)
     pool = Pool(settings, workers, engines or Engines(settings))
@@ -160,11 +160,11 @@ async def open_system(
                             actors.start_soon(system.tell_loss)
                             yield system
                             children.cancel_scope.cancel("the system closes")
-                        # What still generates ends and is stored while there are models and a store.
+                        # Running responses end and are stored while the models and the store still exist.
                         runs.cancel_scope.cancel("the system closes")
                     actors.cancel_scope.cancel("the system closes")
             finally:
-                # Last of all: what ended before it may have had something to store.
+                # The store stops last, since the others may store results at their end.
                 left = system.remaining() if system is not None else settings.shutdown_timeout
                 await store.stop(max(left * STORE_SHARE, 0.5))
             outermost.cancel_scope.cancel("the system closes")

@@ -1,4 +1,4 @@
-"""Asking an actor a question that it may refuse, or be too late for."""
+"""Requests to an actor that may fail or has stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def ask_actor(ref: Ref[M], message: M, answer_type: type[R]) -> R:
 
 
 async def answer_or_failed(ref: Ref[M], message: M, answer_type: type[R]) -> R | Failed:
-    """Return an actor's answer to a message; that of one that has stopped is that the server shuts down."""
+    """Return an actor's answer to a message; a stopped actor counts as a server that shuts down."""
     try:
         return await ref.ask(message, answer_type)
     except ActorStopped:

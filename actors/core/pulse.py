@@ -1,16 +1,16 @@
-"""Signs of life of a job: given on its thread, counted on the Trio thread."""
+"""Heartbeats of a job: sent by its thread, checked by the Trio thread."""
 
 from __future__ import annotations
 
 SILENT_TICKS = 8
-"""Looks in a row that see no sign of life before a job counts as hung. What is counted is the looks, not the
-time between them: after a process was stopped, or its machine asleep, one look comes late and no more."""
+"""Consecutive checks without a heartbeat after which a job counts as hung. The checks are counted, not the
+time: after a process was stopped or its machine slept, a single check is late."""
 
 
 class Pulse:
-    """What a job tells of itself; a job that has told nothing yet is at work.
+    """The heartbeats of a job; a job that has sent none yet counts as active.
 
-    Written by one thread and read by another, one attribute at a time.
+    One thread writes it and another reads it, one attribute at a time.
     """
 
     def __init__(self) -> None:
@@ -20,16 +20,16 @@ class Pulse:
         self._silent = 0
 
     def beat(self) -> None:
-        """Tell that the job is at work and has come further."""
+        """Report that the job is active and has made progress."""
         self._resting = False
         self._beats += 1
 
     def rest(self) -> None:
-        """Tell that the job waits for something that is no work of its own, for as long as that takes."""
+        """Report that the job waits for something external, for an unlimited time."""
         self._resting = True
 
     def look(self) -> bool:
-        """Count a look; return whether the job has been silent for too many. From the Trio thread only."""
+        """Count a check, and return whether the job counts as hung. For the Trio thread only."""
         beats = self._beats
         silent = not self._resting and beats == self._seen
         self._seen, self._silent = beats, self._silent + 1 if silent else 0

@@ -1,8 +1,8 @@
-"""How actors are spoken to: a ref can only send, an inbox belongs to one actor.
+"""Message passing between actors: a ref can only send, and an inbox belongs to one actor.
 
-An actor's one task takes everything from its control channel: messages, which a child forwards from the
-inbox, and the reports of its children and workers, which arrive with `send` and never wait. The inbox has
-capacity 0, so a sender that is cancelled before its message was received has withdrawn it.
+An actor's single task receives everything from its control channel: messages, which a child task forwards
+from the inbox, and reports of children and workers, which arrive through `send` and never wait. The inbox has
+capacity 0, so a sender that is cancelled before its message is received has withdrawn the message.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ R = TypeVar("R")
 
 
 class ActorStopped(Exception):
-    """The actor behind a ref takes no more messages."""
+    """An error for messages to an actor that has stopped."""
 
 
 @attrs.frozen(eq=False)
 class Envelope(Generic[M]):
-    """A message and the reply that its sender waits for, if it does."""
+    """A message, with the reply that its sender waits for, if any."""
 
     message: M
     reply: Reply | None = None
 
 
 class Ref(Generic[M]):
-    """A handle that can only send."""
+    """A reference to an actor that can only send messages."""
 
     def __init__(self, inbox: trio.MemorySendChannel[Envelope[M]]) -> None:
         self._inbox = inbox
 
     async def tell(self, message: M) -> None:
-        """Send; no answer is expected.
+        """Send a message without an answer.
 
         Raises:
             ActorStopped: The message was not received.
@@ -49,11 +49,11 @@ class Ref(Generic[M]):
         await self._send(Envelope(message))
 
     async def stream(self, message: M, into: ReplyStream[Any] | None = None) -> ReplyStream[Any]:
-        """Send, and return the stream of answers; whoever asked must close it.
+        """Send a message and return the stream of answers, which the caller must close.
 
         Args:
-            into: A stream to which the answers are added, so that one receiver can wait for several actors.
-                It stays open if sending fails or is cancelled.
+            into: Existing stream to receive the answers, so that one receiver can wait for several actors. It
+                stays open if sending fails or is cancelled.
 
         Raises:
             ActorStopped: The message was not received.
@@ -63,9 +63,9 @@ class Ref(Generic[M]):
         return replies
 
     async def ask(self, message: M, answer: type[R]) -> R | Failed:
-        """Send, and wait for the first event of type `answer`, or Failed.
+        """Send a message and return the first event of type `answer`, or Failed.
 
-        A grant that arrives while the asker is being cancelled is given back.
+        A grant that arrives during the caller's cancellation is returned.
 
         Raises:
             ActorStopped: The actor stopped without an answer.
@@ -84,7 +84,7 @@ class Ref(Generic[M]):
 
 
 class Control(Generic[R]):
-    """Where an actor's messages and its children's reports meet. Sending never waits and never fails."""
+    """The channel for an actor's messages and its children's reports. Sending never waits and never fails."""
 
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Any](math.inf)
@@ -92,14 +92,14 @@ class Control(Generic[R]):
         self._closed: Problem | None = None
 
     def send(self, report: R | Envelope[Any]) -> None:
-        """Report from the Trio thread."""
+        """Send a report from the Trio thread."""
         if self._closed is None:
             self._sender.send_nowait(report)
         else:
             _refuse(report, self._closed)
 
     def send_from_thread(self, report: R) -> None:
-        """Report from a worker; dropped if Trio or the actor has ended."""
+        """Send a report from a worker; it is dropped if Trio or the actor has ended."""
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self.send, report)
 
@@ -109,7 +109,7 @@ class Control(Generic[R]):
         return received
 
     def close(self, problem: Problem) -> None:
-        """Receive no more, and fail whatever waits for an answer or is just being forwarded."""
+        """Stop receiving, and fail all messages that wait for an answer or are being forwarded."""
         self._closed = problem
         with contextlib.suppress(trio.WouldBlock):
             while True:
@@ -129,7 +129,7 @@ class Inbox(Generic[M]):
         self.ref: Ref[M] = Ref(sender)
 
     async def forward(self, control: Control[Any]) -> None:
-        """Receive at once whatever is sent, until cancelled; later senders see ActorStopped."""
+        """Forward each message at once until cancelled; later senders get ActorStopped."""
         with self._receiver:
             async for envelope in self._receiver:
                 control.send(envelope)

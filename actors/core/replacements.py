@@ -1,4 +1,4 @@
-"""Decides which threads are lent again after a crash, and when the device counts as lost."""
+"""The policy that replaces crashed threads and decides when the device counts as lost."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ import attrs
 from greenroom.engine.device.device_crashes import Crash
 
 MAX_REPLACED = 16
-"""Threads that may be replaced in a process's life: MLX leaves a native thread behind for each."""
+"""Maximum number of replaced threads per process; MLX leaks a native thread for each."""
 
 MAX_REPLACED_FOR_CODE = 8
-"""How many of them for crashes that are not the device's: no model's code or files can use up the rest."""
+"""Maximum number of replacements for crashes that are not the device's, so that no model uses up all."""
 
 FRESH_DEATHS = 2
-"""Fresh threads in a row that die of the device before it counts as lost."""
+"""Consecutive fresh threads that crash on the device before it counts as lost."""
 
 
 @attrs.frozen
 class DeviceReport:
-    """What a job has learned of the device.
+    """The device's behavior during a job.
 
     Args:
-        crash: The worst that it died of, or that came to light behind it.
-        computed: Values were read that the device had computed for somebody.
+        crash: Worst crash of the job, including one found later; None if there was none.
+        computed: True if a result computed by the device was read.
     """
 
     crash: Crash | None = None
     computed: bool = False
 
     def with_crash(self, crash: Crash | None) -> DeviceReport:
-        """Return the report with a crash that was met, or came to light behind it."""
+        """Return the report, updated with another crash if it is worse."""
         return attrs.evolve(self, crash=max(filter(None, (self.crash, crash)), default=None))
 
 
 class Verdict(Enum):
-    """What becomes of a thread whose job has ended."""
+    """The decision about a thread whose job has ended."""
 
     LEND_AGAIN = "lend again"
     REPLACE = "replace"
     LOST = "lost"
-    """No thread is worth making any more: the process has to end."""
+    """New threads would not help: the process has to end."""
 
 
 class Replacements:
-    """Counts the threads that are replaced.
+    """Counter of replaced threads, which decides about crashed ones.
 
     Attributes:
-        replaced: So many were.
-        loss: Why the device is lost, once it is.
+        replaced: Number of replaced threads.
+        loss: Reason why the device is lost; None while it is not.
     """
 
     def __init__(self) -> None:
@@ -59,10 +59,10 @@ class Replacements:
         self._fresh_deaths = 0
 
     def judge(self, report: DeviceReport, *, fresh: bool) -> Verdict:
-        """Decide about a thread.
+        """Return the decision about a thread whose job has ended.
 
         Args:
-            fresh: No job before has computed anything on it.
+            fresh: True if no earlier job computed anything on the thread.
         """
         if report.computed:
             self._fresh_deaths = 0

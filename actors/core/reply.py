@@ -1,4 +1,4 @@
-"""The way back from an actor to whoever asked: a stream of events that never blocks its sender."""
+"""Replies of actors: streams of events that never block their sender."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ E = TypeVar("E")
 
 
 class Grant(ABC):
-    """An event that hands something over; it is closed if nobody receives it."""
+    """An event that transfers a resource; it is closed if nobody receives it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what was handed over."""
+        """Release the transferred resource."""
 
 
 class Reply:
-    """The sending end, held by actors. Used from the Trio thread only; `closed` may be read from any."""
+    """The sending end of a reply, for the Trio thread only; any thread may read `closed`."""
 
     def __init__(self) -> None:
         self._pending = ReplyBuffer()
@@ -35,10 +35,10 @@ class Reply:
         self.ended = False
 
     def send(self, event: Any) -> bool:
-        """Hand an event over without waiting.
+        """Send an event without waiting.
 
         Returns:
-            Whether there is still somebody to take it; if not, a grant has been closed.
+            Whether a receiver is left; if not, a grant has been closed.
         """
         if self.closed or self.ended:
             if isinstance(event, Grant):
@@ -49,13 +49,13 @@ class Reply:
         return True
 
     def end(self) -> None:
-        """Send no more events: the receiver sees `trio.EndOfChannel` after those it has not taken yet."""
+        """End the reply: the receiver gets `trio.EndOfChannel` after the remaining events."""
         if not self.ended:
             self.ended = True
             self._notify()
 
     def fail(self, problem: Problem) -> None:
-        """Send Failed and end."""
+        """Send Failed and end the reply."""
         self.send(Failed(problem))
         self.end()
 
@@ -74,20 +74,20 @@ class Reply:
 
 
 class ReplyStream(Generic[E]):
-    """The receiving end, held by the one who asked.
+    """The receiving end of a reply, held by the sender of the message.
 
-    Closing it is synchronous, tells every actor that watches it, and closes the grants that were not
-    taken: so a grant is either returned by `receive` or given back, whenever the receiver is cancelled.
+    Closing it is synchronous, notifies every actor that watches it, and closes the grants that were not
+    received. A grant is thus either returned by `receive` or closed, whenever the receiver is cancelled.
     """
 
     def __init__(self) -> None:
         self.sender = Reply()
 
     async def receive(self) -> E:
-        """Return the next event. May be cancelled and called again: no event is lost.
+        """Return the next event. It may be cancelled and called again without losing an event.
 
         Raises:
-            trio.EndOfChannel: There are no more.
+            trio.EndOfChannel: No events are left.
             trio.ClosedResourceError: `close` was called.
         """
         sender = self.sender
@@ -102,10 +102,10 @@ class ReplyStream(Generic[E]):
         return event
 
     def receive_nowait(self) -> E:
-        """Return the next event, if it is there already.
+        """Return the next event, if one is available.
 
         Raises:
-            trio.WouldBlock: It is not, or there are no more.
+            trio.WouldBlock: No event is available, or none are left.
         """
         if not self.sender._pending:
             raise trio.WouldBlock
@@ -113,7 +113,7 @@ class ReplyStream(Generic[E]):
         return event
 
     def close(self) -> None:
-        """Take no more events."""
+        """Stop receiving, and close the grants that were not received."""
         sender = self.sender
         if sender.closed:
             return

@@ -1,4 +1,4 @@
-"""What a reply holds until its receiver takes it, kept no larger than the answer itself."""
+"""The buffer of a reply's events, which merges them to stay no larger than the answer."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class _Item:
 
 
 class ReplyBuffer:
-    """Events in order, not yet taken.
+    """Events in order that wait for their receiver.
 
-    A delta joins the last delta of the same choice if nothing else of that choice came in between; a newer
-    QueueStatus or PromptProgress takes the place of an older one. So a receiver that stalls costs the
-    sender no more than the text of its own answer.
+    A delta is merged into the last delta of the same choice if no other event of that choice follows it. A
+    newer QueueStatus or PromptProgress replaces an older one. A slow receiver therefore costs no more memory
+    than the text of its answer.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ReplyBuffer:
         return len(self._items)
 
     def add(self, event: Any) -> None:
-        """Append an event, merge it into one, or let it replace one."""
+        """Add an event: append it, merge it into an earlier one, or replace an earlier one."""
         if self._items:
             if isinstance(event, _LATEST):
                 for item in self._items:

@@ -1,9 +1,9 @@
-"""Threads that belong to the system and are lent to one model after another.
+"""Worker threads, which the system owns and lends to one model after another.
 
-A fresh thread per load would leak: MLX keeps a native thread for every thread that used it, and a process
-that ends while such a thread has not cleared its streams aborts. So threads are reused, and clear their
-streams as their last act, when the system closes; sooner if a job has crashed, since the queue of a thread
-that has caused errors may be refused whatever is put into it.
+A new thread per load would leak, since MLX keeps a native thread for every thread that used it; and a process
+aborts if it ends before such a thread has cleared its streams. So threads are reused and clear their streams
+when the system closes. A thread whose job has crashed ends sooner, since the device may refuse all later work
+on its queue.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 HANG_TIMEOUT = 120.0
-"""Seconds without a sign of life after which a thread at work counts as hung."""
+"""Time in seconds without a heartbeat after which an active thread counts as hung."""
 
 
 @attrs.frozen
 class WorkersStatistics:
-    """How many threads there are, and what they do."""
+    """The numbers of threads by state."""
 
     lent: int
     idle: int
@@ -45,10 +45,10 @@ class WorkersStatistics:
 
 @attrs.frozen
 class JobEnd:
-    """A job has ended that computes on the device.
+    """The end of a job that computes on the device.
 
     Args:
-        device: How the device did.
+        device: Report on the device during the job.
     """
 
     device: DeviceReport = attrs.field(factory=DeviceReport, kw_only=True)
@@ -56,10 +56,10 @@ class JobEnd:
 
 @attrs.frozen
 class JobCrashed(JobEnd):
-    """A job has ended with what it may not raise.
+    """The end of a job by an unexpected exception.
 
     Args:
-        reason: What it raised, in a line.
+        reason: Exception in one line.
     """
 
     reason: str
@@ -67,14 +67,14 @@ class JobCrashed(JobEnd):
 
 @attrs.frozen
 class WorkerSilent:
-    """A thread gave no sign of life for so long that it is quarantined: neither awaited nor lent again."""
+    """The notice that a hung thread is quarantined: neither awaited nor lent again."""
 
     seconds: float
 
 
 @attrs.frozen(eq=False)
 class _Loan:
-    """Who has a thread, and what for."""
+    """A thread's owner, heartbeats and report function."""
 
     owner: str
     pulse: Pulse
@@ -82,16 +82,16 @@ class _Loan:
 
 
 _CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0, "store": 2.0}
-"""Seconds for which the close waits at most for a job. Work on the GPU ends with its step. A tokenizer
-thread that takes longer is downloading or importing, and cannot be told to stop. The store's has had its time
-before (`Store.stop`)."""
+"""Maximum seconds to wait for a job at close. Work on the GPU ends with its step. A tokenizer thread that
+takes longer is downloading or importing, and cannot be stopped. The store's thread has had its time before
+(`Store.stop`)."""
 
 
 def release_memory() -> Crash | None:
-    """Free what a dropped model held, on the thread that held it; imports nothing of MLX.
+    """Release a dropped model's memory on its own thread; imports nothing of MLX.
 
     Returns:
-        The worst that has come to light of what was computed there last.
+        Worst crash found late among the thread's last computations; None if there was none.
     """
     late = find_late_crash()
     gc.collect()
@@ -101,13 +101,13 @@ def release_memory() -> Crash | None:
 
 
 class Workers:
-    """The system's threads: those that are lent, the free list, and those that must not be used again.
+    """The system's threads: lent, free and quarantined ones.
 
     Args:
-        hang_timeout: Seconds without a sign of life after which a thread counts as hung.
+        hang_timeout: Time in seconds without a heartbeat after which a thread counts as hung.
 
     Attributes:
-        device_lost: Set when no thread is worth making any more; `loss` then says why.
+        device_lost: Event, set when new threads would not help; `loss` then gives the reason.
     """
 
     def __init__(self, hang_timeout: float = HANG_TIMEOUT) -> None:
@@ -128,13 +128,13 @@ class Workers:
         report: Callable[[T | JobCrashed | WorkerSilent], None],
         owner: str = "",
     ) -> Worker:
-        """Run `job` on a thread of its own for as long as it takes, and watch it.
+        """Run `job` on its own thread, however long it takes, and watch it.
 
         Args:
-            job: Gives its signs of life; whatever lasts for a model's whole life is one job.
-            report: Is called on the Trio thread: with the job's result, or JobCrashed, when it has ended;
+            job: Function that sends heartbeats; everything for a model's whole life is one job.
+            report: Callback on the Trio thread with the job's result, or JobCrashed, at its end; called
                 before that, once, with WorkerSilent if its thread is quarantined.
-            owner: The model on whose behalf, as `hung` and the logs tell.
+            owner: Name of the model that needs the thread, for `hung` and the logs.
         """
         worker = next((free for free in reversed(self._free) if free.purpose == purpose), None)
         if worker is None:
@@ -147,7 +147,7 @@ class Workers:
         return worker
 
     async def watch(self) -> None:
-        """Quarantine threads that give no sign of life, until cancelled."""
+        """Quarantine threads without heartbeats, until cancelled."""
         while True:
             await trio.sleep(self._hang_timeout / SILENT_TICKS)
             for worker, loan in [*self._lent.items()]:
@@ -158,13 +158,13 @@ class Workers:
                     loan.report(WorkerSilent(self._hang_timeout))
 
     def quarantine(self, worker: Worker) -> None:
-        """Neither await nor reuse a silent thread any more; it ends with its job, if that ever ends."""
+        """Stop awaiting and reusing a hung thread; it ends with its job, if the job ever ends."""
         if worker in self._lent:
             self._quarantined[worker] = self._lent.pop(worker)
             worker.stop()
 
     def hung(self, purpose: Purpose | None = None) -> Counter[str]:
-        """Return how many threads are quarantined, of one purpose or of all, by owner."""
+        """Return the numbers of quarantined threads by owner, of one purpose or of all."""
         quarantined = self._quarantined.items()
         return Counter(loan.owner for worker, loan in quarantined if purpose in (None, worker.purpose))
 
@@ -175,17 +175,17 @@ class Workers:
 
     @property
     def loss(self) -> str:
-        """Why the device is lost."""
+        """Reason why the device is lost; empty if it is not."""
         return self._replacements.loss or ""
 
     async def close(self, seconds: float) -> bool:
-        """End every thread that can be ended.
+        """End every thread that is able to end.
 
         Args:
-            seconds: Time that jobs under way are given, once they have been told to end.
+            seconds: Time in seconds for running jobs that have been told to end.
 
         Returns:
-            Whether no thread is left; if one is, the process must end with `os._exit`.
+            Whether all threads have ended; if not, the process must end with `os._exit`.
         """
         ending = [*self._free, *self._lent, *self._leaving]
         for worker in ending:
@@ -208,7 +208,7 @@ class Workers:
             result: T | JobCrashed
             try:
                 result = job()
-            except BaseException as error:  # a panic of Rust, an exit() in a model's file: no Exception
+            except BaseException as error:  # includes Rust panics and exit() in a model's code
                 log.exception("job crashed", actor="system", worker=worker.name)
                 result = JobCrashed(f"{type(error).__name__}: {error}", device=DeviceReport(crash_of(error)))
             if isinstance(result, JobCrashed) and worker.purpose == "gpu":
@@ -228,11 +228,11 @@ class Workers:
         report()
 
     def _may_lend_again(self, worker: Worker, result: object, loan: _Loan | None) -> bool:
-        """Return whether a thread is fit for another job; tell of one that is not, and of a lost device."""
+        """Return whether a thread can run another job; log a replaced thread and a lost device."""
         if not isinstance(result, JobEnd):
             return True
         device, fresh = result.device, worker.fresh
-        if worker.purpose != "gpu":  # it leaves nothing of MLX behind
+        if worker.purpose != "gpu":  # ending it leaks no MLX thread
             return device.crash is None
         worker.fresh = fresh and not device.computed
         verdict = self._replacements.judge(device, fresh=fresh)

@@ -1,4 +1,4 @@
-"""One thread, with a stack on which native code may recurse, that keeps nothing of a job that has ended."""
+"""A worker thread with a stack large enough for recursion in native code."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ import trio
 log = structlog.get_logger()
 
 Purpose = Literal["gpu", "tokenizer", "store"]
-"""Threads are reused for the same purpose only, so that no tokenizer thread comes to hold MLX streams."""
+"""The purpose of a thread. Reuse keeps it, so that no tokenizer thread comes to hold MLX streams."""
 
 STACK_BYTES = 32 << 20
-"""Stack of a worker. llguidance recurses natively where grammars nest, and macOS gives a thread 512 kB
-unless told otherwise; only the pages that are touched take memory."""
+"""Stack size of a worker in bytes. llguidance recurses natively for nested grammars, and macOS gives threads
+512 kB by default. Only the pages that are touched take memory."""
 
 _stack_size_lock = threading.Lock()
-"""`threading.stack_size` holds for the whole process."""
+"""Lock around `threading.stack_size`, which applies to the whole process."""
 
 
 class Worker:
-    """One OS thread. It idles in a queue, runs one job at a time, and keeps nothing of a job that ended.
+    """An OS thread that runs queued jobs one at a time and keeps no references to finished ones.
 
     Attributes:
-        fresh: Nothing has been computed on it yet; belongs to the Trio thread.
-        ended: It runs nothing any more.
+        fresh: True if nothing has been computed on it yet; for the Trio thread only.
+        ended: Event, set when the thread runs nothing any more.
     """
 
     def __init__(self, purpose: Purpose, number: int, token: trio.lowlevel.TrioToken) -> None:
@@ -44,15 +44,15 @@ class Worker:
         _start_with_large_stack(self._thread)
 
     def put(self, job: Callable[[], Callable[[], None]]) -> None:
-        """Run `job` on the thread, then what it returned on the Trio thread."""
+        """Run `job` on the thread, then its result on the Trio thread."""
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the thread once its job, if it has one, is done."""
+        """End the thread after its current job, if it has one."""
         self._jobs.put(None)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the operating system to be done with a thread that has `ended`; return whether it is."""
+        """Wait until the operating system has ended a thread that has `ended`, and return whether it has."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -64,10 +64,10 @@ class Worker:
                 self._token.run_sync_soon(report)
                 del report
         try:
-            # Without this the process aborts when it ends; after it, this thread can never use MLX again.
+            # Otherwise the process aborts at its end. Afterwards this thread can never use MLX again.
             if "mlx.core" in sys.modules:
                 sys.modules["mlx.core"].clear_streams()
-        except Exception:  # of a device that has failed
+        except Exception:  # raised if the device has failed
             log.exception("streams not cleared", actor="system", worker=self.name)
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self.ended.set)

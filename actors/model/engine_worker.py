@@ -16,11 +16,11 @@ from greenroom.schemas.problems import model_crashed
 
 
 class EngineWorker:
-    """At most one worker at a time; `control` is told what it does, that it is silent, and when it has ended.
+    """The model's GPU worker, at most one at a time; `control` receives its reports, its hang and its end.
 
     Attributes:
-        hung: The worker is quarantined; it may still end.
-        released: Set while no worker has the model's memory.
+        hung: True if the worker is quarantined; it may still end.
+        released: Event, set while no worker holds the model's memory.
     """
 
     def __init__(self, key: ModelKey, engines: Engines, workers: Workers, control: Control[Any]) -> None:
@@ -36,30 +36,30 @@ class EngineWorker:
 
     @property
     def active(self) -> bool:
-        """Whether a worker is lent whose end has not been recorded."""
+        """True if a worker is lent and its end has not been recorded."""
         return self._loop is not None
 
     def start(self, opened: OpenedModel) -> None:
-        """Borrow a worker, and load the model's weights on it, unless that is under way."""
+        """Borrow a worker and load the model's weights on it, unless one is borrowed already."""
         if self._loop is None:
             self._loop = ModelLoop(self._key, self._engines, opened, self._control.send_from_thread)
             self.released, self._silent = trio.Event(), trio.Event()
             self._workers.lend("gpu", self._loop.run, self._report, str(self._key))
 
     def put(self, command: Command) -> None:
-        """Have a command carried out before the next step, if there is a worker."""
+        """Queue a command for execution before the next step, if there is a worker."""
         if self._loop is not None:
             self._loop.put(command)
 
     def pop_commands(self) -> list[Command]:
-        """Remove and return what the worker, which has ended, has not carried out."""
+        """Remove and return the commands that the worker did not execute before it ended."""
         return self._loop.pop_commands() if self._loop is not None else []
 
     def unload(self, *, suspends: bool = False) -> None:
-        """Tell the worker to free the weights, in the middle of a load too.
+        """Tell the worker to release the weights, even in the middle of a load.
 
         Args:
-            suspends: Only as soon as what runs can be left, so that it can go on in another engine.
+            suspends: True to unload only once running requests can be suspended, to resume in another engine.
         """
         if suspends:
             self.put(Suspend())
@@ -67,13 +67,13 @@ class EngineWorker:
             self._loop.abandon()
 
     def record_end(self) -> bool:
-        """Release the worker, which has ended; return whether it had been quarantined."""
+        """Forget the worker, which has ended, and return whether it was quarantined."""
         was_hung, self.hung = self.hung, False
         self._loop = None
         return was_hung
 
     async def wait_released(self, on_silent: Callable[[], None]) -> None:
-        """Wait until the worker has ended, calling `on_silent` if it hangs or has hung meanwhile."""
+        """Wait until the worker has ended; call `on_silent` if it hangs or has hung meanwhile."""
 
         async def wait_silent() -> None:
             await self._silent.wait()

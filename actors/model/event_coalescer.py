@@ -1,4 +1,4 @@
-"""When the events of a worker's steps go to the Trio thread: at once, unless the steps are very fast."""
+"""Batching of a worker's events for the Trio thread: sent at once, unless the steps are very fast."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from greenroom.schemas.events import InferenceEvent, ReasoningDelta, TextDelta
 Events = list[tuple[str, InferenceEvent]]
 
 MIN_INTERVAL = 0.005
-"""Seconds between two reports that say nothing but more text: nobody reads faster, and each wakes a thread
-that takes the interpreter from the worker for up to a tenth of a step of 2 ms."""
+"""Minimum seconds between two reports of text alone. Nobody reads faster, and each report wakes a thread that
+takes the interpreter from the worker for up to a tenth of a 2 ms step."""
 
 _TEXT = (TextDelta, ReasoningDelta)
 
 
 class EventCoalescer:
-    """Reports events in order; mere text waits until the last report is `MIN_INTERVAL` ago, no other does.
+    """Reporter of events in order; text deltas wait for `MIN_INTERVAL` since the last report, others do not.
 
     Args:
-        report: Takes the events of one or several steps.
-        clock: Seconds that only rise.
+        report: Callback for the events of one or several steps.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(self, report: Callable[[Events], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class EventCoalescer:
         self._reported = -MIN_INTERVAL
 
     def add(self, events: Events) -> None:
-        """Take the events of a step; another step must follow if they are mere text."""
+        """Add the events of a step; if they are only text, another step or `flush` must follow."""
         self._pending = self._pending + events if self._pending else events
         if not self._pending:
             return
@@ -40,7 +40,7 @@ class EventCoalescer:
             self.flush()
 
     def flush(self) -> None:
-        """Report what is pending: call it before anything that takes longer than a step."""
+        """Report pending events; call it before anything that takes longer than a step."""
         if self._pending:
             events, self._pending = self._pending, []
             self._report(events)

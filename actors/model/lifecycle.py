@@ -1,4 +1,4 @@
-"""Where one model stands, moving only along `greenroom.schemas.lifecycle.TRANSITIONS`."""
+"""The lifecycle of a model, restricted to `greenroom.schemas.lifecycle.TRANSITIONS`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from greenroom.schemas.lifecycle import TRANSITIONS, ModelState
 
 
 class ImpossibleTransition(Exception):
-    """A model was to take a step that its life does not have."""
+    """An error for a transition that the lifecycle does not allow."""
 
 
 class Lifecycle:
-    """The state of one model.
+    """The state of a model.
 
     Args:
-        state: Where it stands.
+        state: Initial state.
     """
 
     def __init__(self, state: ModelState = ModelState.IDLE) -> None:
@@ -23,7 +23,7 @@ class Lifecycle:
         """Move to another state.
 
         Raises:
-            ImpossibleTransition: The table has no such step.
+            ImpossibleTransition: The table has no such transition.
         """
         if state not in TRANSITIONS[self.state]:
             raise ImpossibleTransition(f"{self.state} to {state}")

@@ -1,4 +1,4 @@
-"""The model actor: one model, the adapter that prepares its prompts, and two workers lent to it."""
+"""The model actor: a model, the adapter that prepares its prompts, and the two workers lent to it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ from greenroom.schemas.problems import Problem, draining, internal_error, model_
 
 
 class Model:
-    """Prepares prompts from the start, generates while it is READY. The pool says when to load and unload.
+    """The actor of a model: prepares prompts in every state and generates while it is READY.
 
-    Its state is its own: it alone moves it, logs each change, and reports it.
+    The pool tells it when to load and unload. Only the model changes its state, logs each change, and reports
+    it.
 
     Args:
-        report: Takes reports; must not block.
-        state: Where the model stood when its last actor stopped.
+        report: Callback for reports; must not block.
+        state: State of the model when its previous actor stopped.
     """
 
     def __init__(
@@ -80,11 +81,11 @@ class Model:
         self._stopping = False
 
     def send(self, command: ModelCommand) -> None:
-        """Have a command carried out after what was sent before."""
+        """Queue a command for execution after the earlier ones."""
         self._control.send(command)
 
     async def run(self) -> None:
-        """Receive until stopped."""
+        """Receive messages until stopped."""
         self._log.info("started")
         problem = draining()
         try:
@@ -103,11 +104,11 @@ class Model:
 
     @property
     def released(self) -> bool:
-        """Whether no worker has the model's memory."""
+        """True if no worker holds the model's memory."""
         return self._worker.released.is_set()
 
     async def wait_released(self) -> None:
-        """Wait until the worker of an actor that has ended has freed the memory, and report if it hangs."""
+        """Wait until a stopped actor's worker has released the memory, and report if the worker hangs."""
         await self._worker.wait_released(lambda: self._report(WorkerHung(model_hung(self.key.model))))
 
     def _receive(self, received: Any) -> None:
@@ -132,7 +133,7 @@ class Model:
         try:
             self._answer(message, reply)
         except Exception:
-            # The asker is told, and the actor lives: one message must not end the requests of others.
+            # Only this request fails; one message must not end the requests of others.
             self._log.exception("message failed", message=type(message).__name__)
             reply.fail(internal_error())
 
@@ -149,7 +150,7 @@ class Model:
 
     @property
     def _opening_failed(self) -> Problem | None:
-        """Why this actor will never prepare a prompt, if so."""
+        """The problem that keeps this actor from ever preparing a prompt; None if there is none."""
         return None if self._opened is not None else self._problem
 
     def _carry_out(self, command: ModelCommand) -> None:
@@ -210,7 +211,7 @@ class Model:
         problem, late = end.problem, self._worker.pop_commands()
         self._requests.end_engine(end.suspended, late, problem or model_crashed(self.key.model))
         if self._worker.record_end():
-            # The model stays in ERROR until it is loaded again, which is possible from now on.
+            # The model stays in ERROR until the next load, which is possible from now on.
             self._log.warning("hung worker returned")
             self._report(HungWorkerReturned())
         elif problem is None:
@@ -221,7 +222,7 @@ class Model:
             self._report(Crashed(problem) if end.loaded else LoadFailed(problem))
 
     def _change(self, state: ModelState, admits_all: bool = False) -> None:
-        """Move to a state that is no outcome, and report it."""
+        """Enter a state that is not the outcome of a load, and report it."""
         self._move(state)
         self._report(StateChanged(state, admits_all))
 

@@ -1,4 +1,4 @@
-"""What a model's GPU worker does from load to unload: one job, confined to one thread."""
+"""The job of a model's GPU worker from load to unload, confined to one thread."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from greenroom.schemas.result_events import AudioChunk, Score, Segment, Vector
 log = structlog.get_logger()
 
 _RESULTS = (TextDelta, ReasoningDelta, ToolCallDelta, Vector, Score, AudioChunk, Segment)
-"""Events that hold what the device has computed; others tell only of what was launched."""
+"""The events with results that the device has computed; others only tell of launched work."""
 
 
 @attrs.frozen
 class Submit:
-    """Begin a request."""
+    """The command to start a request."""
 
     request: InferenceRequest
     prepared: PreparedInput
 
     @property
     def request_id(self) -> str:
-        """The id under which the engine knows it."""
+        """The engine's id of the request."""
         return self.request.id
 
 
 @attrs.frozen
 class Resume:
-    """Go on with a request that the model's engine before has given away."""
+    """The command to resume a request that the model's previous engine has suspended."""
 
     request_id: str
     suspended: SuspendedRequest
@@ -53,24 +53,24 @@ class Resume:
 
 @attrs.frozen
 class Cancel:
-    """End a request at the next step."""
+    """The command to cancel a request at the next step."""
 
     request_id: str
 
 
 @attrs.frozen
 class Suspend:
-    """Unload as soon as everything that runs can be left where it stands; at once, if it never can be."""
+    """The command to unload once all requests can be suspended; at once if the engine cannot suspend any."""
 
 
 @attrs.frozen
 class Close:
-    """Unload, dropping whatever runs."""
+    """The command to unload at once, dropping all requests."""
 
 
 @attrs.frozen
 class ReleaseMemory:
-    """Free memory that another model has asked for."""
+    """The command to release memory that another model has requested."""
 
 
 Command = Submit | Resume | Cancel | ReleaseMemory | Suspend | Close
@@ -78,10 +78,10 @@ Command = Submit | Resume | Cancel | ReleaseMemory | Suspend | Close
 
 @attrs.frozen
 class Loaded:
-    """The model can generate.
+    """The report that the model can generate.
 
     Args:
-        admits_all: Nobody needs to wait for a slot in it (`SuspendableEngine`).
+        admits_all: True if no request needs to wait for a slot (`SuspendableEngine`).
     """
 
     admits_all: bool = False
@@ -89,7 +89,7 @@ class Loaded:
 
 @attrs.frozen
 class Stepped:
-    """What a step gave, or several fast ones, for all requests."""
+    """The events of one step, or of several fast ones, for all requests."""
 
     events: list[tuple[str, InferenceEvent]]
 
@@ -99,12 +99,12 @@ LoopReport = LoadProgress | Loaded | Stepped
 
 @attrs.frozen
 class LoopEnded(JobEnd):
-    """The loop has ended and its memory is free again.
+    """The end of the loop, with its memory released.
 
     Args:
-        problem: Why, unless it was told to.
-        loaded: The weights were there.
-        suspended: Requests that can go on in the next engine, by their ids; None if none ever can.
+        problem: Problem that ended the loop; None if it was told to end.
+        loaded: True if the weights had been loaded.
+        suspended: Requests to resume in the next engine, by id; None if the engine cannot suspend any.
     """
 
     problem: Problem | None = None
@@ -113,12 +113,12 @@ class LoopEnded(JobEnd):
 
 
 class ModelLoop:
-    """Loads a model, steps it while there is work, and frees it.
+    """A job that loads a model, steps it while there is work, and unloads it.
 
-    Everything public may be used from any thread.
+    All public methods may be called on any thread.
 
     Args:
-        report: Takes reports from this thread; must not block.
+        report: Callback for reports, on this thread; must not block.
     """
 
     def __init__(
@@ -138,25 +138,25 @@ class ModelLoop:
         self._pulse = Pulse()
 
     def put(self, command: Command) -> None:
-        """Have `command` carried out before the next step."""
+        """Queue a command for execution before the next step."""
         self._commands.put(command)
 
     def pop_commands(self) -> list[Command]:
-        """Remove and return what was put too late to be carried out; to be called once the job has ended."""
+        """Remove and return the commands that came too late; call it after the job has ended."""
         late: list[Command] = []
         while not self._commands.empty():
             late.append(self._commands.get())
         return late
 
     def abandon(self) -> None:
-        """Unload at the next opportunity, in the middle of a load too."""
+        """Unload at the next opportunity, even in the middle of a load."""
         self._abandoned = True
         self._commands.put(Close())
 
     def run(self, pulse: Pulse) -> LoopEnded:
-        """Do the job, giving its signs of life; what goes wrong is in the answer."""
+        """Run the job, sending heartbeats; the result holds any problem."""
         self._pulse = pulse
-        # Whatever the engine logs is about this model, by the name that clients know.
+        # The engine's log lines carry the model's public name.
         with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
             end = self._load_and_step()
         return attrs.evolve(end, device=self._device.with_crash(release_memory()))
@@ -164,7 +164,7 @@ class ModelLoop:
     def _load_and_step(self) -> LoopEnded:
         try:
             engine = self._engines.load_engine(self._opened, self._progress, lambda: self._abandoned)
-        except BaseException as error:  # a panic of Rust, an exit() in a model's file: no Exception
+        except BaseException as error:  # includes Rust panics and exit() in a model's code
             return self._load_failed(error)
         try:
             engine.on_memory_wanted(lambda: self.put(ReleaseMemory()))
@@ -180,7 +180,7 @@ class ModelLoop:
 
     def _load_failed(self, error: BaseException) -> LoopEnded:
         crash = crash_of(error)
-        if crash is not Crash.CODE:  # that is the fault of the model's files or code
+        if crash is not Crash.CODE:  # the model's files or code are to blame, not the device
             self._device = self._device.with_crash(crash)
         if self._abandoned:
             return LoopEnded(loaded=False)
@@ -205,7 +205,7 @@ class ModelLoop:
             self._device = attrs.evolve(self._device, computed=True)
 
     def _carry_out_commands(self, engine: Engine[Any]) -> bool:
-        """Carry out what was put, waiting for more when there is nothing to do; return whether to go on."""
+        """Execute queued commands, waiting for more while there is no work; return whether to continue."""
         cancelled = False
         while True:
             idle = not engine.has_work
@@ -235,7 +235,7 @@ class ModelLoop:
                 case Suspend() if isinstance(engine, SuspendableEngine):
                     self._leaving = True
                 case Suspend() | Close():
-                    if cancelled:  # what those requests have used comes out of a step only
+                    if cancelled:  # only a step reports the usage of those requests
                         self._coalescer.add(engine.step())
                     return False
 
@@ -249,14 +249,16 @@ class ModelLoop:
             self._report(Stepped([(command.request_id, Failed(error.problem))]))
 
     def _suspend(self, engine: Engine[Any], idle: bool) -> bool:
-        """Have requests given away, but not before one has come further: models that take turns in one room
-        would otherwise load for ever, and answer nothing."""
+        """Suspend all requests, but not before one has made progress.
+
+        Otherwise models that take turns in the same memory would load forever and answer nothing.
+        """
         if isinstance(engine, SuspendableEngine) and (idle or self._has_answered):
             self._suspended = engine.suspend()
         return self._suspended is not None
 
     def _unbegun(self, engine: Engine[Any]) -> Mapping[str, SuspendedRequest] | None:
-        """Return which requests a crash need not concern."""
+        """Return the requests that had not started before a crash, which another engine can resume."""
         try:
             return engine.unbegun() if isinstance(engine, SuspendableEngine) else None
         except Exception:

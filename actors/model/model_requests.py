@@ -1,4 +1,4 @@
-"""What a model keeps of its requests, from the first message to their engine's last event."""
+"""The requests of a model, from the first message to the engine's last event."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from greenroom.schemas.problems import Problem
 
 @attrs.frozen(eq=False)
 class ReplyClosed:
-    """The reply of a request is closed: it has ended, or its client has hung up."""
+    """The report that a request's reply is closed: it has ended, or its client has disconnected."""
 
     request: Preparation | RunningRequest
 
 
 class ModelRequests:
-    """The requests of one model: prepared by one worker, answered by the other.
+    """The requests of a model: prepared by one worker, answered by the other.
 
     Args:
-        prepare: Gives a request to the tokenizer worker.
-        put: Gives a command to the engine's worker, if there is one.
-        on_closed: Is called, from wherever the reply of a request is closed; must not block.
-        log: The model actor's.
+        prepare: Callback that passes a request to the tokenizer worker.
+        put: Callback that passes a command to the engine's worker, if there is one.
+        on_closed: Callback for the closing of a request's reply; must not block.
+        log: Logger of the model actor.
 
     Attributes:
-        accepting: There is an engine, or will be one again: a request that may be generated for is kept.
+        accepting: True if there is or will be an engine, so that requests to generate are accepted.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ModelRequests:
         self._has_engine = self.accepting = False
 
     def start_engine(self) -> None:
-        """Give an engine that has been loaded what was kept for it."""
+        """Pass all kept requests to an engine that has been loaded."""
         self._has_engine = self.accepting = True
         for running in self._running.all():
             command = running.release()
@@ -62,19 +62,19 @@ class ModelRequests:
                 self._put(command)
 
     def suspend(self) -> None:
-        """Keep what comes from now on for the next engine."""
+        """Keep requests from now on for the next engine."""
         self._has_engine = False
 
     def end_engine(
         self, suspended: Mapping[str, SuspendedRequest] | None, late: Iterable[Command], problem: Problem
     ) -> None:
-        """Keep the requests that can go on in another engine, and fail the others; to be done before the pool
-        hears of the end, for which those count as waiting that hold a lease still.
+        """Keep the requests that the next engine can resume, and fail the others.
+
+        Call it before the pool learns of the end: the pool then counts open leases as waiting requests.
 
         Args:
-            suspended: By their ids, in the order of their turns, what tells where they stand; None if no
-                other engine will go on.
-            late: What was put and not carried out.
+            suspended: Suspended requests by id, in their order; None if no other engine can resume them.
+            late: Commands that were queued but not executed.
         """
         self._has_engine = False
         for request_id, request in (suspended or {}).items():
@@ -93,13 +93,13 @@ class ModelRequests:
                 self._remove(running)
 
     def prepare(self, preparation: Preparation) -> None:
-        """Have a request prepared, and keep it until its reply closes."""
+        """Queue a request for preparation, and keep it until its reply closes."""
         self._preparations.add(preparation)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(preparation)))
         self._prepare(preparation)
 
     def record_prepared(self, preparation: Preparation, result: AdapterResult | Problem | None) -> None:
-        """Keep, submit or report what a request was made into, unless its owner has left."""
+        """Keep, submit or report a prepared request, unless its client has left."""
         if preparation not in self._preparations:
             return
         if isinstance(result, Problem):
@@ -125,12 +125,12 @@ class ModelRequests:
             self._submit(preparation, message, preparation.prepared)
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
-        """Send a step's events to those who asked."""
+        """Send a step's events to their requests' replies."""
         for ended in self._running.deliver(events):
             ended.log_end(self._log)
 
     def close(self, request: Preparation | RunningRequest) -> None:
-        """Stop working for a request whose reply is closed."""
+        """Remove or cancel a request whose reply is closed."""
         if isinstance(request, Preparation):
             self._preparations.remove(request)
         elif self._running.cancel(request):
@@ -140,14 +140,14 @@ class ModelRequests:
                 self._remove(request)
 
     def fail_all(self, problem: Problem) -> None:
-        """Fail every request; those that run are cancelled by it, and logged after their last event."""
+        """Fail every request; this cancels running ones, which are logged after their last event."""
         self.accepting = self._has_engine
         self.fail_unprepared(problem)
         for running in self._running.all():
             running.fail(problem)
 
     def fail_unprepared(self, problem: Problem) -> None:
-        """Fail the requests that still have to be prepared."""
+        """Fail the requests that are not prepared yet."""
         for preparation in self._preparations.remove_pending():
             preparation.reply.fail(problem)
 
@@ -157,7 +157,7 @@ class ModelRequests:
         self.fail_running(problem)
 
     def fail_running(self, problem: Problem) -> None:
-        """Fail the requests that generate, or were about to, because their engine is gone."""
+        """Fail the requests that generate or were about to, because their engine is gone."""
         self._has_engine = self.accepting = False
         for preparation in self._preparations.remove_generating():
             preparation.reply.fail(problem)
@@ -180,7 +180,7 @@ class ModelRequests:
         )
 
     def _keep(self, command: Submit | Resume) -> None:
-        """Keep a request that is in no engine, unless it was failed when its engine hung."""
+        """Keep a request for the next engine, unless it failed when its engine hung."""
         running = self._running.get(command.request_id)
         if running is not None:
             running.kept = command

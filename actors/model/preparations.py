@@ -1,4 +1,4 @@
-"""Requests that a model has been asked to prepare and that it does not generate for yet."""
+"""Requests that a model prepares but does not generate for yet."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.requests import InferenceRequest
 
 AdapterResult = PreparedInput | PromptContents
-"""What an adapter makes of a request: ready to be generated for, or to be looked at."""
+"""The result of an adapter: a prepared input, or a prompt to show."""
 
 
 @attrs.define(eq=False)
 class Preparation:
-    """One request until it is generated for, or its reply closes.
+    """A request before generation.
 
     Args:
-        prepared: What the adapter has made of it; None until then.
-        generate: The message to be carried out as soon as it is prepared.
-        inspected: Its prompt is to be shown, and nothing generated.
+        prepared: Prepared input from the adapter; None until then.
+        generate: Message to process as soon as the request is prepared.
+        inspected: True to show the prompt instead of generating.
     """
 
     request: InferenceRequest
@@ -31,10 +31,10 @@ class Preparation:
 
 
 class Preparations:
-    """All preparations of one model.
+    """All preparations of a model.
 
-    They are kept by reply: each request has one of its own, whatever ids its client repeats, and every
-    reply closes.
+    Their keys are replies: each request has its own reply, even if clients repeat ids, and every reply
+    closes.
     """
 
     def __init__(self) -> None:
@@ -47,24 +47,24 @@ class Preparations:
         return len(self._by_reply)
 
     def add(self, preparation: Preparation) -> None:
-        """Keep a preparation, in place of an earlier one of the same reply."""
+        """Add a preparation, replacing an earlier one of the same reply."""
         self._by_reply[preparation.reply] = preparation
 
     def get(self, reply: Reply) -> Preparation | None:
-        """Return what is kept of the request whose answers go to `reply`."""
+        """Return the preparation with this reply; None if there is none."""
         return self._by_reply.get(reply)
 
     def remove(self, preparation: Preparation) -> None:
-        """Remove a preparation, if it is still kept."""
+        """Remove a preparation, if it is still present."""
         if preparation in self:
             del self._by_reply[preparation.reply]
 
     def remove_pending(self) -> list[Preparation]:
-        """Remove and return those that still have to be prepared."""
+        """Remove and return the preparations that are not prepared yet."""
         return self._remove([each for each in self._by_reply.values() if each.prepared is None])
 
     def remove_generating(self) -> list[Preparation]:
-        """Remove and return those that are to be generated for as soon as they are prepared."""
+        """Remove and return the preparations that wait to generate as soon as they are prepared."""
         return self._remove([each for each in self._by_reply.values() if each.generate is not None])
 
     def _remove(self, preparations: list[Preparation]) -> list[Preparation]:

@@ -1,4 +1,4 @@
-"""Which prompt is prepared next: short ones pass long ones, which are not left waiting for ever."""
+"""The queue of prompts to prepare: short ones overtake long ones, but only a limited number of times."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, Resp
 T = TypeVar("T")
 
 MAX_SHORT = 65_536
-"""Cost of a short prompt at most, in characters of text: as much is tokenized in some 40 ms."""
+"""Maximum cost of a short prompt, in characters of text; tokenizing that many takes about 40 ms."""
 MAX_GRAMMAR = 16_384
-"""Characters of a grammar that is compiled as quickly."""
+"""Maximum length, in characters, of a grammar that compiles as fast."""
 MAX_SCHEMA = 1_000
-"""Values of a schema that is compiled as quickly."""
+"""Maximum number of values in a schema that compiles as fast."""
 MAX_PASSING = 16
-"""Short prompts that pass a long one at most; then it is its turn."""
+"""Maximum number of short prompts that overtake a long one."""
 WAIT_COST = MAX_SHORT // 2
-"""Of each look at what a prompt waits for, 20 ms at most. If that cost nothing, a client that had less than
-others would have every turn until its prompt is done, though that may wait for one of theirs."""
+"""Cost of each poll for work that a prompt waits for, 20 ms at most. If polls were free, a client with little
+usage would be chosen every time until its prompt is done, even while that waits for another client's."""
 MAX_COUNTED = 16 * MAX_SHORT
-"""Cost up to which prompts are told apart: to count takes time, too."""
+"""Cost above which prompts count as equal, since counting takes time too."""
 
 _PART_COST = 64
-"""Characters that are tokenized in the time in which a template writes one message or part."""
+"""Cost of a message or part in a template, as the number of characters tokenized in the same time."""
 
 
 @attrs.define(eq=False)
 class QueuedPrompt(Generic[T]):
-    """A prompt and what its place depends on.
+    """A queued prompt with its scheduling data.
 
     Args:
-        serial: Tells prompts apart; earlier ones have smaller ones.
-        cost: See `cost_of`.
-        begun: A slice of it is done, and its client has been charged for all that can be done at once.
-        waits: Something else worked for it when it was put back.
+        serial: Serial number; earlier prompts have smaller ones.
+        cost: Cost of preparation (see `cost_of`).
+        begun: True once its first step is done and its client has been charged its cost.
+        waits: True if it waited for other work when it was put back.
     """
 
     prompt: T
@@ -64,16 +64,16 @@ class QueuedPrompt(Generic[T]):
 
     @property
     def long(self) -> bool:
-        """Whether preparing it takes so long that short ones should not wait for it."""
+        """True if preparing it takes too long for short prompts to wait for it."""
         return self.cost > MAX_SHORT
 
 
 class PromptQueue(Generic[T]):
-    """Prompts that wait for one thread. May be used from any thread.
+    """Prompts that wait for a tokenizer thread. Any thread may use it.
 
-    Of those that are short, and of those that are long, clients take turns by `FairQueue`. A long one may be
-    put back when a slice of it is done; once it has been passed by as many as may, short ones and slices
-    take turns.
+    Short prompts and long prompts are queued apart, and `FairQueue` chooses among clients within each. A long
+    prompt may be put back after each step. Once the maximum number of short prompts has overtaken it, short
+    prompts and its steps alternate.
     """
 
     def __init__(self) -> None:
@@ -85,17 +85,17 @@ class PromptQueue(Generic[T]):
         self._ended = False
 
     def put(self, prompt: T, cost: int, client: str = "") -> None:
-        """Have a prompt wait."""
+        """Add a prompt to the queue."""
         with self._changed:
             queued = QueuedPrompt(prompt, next(self._serials), client, cost)
             (self._long if queued.long else self._short).add(queued)
             self._changed.notify()
 
     def put_back(self, queued: QueuedPrompt[T], *, behind: bool = False) -> None:
-        """Have a prompt wait again, of which a slice is done.
+        """Return a prompt to the queue after one of its steps.
 
         Args:
-            behind: All that wait, since something else works for it; else it has its old place.
+            behind: True to queue it last, because it waits for other work; False to restore its old position.
         """
         with self._changed:
             queued.waits = behind
@@ -106,13 +106,13 @@ class PromptQueue(Generic[T]):
             (self._long if queued.long else self._short).add(queued)
 
     def end(self) -> None:
-        """Let `take` return None when no prompt is left."""
+        """End the queue: `take` returns None once no prompt is left."""
         with self._changed:
             self._ended = True
             self._changed.notify()
 
     def take(self) -> QueuedPrompt[T] | None:
-        """Wait for a prompt and return it; None at the end."""
+        """Wait for the next prompt and remove it; return None at the end."""
         with self._changed:
             while not (self._short or self._long or self._ended):
                 self._changed.wait()
@@ -123,13 +123,13 @@ class PromptQueue(Generic[T]):
             return self._long.take() if self._long else None
 
     def clear(self) -> list[T]:
-        """Remove and return all that wait."""
+        """Remove and return all queued prompts."""
         with self._changed:
             return [queued.prompt for queued in (*self._short.clear(), *self._long.clear())]
 
 
 class _Turns(Generic[T]):
-    """Prompts of one kind, the oldest first."""
+    """Short or long prompts, the oldest first."""
 
     def __init__(self) -> None:
         self._waiting: list[QueuedPrompt[T]] = []
@@ -144,7 +144,7 @@ class _Turns(Generic[T]):
         insort(self._waiting, queued, key=lambda other: other.serial)
 
     def take(self) -> QueuedPrompt[T]:
-        """Remove and return the next: of a client's, the one that costs least, or the oldest, in turns."""
+        """Remove and return the next prompt: the chosen client's cheapest and its oldest, in alternation."""
         waiting = [WaitingPrompt(each.client, str(each.serial), each.cost) for each in self._waiting]
         queued = self._waiting.pop(self._fair_queue.choose(waiting))
         further = WAIT_COST if queued.waits else 0
@@ -158,7 +158,7 @@ class _Turns(Generic[T]):
 
 
 def cost_of(request: InferenceRequest) -> int:
-    """Return what preparing a request takes, in characters of text that are tokenized meanwhile."""
+    """Return the cost of preparing a request, as the number of characters tokenized in the same time."""
     is_large = _is_large(request.response_format)
     return _input_cost(request.input) + (MAX_SHORT + 1 if is_large else 0)
 
@@ -180,7 +180,7 @@ def _input_cost(asked: RequestInput) -> int:
 
 
 def _conversation_costs(messages: Sequence[Message]) -> Iterator[int]:
-    """Yield the costs of its parts; an image, a document or a recording must be decoded."""
+    """Yield the costs of a conversation's messages and parts; files cost more, since they must be decoded."""
     for message in messages:
         yield _PART_COST
         for part in message.content:
@@ -197,7 +197,7 @@ def _sum(costs: Iterable[int]) -> int:
 
 
 def _is_large(constraint: ResponseFormat | None) -> bool:
-    """Return whether a constraint takes long to compile: 12,000 alternatives of a grammar take 0.7 s."""
+    """Return whether a constraint is slow to compile: 12,000 alternatives of a grammar take 0.7 s."""
     match constraint:
         case LarkFormat(grammar):
             return len(grammar) > MAX_GRAMMAR

@@ -1,4 +1,4 @@
-"""The requests that a model generates for, and what is logged of them."""
+"""The requests that a model generates for, and their log lines."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from greenroom.schemas.requests import InferenceRequest
 
 @attrs.define(eq=False)
 class RunningRequest:
-    """One request from its submission to its engine's last event, which may come after its owner has left.
+    """A request from its submission to its engine's last event, which may come after its client has left.
 
     Args:
-        request: With an id that is unique among those running.
-        request_id: The id that its client knows.
-        prompt_tokens: Length of its prompt.
-        choices_left: Choices whose last event has not come.
-        queued: Seconds that it waited before it came here.
-        started: When it was submitted, by `time.monotonic()`.
-        kept: What tells the model's next engine to begin it, or to go on with it, if it is in none.
-        cancelled: Its engine has been told to end it.
-        problem: Why it failed, if it did.
-        reason: Why its last choice ended.
-        usage: What the choices used that have ended; None if none has.
-        timing: Of the choice that ended last.
+        request: Request with an id that is unique among the running ones.
+        request_id: Id known to the client.
+        prompt_tokens: Length of the prompt in tokens.
+        choices_left: Number of unfinished choices.
+        queued: Time in seconds that it waited before its submission.
+        started: Time of its submission, by `time.monotonic()`.
+        kept: Command that starts or resumes it in the model's next engine; None while it is in one.
+        cancelled: True if its engine has been told to end it.
+        problem: Problem of a failed request.
+        reason: Finish reason of its last choice.
+        usage: Usage of the finished choices; None if there are none.
+        timing: Timing of the choice that finished last.
     """
 
     request: InferenceRequest
@@ -51,7 +51,7 @@ class RunningRequest:
     timing: Timing | None = None
 
     def record_end(self, event: Finished | Failed) -> bool:
-        """Keep what the end of a choice, or of the whole request, tells; return whether it was the last."""
+        """Record the end of a choice or of the whole request; return whether the request has ended."""
         if event.usage is not None:
             self.usage = event.usage if self.usage is None else self.usage.plus(event.usage)
         self.timing = event.timing or self.timing
@@ -63,19 +63,19 @@ class RunningRequest:
         return self.choices_left == 0
 
     def release(self) -> Command | None:
-        """Return what is to be told to an engine that is there at last, if this is in none."""
+        """Remove and return the command for a newly loaded engine; None if the request is in an engine."""
         kept, self.kept = self.kept, None
         if isinstance(kept, Submit):
             self.queued += time.monotonic() - self.started
         return kept
 
     def fail(self, problem: Problem) -> None:
-        """Tell the owner that nothing more comes, and why."""
+        """Fail the request's reply."""
         self.problem = self.problem or problem
         self.reply.fail(problem)
 
     def log_end(self, log: Any) -> None:
-        """Write one line, however the request ended, with all that is known of it."""
+        """Log the end of the request in one line, with all known figures."""
         fields: dict[str, Any] = {"request_id": self.request_id, "prompt_tokens": self.prompt_tokens}
         if self.usage is not None:
             fields |= self.usage.amounts()
@@ -85,7 +85,7 @@ class RunningRequest:
         fields |= {f"{name}_seconds": round(spent, 4) for name, spent in attrs.asdict(timing).items()}
         fields["seconds"] = round(time.monotonic() - self.started, 4)
         if self.problem is not None:
-            # A client's own mistake is told to the client alone.
+            # Only the client learns the details of its own mistake.
             detail = {"detail": self.problem.detail} if self.problem.status >= 500 else {}
             log.warning("request failed", problem=self.problem.code, **detail, **fields)
         else:
@@ -93,14 +93,14 @@ class RunningRequest:
 
 
 class RunningRequests:
-    """All requests of one model by the id under which its engine knows them."""
+    """All running requests of a model, by their engine's ids."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, RunningRequest] = {}
         self._repeated = 0
 
     def add(self, message: Generate, prepared: PreparedInput, reply: Reply) -> RunningRequest:
-        """Keep a request until its last event; ids that clients repeat are told apart."""
+        """Add a request until its last event; ids repeated by clients are made unique."""
         request_id = engine_id = message.request.id
         while engine_id in self._by_id:
             self._repeated += 1
@@ -113,7 +113,7 @@ class RunningRequests:
         return running
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> list[RunningRequest]:
-        """Send a step's events to those who asked; return the requests that ended by them."""
+        """Send a step's events to their requests' replies; return the requests that have ended."""
         ended: list[RunningRequest] = []
         for engine_id, event in events:
             running = self._by_id.get(engine_id)
@@ -133,25 +133,25 @@ class RunningRequests:
         return ended
 
     def cancel(self, running: RunningRequest) -> bool:
-        """Mark a request as cancelled; return whether its engine has to be told."""
+        """Mark a request as cancelled; return whether its engine must be told."""
         if running.cancelled or self._by_id.get(running.request.id) is not running:
             return False
         running.cancelled = True
         return True
 
     def remove(self, running: RunningRequest) -> None:
-        """Remove one of which no event will come."""
+        """Remove a request that will get no more events."""
         self._by_id.pop(running.request.id, None)
 
     def get(self, engine_id: str) -> RunningRequest | None:
-        """Return the one that its engine knows under that id, if its last event has not come."""
+        """Return the unfinished request with this engine id; None if there is none."""
         return self._by_id.get(engine_id)
 
     def put_first(self, engine_ids: Iterable[str]) -> None:
-        """Have these stand before all others, in this order."""
+        """Move these requests to the front, in this order."""
         first = {name: self._by_id[name] for name in engine_ids if name in self._by_id}
         self._by_id = {**first, **self._by_id}
 
     def all(self) -> list[RunningRequest]:
-        """Return those whose last event has not come."""
+        """Return all unfinished requests."""
         return list(self._by_id.values())

@@ -1,4 +1,4 @@
-"""What a model's tokenizer worker does: one job, with a tokenizer that no other thread touches."""
+"""The job of a model's tokenizer worker, whose tokenizer no other thread uses."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ log = structlog.get_logger()
 
 @attrs.frozen(eq=False)
 class Opened:
-    """Prompts can be prepared from now on."""
+    """The report that prompts can be prepared."""
 
     opened: OpenedModel
 
 
 @attrs.frozen(eq=False)
 class PromptPrepared:
-    """What became of a preparation; None if nobody waited for it any more."""
+    """The result of a preparation; None if its client has left."""
 
     preparation: Preparation
     result: AdapterResult | Problem | None
@@ -37,10 +37,10 @@ class PromptPrepared:
 
 @attrs.frozen
 class TokenizerLoopEnded:
-    """No more prompts are prepared.
+    """The end of the loop.
 
     Args:
-        problem: Why, unless it was told to end.
+        problem: Problem that ended the loop; None if it was told to end.
     """
 
     problem: Problem | None = None
@@ -51,11 +51,11 @@ TokenizerReport = Opened | PromptPrepared
 
 @attrs.define(eq=False)
 class _Begun:
-    """A preparation that waits for this thread.
+    """A preparation queued for this thread.
 
     Args:
-        slices: What is left of it, once it has begun; belongs to this thread.
-        waits: Something else works for it.
+        slices: Generator of its remaining steps, once started; for this thread only.
+        waits: True while it waits for other work.
     """
 
     preparation: Preparation
@@ -64,16 +64,16 @@ class _Begun:
 
 
 class TokenizerLoop:
-    """Opens a model's files and prepares prompts until told to end.
+    """A job that opens a model's files and prepares prompts until told to end.
 
-    Everything public may be used from any thread.
+    All public methods may be called on any thread.
 
     Args:
-        report: Takes reports from this thread; must not block.
+        report: Callback for reports, on this thread; must not block.
 
     Attributes:
-        opened: Its files are.
-        in_hand: What it prepares just now.
+        opened: True once the model's files are open.
+        in_hand: Preparation in progress; None if there is none.
     """
 
     def __init__(self, key: ModelKey, engines: Engines, report: Callable[[TokenizerReport], None]) -> None:
@@ -85,25 +85,25 @@ class TokenizerLoop:
         self._preparations: PromptQueue[_Begun] = PromptQueue()
 
     def put(self, preparation: Preparation) -> None:
-        """Prepare a prompt in its turn, unless nobody waits for it by then."""
+        """Queue a prompt for preparation, which is skipped if its client leaves before."""
         request = preparation.request
         self._preparations.put(_Begun(preparation), cost_of(request), request.client)
 
     def end(self) -> None:
-        """End after the prompts that wait."""
+        """End the loop after the queued prompts."""
         self._preparations.end()
 
     def pop_waiting(self) -> list[Preparation]:
-        """End after the prompt in hand, if ever, and return what waits; of what has begun nothing is kept."""
+        """End the loop after the current prompt; return the queued ones, whose partial results are lost."""
         waiting = [begun.preparation for begun in self._preparations.clear()]
         self.end()
         return waiting
 
     def run(self, pulse: Pulse) -> TokenizerLoopEnded:
-        """Do the job, giving its signs of life. What is no Exception in a prompt's preparation ends it.
+        """Run the job, sending heartbeats. A BaseException that is no Exception in a preparation ends it.
 
         Raises:
-            BaseException: A library has panicked; its tokenizer must not be used any more.
+            BaseException: A library has panicked; its tokenizer must not be used again.
         """
         with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
             return self._run(pulse)
@@ -140,7 +140,7 @@ class TokenizerLoop:
         return queued
 
     def _prepare(self, opened: OpenedModel, begun: _Begun) -> AdapterResult | Problem | _Begun:
-        """Prepare a request, or a slice of it: then there is more to do."""
+        """Prepare a request, or run one step of it and return `begun` because there is more to do."""
         adapter, preparation = opened.adapter, begun.preparation
         request = preparation.request
         try:

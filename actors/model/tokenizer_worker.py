@@ -1,4 +1,4 @@
-"""The thread that prepares a model's prompts, and the one that takes over when it hangs or panics."""
+"""The thread that prepares a model's prompts, and its replacement when it hangs or panics."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from greenroom.schemas.problems import (
 )
 
 MAX_HUNG = 3
-"""Threads of one model that may hang over prompts before it prepares no more: each may keep a core busy."""
+"""Maximum number of hung threads per model before it prepares no more prompts; each may keep a core busy."""
 
 
 @attrs.frozen
 class PreparingFailed:
-    """No thread prepares prompts now.
+    """The report that no thread prepares prompts now.
 
     Args:
-        final: None will be started for those who wait.
-        given_up: None for later requests either, until one that hangs comes back.
+        final: True if no thread will be started for the waiting requests.
+        given_up: True if none will be started for later requests either, until a hung thread returns.
     """
 
     problem: Problem
@@ -40,17 +40,17 @@ class PreparingFailed:
 
 @attrs.frozen(eq=False)
 class TokenizerOutcome:
-    """What became of a thread that was borrowed: for `TokenizerWorker.record`, in the actor's own task."""
+    """The outcome of a borrowed thread, for `TokenizerWorker.record` in the actor's own task."""
 
     loop: TokenizerLoop
     outcome: TokenizerLoopEnded | JobCrashed | WorkerSilent
 
 
 class TokenizerWorker:
-    """At most one thread that takes prompts.
+    """The model's tokenizer thread, at most one at a time.
 
-    The prompt over which a thread was lost fails; those behind it are prepared by the next, with a tokenizer
-    of its own. `control` is told what the thread does, and when there is none.
+    If a thread is lost, its current prompt fails, and the next thread prepares the remaining prompts with its
+    own tokenizer. `control` receives the thread's reports, and learns when there is no thread.
     """
 
     def __init__(self, key: ModelKey, engines: Engines, workers: Workers, control: Control[Any]) -> None:
@@ -61,7 +61,7 @@ class TokenizerWorker:
         self._loop: TokenizerLoop | None = None
 
     def start(self) -> None:
-        """Borrow a thread and open the model's files on it, unless too many hang already."""
+        """Borrow a thread and open the model's files on it, unless too many threads hang."""
         hung = self._workers.hung("tokenizer")[str(self._key)]
         if hung >= MAX_HUNG:
             problem = tokenizers_hung(self._key.model, hung)
@@ -75,22 +75,22 @@ class TokenizerWorker:
         self._workers.lend("tokenizer", loop.run, report, str(self._key))
 
     def put(self, preparation: Preparation) -> None:
-        """Prepare a prompt when those before it are done, unless nobody waits for it by then."""
+        """Queue a prompt for preparation, which is skipped if its client leaves before."""
         if self._loop is None:
             self.start()
         if self._loop is not None:
             self._loop.put(preparation)
 
     def end(self) -> None:
-        """End the thread after the prompt in hand."""
+        """End the thread after the queued prompts."""
         if self._loop is not None:
             self._loop.end()
             self._loop = None
 
     def record(self, ended: TokenizerOutcome) -> None:
-        """Have another thread take over from one that was lost; begin again when one has come back."""
+        """Record a thread's outcome: replace a lost thread, or start one when a hung thread has returned."""
         loop = ended.loop
-        if loop is not self._loop:  # it had been given up
+        if loop is not self._loop:  # it was replaced or abandoned before
             if self._loop is None:
                 self.start()
             return
@@ -110,7 +110,7 @@ class TokenizerWorker:
                 self._replace(loop, problem)
 
     def _replace(self, lost: TokenizerLoop, problem: Problem) -> None:
-        """Fail the prompt over which a thread was lost, and have another prepare the rest."""
+        """Fail the current prompt of a lost thread, and start another thread for the rest."""
         if lost.in_hand is not None:
             lost.in_hand.reply.fail(problem)
         waiting = lost.pop_waiting()

@@ -1,4 +1,4 @@
-"""Names that requests use, looked up on disk and so never in the pool's receive loop."""
+"""Catalog lookups for the pool, on threads, since they read the disk."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOKUP_TIMEOUT = 60.0
-"""Seconds for a look at folders; a disk that takes longer has hung, and whoever asks is told so."""
+"""Time limit of a lookup in seconds; a disk that takes longer counts as hung, and the request fails."""
 
 MAX_REMEMBERED = 1_024
-"""Names: a pattern fits any number of them."""
+"""Maximum number of cached names; an alias pattern matches any number of them."""
 
 
 class CatalogLookups:
-    """Looks models up, two at a time, and remembers whose name was found.
+    """Lookups of models, two at a time, with a cache of resolved names.
 
     Args:
-        log: The pool's.
+        log: Logger of the pool.
     """
 
     def __init__(self, engines: Engines, log: Any) -> None:
@@ -39,11 +39,11 @@ class CatalogLookups:
         self._keys: dict[str, ModelKey] = {}
 
     def known(self, name: str) -> ModelKey | None:
-        """Return the model that a name means, if it has been looked up."""
+        """Return the key of the model with this name from the cache; None if it is not cached."""
         return self._keys.get(name)
 
     async def find(self, name: str) -> ModelKey | Problem:
-        """Return the model that a name means."""
+        """Return the key of the model with this name."""
         card = await self.card(name)
         if isinstance(card, Problem):
             return card
@@ -53,16 +53,16 @@ class CatalogLookups:
         return key
 
     async def card(self, name: str) -> ModelCard | Problem:
-        """Return the entry of the model that a name means."""
+        """Return the card of the model with this name."""
         return await self._look(partial(self._engines.find_card, name), model=name)
 
     async def list(self) -> ModelList | Problem:
-        """Return every model that can be asked for."""
+        """Return the cards of all available names."""
         cards = await self._look(self._engines.cards)
         return cards if isinstance(cards, Problem) else ModelList(cards)
 
     async def describe(self, name: str | None) -> ModelDescriptions | Problem:
-        """Return what the files of a model tell, or of all if none is named."""
+        """Return the description of a model, or of all models if `name` is None."""
         found = await self._look(partial(self._engines.describe, name))
         return found if isinstance(found, Problem) else ModelDescriptions(found)
 
@@ -77,10 +77,10 @@ class CatalogLookups:
             return internal_error()
 
     async def _on_thread(self, look: Callable[[], T]) -> T:
-        """Look on a thread; one that hangs is abandoned, and keeps its place among the two.
+        """Run a lookup on a thread; a hung one is abandoned, and still counts as one of the two.
 
         Raises:
-            trio.TooSlowError: There is no answer in `LOOKUP_TIMEOUT`.
+            trio.TooSlowError: The lookup exceeds `LOOKUP_TIMEOUT`.
         """
         with trio.fail_after(LOOKUP_TIMEOUT):
             guarded = partial(_without_panic, look)
@@ -93,5 +93,5 @@ def _without_panic(look: Callable[[], T]) -> T:
     except BaseException as error:
         if isinstance(error, Exception):
             raise
-        # In a task it would end the server.
+        # A BaseException in a task would end the server.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

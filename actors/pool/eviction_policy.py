@@ -1,16 +1,17 @@
-"""Which models are in memory: least recently used first out, and everybody gets a time slice.
+"""The eviction policy for models in memory: least recently used first, with a time slice for each.
 
-While there is room, whoever is waited for is loaded. When there is none, room is made for the models that
-wait, longest wait first:
+A model with waiting requests is loaded if fewer than `max_loaded_models` are in memory. Otherwise places are
+freed for the models with waiting requests, longest wait first:
 
-1. A model that nobody holds is unloaded at once, least recently used first; so is one that is still
-   loading though everybody who waited for it has left.
-2. If all are held, the least recently used one whose time slice is over is paused: it finishes what it has
-   begun, and is then unloaded. One whose requests can go on after another load is unloaded under them, and
-   they wait for that. A time slice lasts as long as the model took to load, so two models that take
-   turns spend at most about half of the time on loading, and neither starves.
+1. A model without leases is unloaded at once, least recently used first; so is a model that is still loading
+   although all its waiting requests have left.
+2. If all models have leases, the least recently used one whose time slice is over is paused: it finishes its
+   running requests and is then unloaded. A model that can suspend its requests is unloaded at once, and they
+   wait for its next load. A time slice lasts as long as the model's load, so two models that alternate spend
+   at most about half of the time on loading, and neither starves.
 
-A model that hangs keeps its room. When such models have all of it, nobody else waits: no room will come.
+A model that hangs keeps its place. If such models hold all places, no other model waits, since none will
+become free.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ import attrs
 from greenroom.schemas.model_key import ModelKey
 
 MAX_TIME_SLICE = 30.0
-"""Seconds; a model that took longer to load gets no longer one."""
+"""Maximum time slice in seconds, for models that take longer to load."""
 
 
 class Room(Enum):
-    """What a model has been given of the places for loaded models: decided here, and nowhere else."""
+    """The pool's grant of a place for a loaded model; only the pool decides about it."""
 
     NONE = "none"
     GRANTED = "granted"
     RECLAIMED = "reclaimed"
-    """The model has been told to unload, and has not reported that it has."""
+    """The model has been told to unload, and has not reported its end yet."""
 
 
 @attrs.frozen
 class ModelUse:
-    """What the policy looks at.
+    """The state of a model on which the policy decides.
 
     Args:
-        ready: The model has reported that it can generate.
-        leases: Requests that hold it.
-        suspendable: It can be unloaded under them.
-        waiting: Requests that wait for it.
-        last_used: When a request last got it; any clock.
-        waiting_since: When its oldest waiting request began to wait; any clock.
-        slice_left: Seconds until it may be paused for another model's sake.
-        hung: Its worker cannot be ended, so its memory is not coming back.
+        ready: True if the model has reported that it can generate.
+        leases: Number of open leases.
+        suspendable: True if it can be unloaded while leases are open.
+        waiting: Number of waiting requests.
+        last_used: Time of its last lease, by any clock.
+        waiting_since: Time at which its oldest waiting request arrived, by any clock.
+        slice_left: Rest of its time slice in seconds, before it may be paused for another model.
+        hung: True if its worker cannot be ended, so that its memory is not released.
     """
 
     key: ModelKey
@@ -64,14 +65,14 @@ class ModelUse:
 
 @attrs.frozen
 class Plan:
-    """What to do now.
+    """The policy's decisions.
 
     Args:
-        load: There is room for these.
-        wait: There is none for these yet.
-        unload: Others wait, and nobody holds these, or whoever does can wait as well.
-        paused: These take no new requests for as long as they are listed.
-        refused: There is none for these, and none will come.
+        load: Models to load.
+        wait: Models that must wait for a place.
+        unload: Models to unload for others: without leases, or suspendable.
+        paused: Models that admit no new requests while listed.
+        refused: Models whose requests fail, since no place will become free.
     """
 
     load: tuple[ModelKey, ...] = ()
@@ -82,7 +83,7 @@ class Plan:
 
 
 def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
-    """Decide for all models at once; to be called again after every change."""
+    """Return the decisions for all models; call it again after every change."""
     everyone = list(models)
     resident = [model for model in everyone if model.room is not Room.NONE]
     wanted = sorted(
@@ -108,7 +109,7 @@ def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
 
 
 def no_room_will_come(models: Iterable[ModelUse], max_loaded_models: int) -> bool:
-    """Return whether models that hang have all the room there is."""
+    """Return whether hung models occupy all places."""
     return sum(model.hung and model.room is not Room.NONE for model in models) >= max_loaded_models
 
 

@@ -1,4 +1,4 @@
-"""A hold on a loaded model, and the pool's answers that carry it."""
+"""Leases on loaded models, and the pool's answers that carry them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from greenroom.schemas.model_protocol import ModelMessage
 
 
 class Lease:
-    """Slots in a model that is ready; while it is open the model is not unloaded.
+    """A lease of slots in a ready model, which is not unloaded while the lease is open.
 
-    It closes synchronously, so it can be released in the middle of a cancellation.
+    Closing is synchronous, so a lease can be released during a cancellation.
 
     Args:
-        slots: How many.
+        slots: Number of slots.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Lease:
 
 @attrs.frozen(eq=False)
 class Found:
-    """The model exists: `model` can prepare requests, weights or not.
+    """The answer that the model exists: `model` can prepare requests, even without weights.
 
     Args:
-        key: The model's own name, where the request used another (`default`).
+        key: Key with the model's own name, even if the request used another (`default`).
     """
 
     key: ModelKey
@@ -59,7 +59,7 @@ class Found:
 
 @attrs.frozen(eq=False)
 class Granted(Grant):
-    """The request may generate under `lease`."""
+    """The answer that the request may generate under `lease`."""
 
     lease: Lease
 

@@ -1,4 +1,4 @@
-"""What the pool knows of one model."""
+"""The pool's record of a model."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ from greenroom.schemas.problems import Problem, model_hung
 
 @attrs.define(eq=False)
 class ModelRecord:
-    """One model: who holds it, who waits for it, and what it reported last. Times are `time.monotonic()`.
+    """A model with its leases, waiting requests and last report. Times are `time.monotonic()`.
 
     Args:
-        slots: Answers that it generates at once; all that may wait too, once it is known to admit all.
-        max_queue: Requests that may wait beyond the slots.
-        model: The actor that answers for it, while there is one.
-        remnant: An actor that has crashed and whose worker still has memory: that keeps the room.
-        room: What the pool has decided: the model's own account of that is its state.
-        paused: It takes no new requests, because another model waits for its room.
-        admits_all: Nobody waits for a slot in it, and it can be unloaded under its leases.
-        suspended: It has been unloaded under them, or crashed, and whoever holds one waits for its next load.
-        leases: Open leases and when they were granted.
-        consultations: Requests that ask for what needs no weights.
-        state: Where its actor stood when it reported last.
-        changed: When that was.
-        problem: Why it was in ERROR last; None since it was READY.
-        preparing: Why no thread of the actor prepares prompts now; None if one does.
-        load_seconds: How long its last load took.
+        slots: Number of answers generated at once; includes the queue if the model admits all requests.
+        max_queue: Maximum number of requests that wait beyond the slots.
+        model: Actor of the model; None if there is none.
+        remnant: Crashed actor whose worker still holds memory, and thus the room; None if there is none.
+        room: Grant by the pool; the model's own view is its state.
+        paused: True if it admits no new requests because another model waits for its memory.
+        admits_all: True if no request waits for a slot, and it can be unloaded while leases are open.
+        suspended: True if it was unloaded or crashed while leases may be open, which then wait for its next
+            load.
+        leases: Open leases with the time of their grant.
+        consultations: Requests that need no weights.
+        state: State last reported by its actor.
+        changed: Time of that report.
+        problem: Reason for its last ERROR; None since it was READY.
+        preparing: Reason why the actor cannot prepare prompts now; None if it can.
+        load_seconds: Duration of its last load in seconds.
     """
 
     key: ModelKey
@@ -83,7 +84,7 @@ class ModelRecord:
         self.log = structlog.get_logger().bind(actor="pool", model=str(self.key))
 
     def record_report(self, report: ModelReport, now: float) -> None:
-        """Keep what the model reports."""
+        """Record a report of the model."""
         match report:
             case StateChanged(state, admits_all):
                 self.record_state(state, now)
@@ -106,7 +107,7 @@ class ModelRecord:
                 self.preparing = problem
 
     def record_state(self, state: ModelState, now: float) -> None:
-        """Keep the state that the model has reported."""
+        """Record a reported state."""
         if state is ModelState.LOADING:
             self.progress = 0.0
         elif state is ModelState.READY:
@@ -114,19 +115,19 @@ class ModelRecord:
         self.state, self.changed = state, now
 
     def record_stopped(self) -> None:
-        """Remove the actor; one that waited for room is IDLE before it stops, and reports nothing more."""
+        """Record that the actor stops; a waiting one becomes IDLE before and reports nothing more."""
         self.model = self.preparing = None
         if self.state is ModelState.WAITING:
             self.state = ModelState.IDLE
 
     def record_unloaded(self, now: float) -> None:
-        """Take the room back of a model that needs none; who had a slice waits behind those who have not."""
+        """Record an unload and release the room; requests with leases queue behind those of other models."""
         self.record_state(ModelState.IDLE, now)
         self.room, self.suspended = Room.NONE, True
         self.waiting_since = now
 
     def record_failure(self, problem: Problem, now: float) -> None:
-        """Keep why a model is in ERROR, take its room back, and count what it could have done better."""
+        """Record a failure: set ERROR, release the room, and count it unless the request caused it."""
         self.record_state(ModelState.ERROR, now)
         self.problem = problem
         self._take_room_back()
@@ -134,19 +135,19 @@ class ModelRecord:
             self.intensity.record_failure(now)
 
     def record_hung(self, problem: Problem, now: float) -> None:
-        """Leave a model the room that its worker does not give back."""
+        """Record a hang: the worker does not release the memory, so the model keeps its room."""
         self.record_failure(problem, now)
         self.hung, self.room, self.suspended = True, Room.GRANTED, False
 
     def record_crash(self, model: Model) -> None:
-        """Remove an actor that has failed itself; its worker has been told to unload, and has not ended."""
+        """Record the actor's own crash; its worker has been told to unload, but may not have ended."""
         self.model = self.preparing = None
         if self.remnant is None and not model.released:
             self.remnant = model
             self.room = Room.GRANTED if self.hung else Room.RECLAIMED
 
     def record_exit(self, model: Model) -> None:
-        """Take the room back of an actor of which nothing is left."""
+        """Record the complete end of an actor, and release its room."""
         if model is self.remnant:
             self.remnant, self.hung = None, False
             self._take_room_back()
@@ -160,35 +161,35 @@ class ModelRecord:
 
     @property
     def in_use(self) -> bool:
-        """Whether any request waits for the model, holds it or consults it."""
+        """True if any request waits for the model, holds a lease or consults it."""
         return bool(self.tickets or self.leases or self.consultations)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for it: for a lease, or with one for its next load."""
+        """Number of requests that wait for a lease, or with one for the next load."""
         return len(self.tickets) + (len(self.leases) if self.suspended and self.room is Room.NONE else 0)
 
     @property
     def ready(self) -> bool:
-        """Whether the model can generate, and may keep its room."""
+        """True if the model can generate and is not to be unloaded."""
         return self.room is Room.GRANTED and self.state is ModelState.READY
 
     @property
     def used_slots(self) -> int:
-        """Slots that its leases hold."""
+        """Number of slots held by leases."""
         return sum(lease.slots for lease in self.leases)
 
     @property
     def free_slots(self) -> int:
-        """Slots that those who wait will get as soon as the model is ready for them."""
+        """Number of slots available to waiting requests once the model is ready."""
         return self.slots - self.used_slots
 
     def next_ticket(self) -> Ticket | None:
-        """Remove and return the waiting request that can have a lease now."""
+        """Remove and return the next waiting request that can get a lease now."""
         return self.tickets.next(self.free_slots) if self.ready and not self.paused else None
 
     def refusal(self, now: float) -> Problem | None:
-        """Return why no request can be taken at all, if so."""
+        """Return the reason to reject all requests now; None if there is none."""
         if self.hung:
             return model_hung(self.key.model)
         left = self.intensity.seconds_left(now)
@@ -198,7 +199,7 @@ class ModelRecord:
         return None
 
     def use(self, now: float) -> ModelUse:
-        """Return the record as the eviction policy sees it."""
+        """Return the model's state for the eviction policy."""
         time_slice = min(self.load_seconds, MAX_TIME_SLICE)
         return ModelUse(
             self.key,
@@ -214,10 +215,10 @@ class ModelRecord:
         )
 
     def status(self, hung_threads: int) -> ModelStatus:
-        """Return the record as operators see it.
+        """Return the model's status for operators.
 
         Args:
-            hung_threads: Those that were lost over its work and have not ended.
+            hung_threads: Number of its hung threads that have not ended.
         """
         problem = self.problem if self.state is ModelState.ERROR else None
         return ModelStatus(

@@ -1,4 +1,4 @@
-"""Every model that the pool knows, and what is decided about them: plain code that needs no Trio."""
+"""All models that the pool knows, and the decisions about them, without any use of Trio."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from greenroom.schemas.settings import Settings
 
 
 class ModelTable:
-    """Tickets in, leases out; models started, loaded, unloaded and stopped in between.
+    """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models.
 
     Args:
-        start: Makes the actor of a model that stands in that state, and begins to supervise it.
-        on_ticket_closed: Is called when nobody waits for a ticket any more; must not block.
-        on_lease_closed: Is called when a lease closes; must not block.
+        start: Function that creates a model's actor in the given state and starts to supervise it.
+        on_ticket_closed: Callback for a ticket whose reply closes or ends; must not block.
+        on_lease_closed: Callback for a lease that closes; must not block.
     """
 
     def __init__(
@@ -55,24 +55,24 @@ class ModelTable:
 
     @property
     def waiting(self) -> bool:
-        """Whether any request waits."""
+        """True if any request waits."""
         return any(record.waiting for record in self._records.values())
 
     @property
     def busy(self) -> bool:
-        """Whether any request waits or holds a model."""
+        """True if any request waits for a model, holds a lease or consults one."""
         return any(record.in_use for record in self._records.values())
 
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
-        """Return the models as operators see them.
+        """Return the status of every model for operators.
 
         Args:
-            hung_threads: By model, those that were lost over its work and have not ended.
+            hung_threads: Number of hung threads that have not ended, by model.
         """
         return tuple(record.status(hung_threads.get(str(key), 0)) for key, record in self._records.items())
 
     def admit(self, key: ModelKey, request_id: str, reply: Reply, choices: int = 1) -> None:
-        """Let a request for so many choices wait for its model, or refuse it."""
+        """Queue a request for its model, or reject it."""
         record = self._record_of(key)
         now = time.monotonic()
         refusal = record.refusal(now)
@@ -99,7 +99,7 @@ class ModelTable:
         reply.watch(partial(self._on_ticket_closed, record, ticket))
 
     def consult(self, key: ModelKey, request_id: str, reply: Reply) -> None:
-        """Let a request ask a model for what needs no weights, or refuse it."""
+        """Give a request access to a model for work without weights, or reject it."""
         if reply.closed:
             return
         record = self._record_of(key)
@@ -112,7 +112,7 @@ class ModelTable:
         reply.watch(partial(self._on_ticket_closed, record, ticket))
 
     def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:
-        """Remove a request that waits no longer because its reply is closed, or has ended with a problem."""
+        """Remove a request whose reply has closed or has ended with a problem."""
         if ticket in record.consultations:
             record.consultations.remove(ticket)
             return
@@ -120,30 +120,30 @@ class ModelTable:
             ticket.log_cancelled(record.log)
 
     def close_lease(self, record: ModelRecord, lease: Lease) -> None:
-        """Free the slots of a lease."""
+        """Release the slots of a lease."""
         granted = record.leases.pop(lease, None)
         if granted is not None:
             record.waiting_time.observe(time.monotonic() - granted)
 
     def fail_all(self, problem: Problem) -> None:
-        """Fail every request that waits, and have the models fail theirs."""
+        """Fail every waiting request, and tell the models to fail theirs."""
         for record in self._records.values():
             _fail_waiting(record, problem)
             if record.model is not None:
                 record.model.send(FailRequests(problem))
 
     def fail_unloaded(self, problem: Problem) -> None:
-        """Fail every request that waits for a load."""
+        """Fail every request that waits for a model to load."""
         for record in self._records.values():
             if not record.ready:
                 _fail_waiting(record, problem)
 
     def send_queue_statuses(self) -> None:
-        """Tell those who wait what has changed for them."""
+        """Send waiting requests their status if it has changed."""
         send_changes(self._records.values(), time.monotonic())
 
     def record(self, model: Model, report: ModelReport) -> None:
-        """Keep what a model reports, unless it is one that has been stopped."""
+        """Record a model's report, unless its actor has been stopped."""
         record = self._records[model.key]
         if model not in (record.model, record.remnant):
             return
@@ -154,18 +154,18 @@ class ModelTable:
             _fail_waiting(record, refusal)
 
     def record_crash(self, model: Model) -> None:
-        """Keep that an actor has failed itself: as if its load had failed, but for what its worker holds."""
+        """Record an actor's own crash: a failed load, except for the memory that its worker still holds."""
         record = self._records[model.key]
         if record.model is model:
             self.record(model, LoadFailed(model_crashed(model.key.model)))
             record.record_crash(model)
 
     def record_exit(self, model: Model) -> None:
-        """Keep that nothing of an actor is left."""
+        """Record the complete end of an actor."""
         self._records[model.key].record_exit(model)
 
     def advance(self) -> None:
-        """Decide, then act: after every report, until nothing more follows from it."""
+        """Decide and act on the present state; call it after every report."""
         now = time.monotonic()
         for record in self._records.values():
             self._grant(record, now)
@@ -223,7 +223,7 @@ class ModelTable:
         self._started(record).send(Unload())
 
     def _stop_unused(self, record: ModelRecord) -> None:
-        """Stop an actor that has no room and that nobody waits for."""
+        """Stop an actor without room and without requests."""
         if record.model is None or record.room is not Room.NONE or record.in_use:
             return
         record.model.send(Stop())

@@ -1,4 +1,4 @@
-"""The pool actor: supervises the models, loads them on first use, grants leases, keeps what fits."""
+"""The pool actor: supervises models, loads them on first use, grants leases, and evicts models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from greenroom.schemas.problems import Problem, draining, model_not_found
 from greenroom.schemas.settings import Settings
 
 _TICK = 0.5
-"""Seconds between two looks at those who wait: their positions, and whose time slice is over."""
+"""Interval in seconds between checks of waiting requests: their positions, and expired time slices."""
 
 _Description = ModelList | ModelCard | ModelDescriptions
 
@@ -90,26 +90,26 @@ class _Exited:
 
 @attrs.frozen
 class _Tick:
-    """Time has passed while somebody waits."""
+    """The periodic report while requests wait."""
 
 
 @attrs.frozen
 class _FailAll:
-    """Fail whatever is left."""
+    """The command to fail all requests that are left."""
 
 
 @attrs.frozen
 class _DeviceLost:
-    """Load nothing any more."""
+    """The command to stop loading models."""
 
     problem: Problem
 
 
 class Pool:
-    """Root of all requests.
+    """The actor that receives all requests for models.
 
     Args:
-        workers: Threads for the models.
+        workers: Worker threads for the models.
     """
 
     def __init__(self, settings: Settings, workers: Workers, engines: Engines) -> None:
@@ -125,20 +125,20 @@ class Pool:
         self._nursery: trio.Nursery
         self._ticking = False
         self._draining: Problem | None = None
-        """What new requests are told, once none are taken."""
+        """The problem returned to new requests once none are accepted."""
         self._lost: Problem | None = None
         self._drain_replies: list[Reply] = []
 
     def fail_all(self) -> None:
-        """Fail every request that is left, because the time to shut down is over."""
+        """Fail every request that is left when the shutdown time is over."""
         self._control.send(_FailAll())
 
     def lose_device(self, problem: Problem) -> None:
-        """Take no new requests, and fail those that wait for a load: what is ready may still answer."""
+        """Reject new requests, and fail those that wait for a load; ready models may still answer."""
         self._control.send(_DeviceLost(problem))
 
     async def run(self) -> None:
-        """Receive until cancelled."""
+        """Receive messages until cancelled."""
         self._log.info("started")
         try:
             async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Telling those who wait for a model where they stand."""
+"""Status updates for requests that wait for a model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from greenroom.schemas.events import QueueStatus
 
 
 def send_changes(records: Iterable[ModelRecord], now: float) -> None:
-    """Send their status to those for whom it has changed.
+    """Send waiting requests their status if it has changed.
 
     Args:
-        now: `time.monotonic()`.
+        now: Present time, by `time.monotonic()`.
     """
     for record in records:
         for ticket, status in _statuses(record, now):
@@ -25,10 +25,10 @@ def send_changes(records: Iterable[ModelRecord], now: float) -> None:
 
 
 def greet_newcomers(records: Iterable[ModelRecord], now: float) -> None:
-    """Send their first status to those who have none.
+    """Send a first status to waiting requests that have none.
 
     Args:
-        now: `time.monotonic()`.
+        now: Present time, by `time.monotonic()`.
     """
     for record in records:
         if all(ticket.status is not None for ticket in record.tickets):
@@ -40,7 +40,7 @@ def greet_newcomers(records: Iterable[ModelRecord], now: float) -> None:
 
 
 def _statuses(record: ModelRecord, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
-    """Yield what each waiting request is told."""
+    """Yield the status of each waiting request."""
     wanted = accumulate(ticket.slots for ticket in record.tickets)
     for position, (ticket, slots) in enumerate(zip(record.tickets, wanted, strict=True)):
         yield ticket, _status(record, position, slots, now)

@@ -1,4 +1,4 @@
-"""How often a model may fail before it is left alone for a while (Erlang's restart intensity)."""
+"""Limit of a model's failures before it is not restarted for a while (Erlang's restart intensity)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import deque
 
 
 class RestartIntensity:
-    """At most `limit` failures in `period` seconds.
+    """The limit of failures within a period.
 
     Args:
-        limit: With this many failures inside one period, the model is not started again.
+        limit: Number of failures within one period after which the model is not restarted.
+        period: Length of the period in seconds.
     """
 
     def __init__(self, limit: int = 3, period: float = 60.0) -> None:
@@ -22,7 +23,7 @@ class RestartIntensity:
         self._failures.append(now)
 
     def seconds_left(self, now: float) -> float:
-        """Return for how long the model is to be left alone; 0 if it may be started."""
+        """Return the seconds until the model may be restarted; 0 if it may be now."""
         if len(self._failures) < self._limit:
             return 0.0
         return max(0.0, self._failures[0] + self._period - now)

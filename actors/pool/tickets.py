@@ -1,4 +1,4 @@
-"""Requests that wait for one model, in the order in which they came."""
+"""The queue of requests that wait for a model, in order of arrival."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from greenroom.schemas.problems import Problem
 
 @attrs.define(eq=False)
 class Ticket:
-    """One waiting request.
+    """A waiting request.
 
     Args:
-        slots: Those of the model that it will take.
-        status: The last status that its owner was sent.
-        since: When it began to wait, by `time.monotonic()`.
+        slots: Number of slots that it needs.
+        status: Last status sent to its client; None before the first.
+        since: Time of its arrival, by `time.monotonic()`.
     """
 
     reply: Reply
@@ -31,13 +31,13 @@ class Ticket:
     since: float = attrs.field(factory=time.monotonic)
 
     def fail(self, problem: Problem, log: Any) -> None:
-        """Tell the owner, and the log, that the request gets no answer."""
+        """Fail the request and log that."""
         self.reply.fail(problem)
         detail = {"detail": problem.detail} if problem.status >= 500 else {}
         log.warning("request failed", problem=problem.code, **detail, **self._fields())
 
     def log_cancelled(self, log: Any) -> None:
-        """Write that the owner left before its turn came."""
+        """Log that the client left before the request was served."""
         log.info("request finished", reason="cancelled", **self._fields())
 
     def _fields(self) -> dict[str, Any]:
@@ -47,10 +47,10 @@ class Ticket:
 
 
 class TicketQueue:
-    """First come, first served; a waiter has left when its reply has no receiver.
+    """A first-come, first-served queue; a request whose reply has no receiver has left it.
 
-    Whoever is first waits until there are slots enough for it, and nobody overtakes it: many small requests
-    would keep a large one waiting for ever.
+    The first request waits until enough slots are free, and no other overtakes it; otherwise many small
+    requests would starve a large one.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class TicketQueue:
         return iter(self._tickets)
 
     def add(self, ticket: Ticket) -> None:
-        """Append a ticket: it waits behind all others."""
+        """Append a ticket."""
         self._tickets.append(ticket)
 
     def remove(self, ticket: Ticket) -> bool:
@@ -74,7 +74,7 @@ class TicketQueue:
         return waited
 
     def next(self, free_slots: int) -> Ticket | None:
-        """Remove and return the first whose owner is still there, if so many slots do for it."""
+        """Remove and return the first ticket with a receiver, if the free slots suffice for it."""
         for ticket in self._tickets:
             if not ticket.reply.closed:
                 if ticket.slots > free_slots:
@@ -84,12 +84,12 @@ class TicketQueue:
         return None
 
     def length_beyond(self, free_slots: int, slots: int) -> int:
-        """Return how many will wait when so many free slots are taken, with one more that takes `slots`."""
+        """Return the number of requests, with one more of `slots` slots, that the free slots do not serve."""
         sizes = [*(ticket.slots for ticket in self._tickets), slots]
         served = sum(taken <= free_slots for taken in accumulate(sizes))
         return len(sizes) - served
 
     def clear(self) -> list[Ticket]:
-        """Remove and return all."""
+        """Remove and return all tickets."""
         tickets, self._tickets = self._tickets, []
         return tickets

@@ -1,4 +1,4 @@
-"""How long a waiting request will probably wait, from what was seen before."""
+"""Estimates of waiting times from earlier requests."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ _MIN_PROGRESS = 0.05
 
 
 class WaitingTime:
-    """Estimates for one model.
+    """The estimator of a model's waiting times.
 
     Args:
-        slots: Answers that are generated side by side.
+        slots: Number of answers generated at once.
     """
 
     def __init__(self, slots: int) -> None:
@@ -18,19 +18,19 @@ class WaitingTime:
         self._mean: float | None = None
 
     def observe(self, seconds: float) -> None:
-        """Learn from a slot that was held for so long."""
+        """Update the mean time for which a lease is held."""
         mean = seconds if self._mean is None else self._mean
         self._mean = mean + _WEIGHT * (seconds - mean)
 
     def for_slots(self, wanted: int) -> int | None:
-        """Return the milliseconds until so many slots have come free, if known."""
+        """Return the estimated milliseconds until so many slots are free; None if unknown."""
         if self._mean is None:
             return None
         return round(1000 * self._mean * wanted / self._slots)
 
     @staticmethod
     def for_load(elapsed: float, progress: float) -> int | None:
-        """Return the milliseconds left of a load that took `elapsed` seconds for the fraction `progress`."""
+        """Return the milliseconds left of a load that is at `progress` after `elapsed` seconds, if known."""
         if progress < _MIN_PROGRESS:
             return None
         return round(1000 * elapsed * (1 - progress) / progress)
