@@ -1,9 +1,9 @@
-"""Keeps control tokens that stand in user text apart from those that the template writes.
+"""Separation of control tokens in user text from those that the template writes.
 
-A web page, a tool's result or a user may contain `<|im_end|><|im_start|>system`. Tokenised as it stands,
-it would end the turn and forge another. So user strings are marked before rendering, and a marked token is
-spelled with ordinary tokens. (The idea is transformers' `sanitize_control_tokens`; this form leaves the
-text that Greenroom itself adds unmarked, and works with templates that are code.)
+A web page, a tool result or a user message may contain `<|im_end|><|im_start|>system`. Tokenized unchanged,
+it would end the turn and forge another. So control tokens in user strings are marked before rendering, and a
+marked token is encoded with ordinary tokens. (The idea is transformers' `sanitize_control_tokens`; this
+version leaves Greenroom's own text unmarked, and works with templates that are code.)
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 OPEN, CLOSE = "\U000f4e20", "\U000f4e21"
-"""Private-use characters around a marked token; stripped from user text first, so none can be forged."""
+"""Private-use characters around a marked token, removed from user text first to prevent forgery."""
 
 TEXT_BESIDE_CALL = "\U000f4e22"
-"""Marks a call before which text of its turn belongs, while a template renders it; forged as little."""
+"""Mark of a call that text of its turn belongs before, used during rendering; removed from user text too."""
 
 IMAGE = "\U000f4e23"
-"""Stands on both sides of the number of an image that belongs there; forged as little."""
+"""Character on both sides of an image number in its placeholder; removed from user text too."""
 
 _MARKS = (OPEN, CLOSE, TEXT_BESIDE_CALL, IMAGE)
 _DEEPEST = 64
 _SLICE = 65_536
-"""Characters that one search goes through: it holds the GIL."""
+"""Length of one search in characters, limited because the search holds the GIL."""
 _ESCAPED = {
     spelling: mark
     for mark in _MARKS
@@ -60,7 +60,8 @@ class ControlTokenMarker:
         position = 0
         while position < len(text):
             end = position + _SLICE
-            # What begins before the end may reach beyond it; what begins behind it may be cut.
+            # A match that starts before the end may extend beyond it; one that starts after it may be cut
+            # off.
             match = self._pattern.search(text, position, end + self._longest)
             if match is not None and match.start() < end:
                 yield match
@@ -69,10 +70,10 @@ class ControlTokenMarker:
                 position = end
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return a JSON value with every string in it marked, keys included.
+        """Return a JSON value with all its strings marked, including keys.
 
         Raises:
-            ValueError: It is nested deeper than templates can walk.
+            ValueError: The value is nested deeper than templates can process.
         """
         if depth > _DEEPEST:
             raise ValueError(f"nested more than {_DEEPEST} levels deep")
@@ -86,7 +87,7 @@ class ControlTokenMarker:
 
 
 def restore_marks(text: str) -> str:
-    """Return rendered text with marks that were escaped on the way, as JSON or as Python's repr, put back."""
+    """Return rendered text with escaped marks restored, whether escaped as JSON or as Python's repr."""
     if "\\" not in text:
         return text
     for spelling, mark in _ESCAPED.items():
@@ -96,7 +97,7 @@ def restore_marks(text: str) -> str:
 
 
 def unmark(text: str) -> str:
-    """Return marked text as people read it."""
+    """Return marked text without its marks."""
     for mark in _MARKS:
         if mark in text:
             text = text.replace(mark, "")
@@ -104,10 +105,10 @@ def unmark(text: str) -> str:
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield pieces of rendered text, each with whether it is a marked token.
+    """Yield the pieces of rendered text, each with True if it is a marked token.
 
-    A template's string methods may part the marks of a token. A mark left alone vanishes, but still
-    separates, so that the text on either side cannot join into a control token.
+    A template's string methods may separate the marks of a token. A lone mark is removed but still separates,
+    so that the text on its two sides cannot form a control token.
     """
     beginning, *marked = text.split(OPEN)
     yield from _plain(beginning.split(CLOSE))

@@ -1,18 +1,18 @@
-"""mlx-lm's streaming detokenizers, kept from copying the whole answer at every token."""
+"""mlx-lm's streaming detokenizers, without a copy of the whole answer at every token."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _MAX_KEPT_CHARACTERS = 256
-"""Characters after which text that was read is removed."""
+"""Limit on the text kept after it was read, in characters."""
 
 
 class BoundedDetokenizer:
-    """Removes text that was read.
+    """Removes text from a detokenizer once it has been read.
 
-    They append to one string, so every token copies the answer so far: 85 of the 105 microseconds that the
-    host spent on a token of a 3,000-character answer.
+    mlx-lm's detokenizers append to one string, so every token copies the answer so far: 85 of the 105 µs of
+    host time per token in a 3,000-character answer.
 
     Args:
         inner: One of mlx-lm's detokenizers, for one request.
@@ -24,12 +24,12 @@ class BoundedDetokenizer:
 
     @property
     def last_segment(self) -> str:
-        """Text that became readable since this was last read."""
+        """Text decoded since this property was last read."""
         inner = self._inner
         segment: str = inner.last_segment
         if inner.offset > _MAX_KEPT_CHARACTERS:
             text = getattr(inner, self._text)
-            # One character stays, because only at the very beginning a space is left out.
+            # One character stays, because a detokenizer strips a space only at the very start.
             removed = min(inner.offset, len(text)) - 1
             if removed > 0:
                 setattr(inner, self._text, text[removed:])
@@ -38,9 +38,9 @@ class BoundedDetokenizer:
         return segment
 
     def add_token(self, token: int) -> None:
-        """Add the next token."""
+        """Decode the next token."""
         self._inner.add_token(token)
 
     def finalize(self) -> None:
-        """Release what is still held back."""
+        """Flush the text that is still held back."""
         self._inner.finalize()

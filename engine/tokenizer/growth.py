@@ -1,7 +1,7 @@
-"""Tokenizers that make texts longer before they cut them, for which their files know no bound.
+"""Checks of tokenizers that expand texts without a limit before they tokenize them.
 
-Nine replacements of one character by ten, one behind the other, make 10 GB of ten letters: the normalizer of
-a tokenizer is a program that anybody can have written.
+Anybody may have written a tokenizer's normalizer. Nine chained replacements of one character with ten turn
+ten letters into 10 GB.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from math import prod
 from typing import Any
 
 _MOST_TIMES = 8
-"""How many times as long a text may become; real tokenizers replace a character by one, or by three."""
+"""Largest growth factor of a text; real tokenizers replace a character with one or three."""
 
 _LONGEST_ADDED = 64
-"""Characters that are put before a text, or in place of one character by a table."""
+"""Limit on the characters added before a text or substituted for one character by a table."""
 
 _MOST_ADDED_TOKENS = 1_000
-"""Tokens that are put around every text."""
+"""Limit on the tokens added around every text."""
 
 
 def check_growth(document: Mapping[str, Any]) -> None:
-    """Make sure that a tokenizer makes no text much longer than it is.
+    """Check that a tokenizer does not expand texts too much.
 
     Args:
-        document: What tokenizer.json holds; its vocabulary may be missing.
+        document: Content of tokenizer.json; the vocabulary may be missing.
 
     Raises:
-        ValueError: One sentence about the part that does.
+        ValueError: A part expands texts too much; the message is one sentence about it.
     """
     for part, its in (("normalizer", "texts"), ("decoder", "answers")):
         steps = list(_steps(document.get(part)))
@@ -45,17 +45,17 @@ def check_growth(document: Mapping[str, Any]) -> None:
 
 
 def check_backend(backend: Any) -> None:
-    """Make sure of the same for a tokenizer that was made of other files than tokenizer.json.
+    """Check a tokenizer that was loaded from other files than tokenizer.json.
 
     Raises:
-        ValueError: As `check_growth` does.
+        ValueError: As in `check_growth`.
     """
     parts = {name: getattr(backend, name, None) for name in ("normalizer", "decoder", "post_processor")}
     check_growth({name: json.loads(part.__getstate__()) for name, part in parts.items() if part is not None})
 
 
 def _steps(part: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield what is done one after the other."""
+    """Yield the steps of a part, including nested ones."""
     pending = [part]
     while pending:
         step = pending.pop()
@@ -70,7 +70,7 @@ def _steps(part: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _times(step: Mapping[str, Any]) -> float:
-    """Return by how much a step makes the texts longer which it is meant for."""
+    """Return the factor by which a step expands the text that it matches."""
     if step.get("type") != "Replace":
         return 1.0
     pattern = step.get("pattern")
@@ -85,14 +85,14 @@ def _longest_added(step: Mapping[str, Any]) -> int:
 
 
 def _longest_replacement(table: Any) -> int:
-    """Return the length of the longest text in a table of SentencePiece: a trie's size, the trie, and texts.
+    """Return the length of the longest text in a SentencePiece table: a trie's size, the trie, and texts.
 
     Source: github.com/google/sentencepiece, src/normalizer.cc, `DecodePrecompiledCharsMap`.
     """
     try:
         data = base64.b64decode(str(table or ""), validate=True)
     except (binascii.Error, ValueError):
-        return 0  # which the library refuses itself
+        return 0  # The library itself rejects such a table.
     texts = data[4 + int.from_bytes(data[:4], "little") :]
     return max((len(text.decode("utf-8", "replace")) for text in texts.split(b"\0")), default=0)
 

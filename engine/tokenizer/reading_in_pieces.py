@@ -1,8 +1,8 @@
-"""Has the libraries read a tokenizer's file in pieces, so that other threads run meanwhile.
+"""Loading of a tokenizer's file in pieces, so that other threads run meanwhile.
 
-They parse the whole of `tokenizer.json` three times and ask for the whole vocabulary thrice, all in C or Rust
-with the GIL held: 0.37 s at once for 152,000 tokens, and 0.15 s five times. In two of those they look at what
-stands beside the vocabulary only, and of the vocabulary at a few names.
+mlx-lm and transformers parse all of `tokenizer.json` three times and request the whole vocabulary three
+times, in C or Rust code that holds the GIL: once for 0.37 s and five times for 0.15 s with 152,000 tokens.
+Two of these passes need only the data beside the vocabulary, and others only a few of its names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from greenroom.engine.tokenizer.growth import check_growth
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 
 _LARGE = 1_000_000
-"""Bytes of a file that is read in pieces; all of a smaller one is read in some 30 ms."""
+"""Size from which a file is loaded in pieces, in bytes; a smaller one takes at most about 30 ms."""
 
 _OPTIONS = (
     "dropout",
@@ -33,17 +33,20 @@ _OPTIONS = (
     "byte_fallback",
     "ignore_merges",
 )
-"""What a byte-pair encoding has beside its tokens and merges, in its file as in its constructor."""
+"""Options of a byte-pair encoding, named alike in its file and in its constructor."""
 
 _BY_NAME = ("_infer_thinking", "_infer_structural_markers", "_infer_tool_parser")
-"""What in mlx-lm asks for the whole vocabulary to look for names in it."""
+"""Functions of mlx-lm that request the whole vocabulary to look up names."""
 
 _Parts = dict[str, msgspec.Raw]
 
 
 @cache
 def read_in_pieces() -> None:
-    """Have mlx-lm and transformers read so from now on. Imports both: call it under the import lock."""
+    """Patch mlx-lm and transformers to load tokenizers in pieces.
+
+    Imports both, so it must be called under the import lock.
+    """
     from mlx_lm import tokenizer_utils
     from transformers import tokenization_utils_base, tokenization_utils_tokenizers
 
@@ -57,7 +60,7 @@ def read_in_pieces() -> None:
 
 
 class _With:
-    """Something with other attributes in place of some of its own."""
+    """A proxy with some attributes of an object replaced."""
 
     def __init__(self, original: Any, **replaced: Any) -> None:
         self._original = original
@@ -72,7 +75,7 @@ def _by_name(tokenizer: Any) -> Any:
 
 
 def _load_beside_vocabulary(file: Any) -> Any:
-    """Return what a JSON file holds; of a large tokenizer's, without its tokens and merges."""
+    """Return the content of a JSON file, without tokens and merges if it is a large tokenizer's."""
     text = file.read()
     if len(text) < _LARGE or not str(file.name).endswith("tokenizer.json"):
         return json.loads(text)
@@ -84,10 +87,10 @@ def _load_beside_vocabulary(file: Any) -> Any:
 
 
 def _outline(data: bytes) -> tuple[dict[str, Any], _Parts]:
-    """Return a tokenizer's document without tokens and merges, and the parts of its model as they stand.
+    """Return a tokenizer's document without tokens and merges, and the raw parts of its model.
 
     Raises:
-        msgspec.DecodeError: It is something else.
+        msgspec.DecodeError: The data is not a tokenizer's document.
     """
     parts = msgspec.json.decode(data, type=_Parts)
     model = msgspec.json.decode(parts.pop("model", b"null"), type=_Parts)
@@ -99,22 +102,22 @@ def _outline(data: bytes) -> tuple[dict[str, Any], _Parts]:
 
 
 def read_backend(path: str) -> Any:
-    """Return what `tokenizers.Tokenizer.from_file` does: a tokenizer of tokenizer.json.
+    """Return the tokenizer of a tokenizer.json, as `tokenizers.Tokenizer.from_file` does.
 
     Raises:
-        ValueError: It makes texts much longer, or is no file.
+        ValueError: The tokenizer expands texts too much, or the path is not a regular file.
     """
     from tokenizers import Tokenizer
 
     data = read_regular(Path(path), MAX_TOKENIZER_BYTES)
-    with contextlib.suppress(msgspec.DecodeError, TypeError):  # which tokenizers names itself
+    with contextlib.suppress(msgspec.DecodeError, TypeError):  # which tokenizers reports itself
         check_growth(_outline(data)[0])
     made = _read_pair_encoding(data) if len(data) >= _LARGE else None
     return Tokenizer.from_file(path) if made is None else made
 
 
 def _read_pair_encoding(data: bytes) -> Any:
-    """Return a byte-level or sentence-piece BPE; None if it is of another kind, or of an older form."""
+    """Return a byte-level or SentencePiece BPE tokenizer; None for other kinds and older file formats."""
     from tokenizers import Tokenizer, models
 
     try:
@@ -146,7 +149,7 @@ def _add_tokens(tokenizer: Any, added: list[dict[str, Any]]) -> None:
 
 
 class _InTurns(list[Any]):
-    """A list that is iterated in Python, so that whoever does so elsewhere gives others a turn."""
+    """A list iterated in Python code, so that a consumer written in C or Rust lets other threads run."""
 
     def __iter__(self) -> Iterator[Any]:
         for begin in range(0, len(self), 1_000):

@@ -1,4 +1,4 @@
-"""Text to token ids, without special tokens but for those that a text begins and ends with."""
+"""Tokenization of text, without special tokens except those at its start and end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.engine.tokenizer.text_pieces import PIECE, encode_in_pieces
 
 
 class TextEncoder:
-    """Encodes text for one thread, and lets other threads run meanwhile.
+    """Encodes text for one thread, without blocking other threads.
 
     Args:
         wrapped: mlx-lm's `TokenizerWrapper`.
@@ -20,16 +20,17 @@ class TextEncoder:
         self._wrapped = wrapped
         self._backend = getattr(wrapped._tokenizer, "_tokenizer", None)
         if self._backend is not None:
-            # What the tokenizer was saved with after training on padded batches would cut and pad prompts.
+            # Settings saved after training on padded batches would truncate and pad prompts.
             self._backend.no_truncation()
             self._backend.no_padding()
 
     def pieces(self, text: str, *, special: bool = False, inside: bool = False) -> Iterator[list[int]]:
-        """Yield the tokens of a text, those of a long one piece by piece.
+        """Yield the token ids of a text, piece by piece if it is long.
 
         Args:
-            special: With what a text begins and ends with.
-            inside: It stands inside a text; SentencePiece would begin it with a space.
+            text: Text to encode.
+            special: True to add the special tokens at the text's start and end.
+            inside: True if other text precedes it; SentencePiece would otherwise prepend a space.
         """
         if len(text) <= PIECE:
             yield self.inside(text) if inside else self._encode(text, special=special)
@@ -41,7 +42,7 @@ class TextEncoder:
         yield suffix
 
     def inside(self, text: str) -> list[int]:
-        """Return the tokens of a text inside a prompt."""
+        """Return the token ids of a text inside a prompt."""
         tokens = self._encode("\n" + text)
         head = len(self.newline)
         return tokens[head:] if tokens[:head] == self.newline else self._encode(text)
@@ -52,12 +53,12 @@ class TextEncoder:
 
     @functools.cached_property
     def newline(self) -> list[int]:
-        """The tokens of a line's end."""
+        """Token ids of a line break."""
         return self._encode("\n")
 
     @functools.cached_property
     def special_tokens(self) -> tuple[list[int], list[int]]:
-        """What a text begins with, and what it ends with."""
+        """Special tokens at the start and at the end of a text."""
         plain, special = self._encode("a"), self._encode("a", special=True)
         starts = range(len(special) - len(plain) + 1)
         at = next((i for i in starts if special[i : i + len(plain)] == plain), 0)
@@ -66,7 +67,7 @@ class TextEncoder:
     def _encode(self, text: str, *, special: bool = False) -> list[int]:
         if self._backend is None:
             return list(self._wrapped.encode(text, add_special_tokens=special))
-        # The batch form is the one that lets other threads run: `encode` holds the GIL throughout.
+        # The batch function lets other threads run; `encode` holds the GIL throughout.
         encoded = self._backend.encode_batch_fast([text], add_special_tokens=special)[0]
         tokens: list[int] = encoded.ids
         return tokens

@@ -1,7 +1,7 @@
-"""Long text, tokenized piece by piece: no call into a tokenizer is long, or fills memory.
+"""Tokenization of long text in pieces, so that calls stay short and memory use small.
 
-A tokenizer's result takes some hundred bytes a token, and turning it into Python's numbers and freeing it
-holds the GIL: 4 MB at once took 600 MB and stopped every stream for a quarter of a second.
+A tokenizer's result takes several hundred bytes per token, and converting and freeing it holds the GIL: 4 MB
+of text at once took 600 MB and stopped every stream for 0.25 s.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from itertools import chain, islice
 from greenroom.schemas.problems import invalid
 
 PIECE = 65_536
-"""Characters that are tokenized at once; most prompts have fewer and stay whole."""
+"""Length of a piece in characters; most prompts are shorter and stay whole."""
 LONGEST_PIECE = 16 * PIECE
-"""Characters that are tokenized at once where a text cannot be parted, as in the midst of a number."""
+"""Largest length of a piece in characters, for text that cannot be split, such as a long number."""
 
 _MARGIN = 1_024
-"""Characters behind a place that are looked at before the text is parted there."""
+"""Length in characters of the text behind a split that must be checked."""
 _REACH = 8_192
-"""How far from the end of a piece a place is looked for at first."""
+"""Distance in characters from the end of a piece within which a split is tried first."""
 _TRIES = 32
-"""Places of each kind; more than a control token has characters."""
+"""Number of splits tried of each kind; more than a control token has characters."""
 _TRIES_ANYWHERE = 192
-"""More than the longest token of one letter repeated has, of which only the ends will do."""
+"""Number of splits tried anywhere in a text.
+
+It exceeds the length of the longest token of one repeated letter, which can be split only at its ends.
+"""
 _OTHER_ENDS = (1, 2, 4, 9, 16, 35)
-"""How much shorter a piece is made to see which tokens depend on its end: some count digits from there."""
+"""Numbers of characters cut from a piece to see which tokens depend on its end.
+
+Some tokenizers group digits from there.
+"""
 
 Encode = Callable[[str], list[int]]
 
@@ -33,20 +39,21 @@ Encode = Callable[[str], list[int]]
 def encode_in_pieces(
     text: str, encode: Encode, encode_inside: Encode, *, anywhere: bool = True
 ) -> Iterator[list[int]]:
-    """Yield the tokens of a text piece by piece: exactly those that it has as a whole.
+    """Yield the token ids of a text piece by piece: exactly those of the whole text.
 
-    More is tokenized than is taken: a text is parted where the tokens that were found behind that place are
-    the same without what stands before it. Such places are first looked for where lines and words end, then
-    anywhere; there the tokens before it must be the same wherever the text ends, too.
+    Each piece is tokenized with some text behind its split. A split is valid if the tokens behind it are the
+    same without the text before it. Splits are tried at ends of lines and words first, then anywhere; there
+    the tokens before the split must also be the same wherever the text ends.
 
     Args:
-        encode: Tokenizes the beginning of the text.
-        encode_inside: Tokenizes what follows.
-        anywhere: Lines and words may be parted too: not where the best of many equal ways depends on a
-            word's length, as in Unigram models.
+        text: Text to tokenize.
+        encode: Function that tokenizes the start of the text.
+        encode_inside: Function that tokenizes later text.
+        anywhere: True if lines and words may be split. False for Unigram models, where the best of many equal
+            segmentations depends on a word's length.
 
     Raises:
-        ProblemError: 400 for more than `LONGEST_PIECE` characters without such a place.
+        ProblemError: 400 for more than `LONGEST_PIECE` characters without a valid split.
     """
     start, size = 0, PIECE
     while len(text) - start > size:
@@ -68,7 +75,7 @@ def encode_in_pieces(
 def _find_place(
     piece: str, tokens: list[int], encode_inside: Encode, anywhere: bool
 ) -> tuple[int, int] | None:
-    """Return where a piece can end, and how many of its tokens are before that place; None for nowhere."""
+    """Return a valid split of a piece and the number of tokens before it; None if there is none."""
     high = len(piece) - _MARGIN
     near, far = max(high - _REACH, 0), len(piece) // 2
     searches = (search(piece, low, high) for low in (near, far) for search in (_line_starts, _word_ends))
@@ -100,7 +107,7 @@ def _last_place(
 
 
 def _settled_tokens(piece: str, tokens: list[int], encode: Encode) -> int:
-    """Return how many tokens are the same where the piece ends a little before."""
+    """Return the number of tokens that stay the same if the piece ends a little earlier."""
     settled = len(tokens)
     for less in _OTHER_ENDS:
         pairs = zip(tokens[:settled], encode(piece[:-less]), strict=False)
@@ -109,7 +116,7 @@ def _settled_tokens(piece: str, tokens: list[int], encode: Encode) -> int:
 
 
 def _tokens_before(piece: str, tokens: list[int], end: int, encode_inside: Encode) -> int | None:
-    """Return how many tokens are before a place, if those behind are the same without what is before."""
+    """Return the number of tokens before a split; None if the tokens behind depend on the text before."""
     behind = encode_inside(piece[end:])
     count = len(tokens) - len(behind)
     return count if count >= 0 and tokens[count:] == behind else None

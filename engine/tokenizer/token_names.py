@@ -1,4 +1,4 @@
-"""Single tokens as clients see them in log-probabilities."""
+"""Single tokens as shown to clients in log-probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenNames:
-    """What each token writes, looked up once per token.
+    """Text and bytes of each token, cached per token.
 
     Args:
         wrapped: mlx-lm's `TokenizerWrapper`.
@@ -25,7 +25,7 @@ class TokenNames:
         self._byte_of = byte_alphabet() if _writes_bytes(wrapped) else None
 
     def look_up(self, ident: int) -> Token:
-        """Return the token of that id; one without a name, which pads the vocabulary, writes nothing."""
+        """Return the token with this id; an id without a name, which pads the vocabulary, has no text."""
         token = self._tokens.get(ident)
         if token is None:
             written = self._bytes(ident)
@@ -48,13 +48,13 @@ class TokenNames:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Return the characters by which byte-level tokenizers write bytes (the inverse of GPT-2's table)."""
+    """Return the bytes of byte-level tokenizers' characters (the inverse of GPT-2's table)."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def _writes_bytes(wrapped: Any) -> bool:
-    """Return whether the vocabulary is byte-level: then a space is written so."""
+    """Return whether the vocabulary is byte-level, which shows in its characters for white space."""
     vocabulary = vocabulary_of(wrapped)
     return "Ġ" in vocabulary or "Ċ" in vocabulary

@@ -1,4 +1,4 @@
-"""Text to tokens and back, for one thread: a tokenizer copy is never shared between threads."""
+"""Tokenization and detokenization on one thread; threads never share a copy of a tokenizer."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 from greenroom.schemas.control_tokens import ControlToken
 
 _TAIL = 4
-"""Tokens that a detokenizer reads before raw text goes on; enough for any split character."""
+"""Number of tokens fed to a detokenizer before raw text continues; covers any split character."""
 
 
 class Detokenizer(Protocol):
-    """Turns tokens into text as they come (mlx-lm's streaming detokenizers)."""
+    """Converts tokens to text as they stream (mlx-lm's streaming detokenizers)."""
 
     @property
     def last_segment(self) -> str:
-        """Text that became readable since this was last read."""
+        """Text decoded since this property was last read."""
 
     def add_token(self, token: int) -> None:
-        """Add the next token."""
+        """Decode the next token."""
 
     def finalize(self) -> None:
-        """Release what is still held back."""
+        """Flush the text that is still held back."""
 
 
 class ChatTokenizer:
-    """A tokenizer and its chat template, wrapped so that user text cannot write control tokens.
+    """A tokenizer and its chat template, wrapped so that user text cannot contain control tokens.
 
-    Imports transformers: make it under the import lock.
+    Imports transformers, so it must be created under the import lock.
 
     Args:
         wrapped: mlx-lm's `TokenizerWrapper`.
-        folder: The model's folder.
+        folder: Folder of the model.
     """
 
     def __init__(self, wrapped: Any, folder: Path) -> None:
@@ -62,12 +62,12 @@ class ChatTokenizer:
         self._reserved: tuple[str, ...] = ()
 
     def reserve(self, words: Iterable[str]) -> None:
-        """Let only templates write these words, tokens or not; before anything else uses this tokenizer."""
+        """Treat these words as control tokens, tokens or not; call before any other use of this tokenizer."""
         self._reserved = tuple(words)
 
     @functools.cached_property
     def chat_template(self) -> str | None:
-        """Source of the template that conversations go through; None if the model has none."""
+        """Source of the chat template; None if the model has none or has code instead."""
         template = self.wrapped.chat_template
         if isinstance(template, dict):
             named = {**template}
@@ -76,22 +76,22 @@ class ChatTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether conversations can be rendered at all; some models bring code instead of a template."""
+        """True if conversations can be rendered; some models have code instead of a template."""
         return bool(self.wrapped.has_chat_template)
 
     @functools.cached_property
     def vocab(self) -> Mapping[str, int]:
-        """Every token's text and id, added tokens included."""
+        """Token ids by token, including added tokens."""
         return vocabulary_of(self.wrapped)
 
     @functools.cached_property
     def longest_token(self) -> int:
-        """Characters of the longest token: no text holds fewer tokens than its length over this."""
+        """Length of the longest token in characters, which yields a lower bound of a text's token count."""
         return max(map(len, self.vocab), default=1)
 
     @functools.cached_property
     def control_tokens(self) -> tuple[str, ...]:
-        """Tokens that only the template may write: the special ones, and those that the template names."""
+        """Tokens that only the template may write: special ones, and those that the template contains."""
         template = self.chat_template or ""
         own = (
             token.content
@@ -102,7 +102,7 @@ class ChatTokenizer:
 
     @functools.cached_property
     def controls_by_id(self) -> dict[int, ControlToken]:
-        """Control tokens as they come out of the model, those of the form `<|…|>` among them."""
+        """Control tokens by id as the model generates them, including those of the form `<|…|>`."""
         named = set(self.control_tokens)
         controls = {}
         for ident, token in self.wrapped.added_tokens_decoder.items():
@@ -114,12 +114,12 @@ class ChatTokenizer:
 
     @functools.cached_property
     def added_tokens(self) -> dict[str, int]:
-        """Tokens that are matched whole, by text: the special ones and others such as `<think>`."""
+        """Ids of tokens that are matched as a whole, by text: special ones and others such as `<think>`."""
         return {token.content: ident for ident, token in self.wrapped.added_tokens_decoder.items()}
 
     @property
     def bos_token(self) -> str | None:
-        """What a prompt begins with, if the model wants that."""
+        """Token at the start of a prompt, if the model has one."""
         token = self.wrapped.bos_token
         return token if isinstance(token, str) else None
 
@@ -132,11 +132,11 @@ class ChatTokenizer:
         continue_final_message: bool = False,
         options: dict[str, Any] | None = None,
     ) -> str:
-        """Return the conversation as the model reads it.
+        """Return the conversation as rendered prompt text.
 
         Raises:
-            TemplateLimitError: The template makes too much of it.
-            Exception: Whatever else the template raises.
+            TemplateLimitError: The template exceeds its budget.
+            Exception: Any other error of the template.
         """
         options = {**self._variables(tools), **(options or {})}
         text = self.wrapped.apply_chat_template(
@@ -150,7 +150,7 @@ class ChatTokenizer:
         return restore_marks(str(text))
 
     def _variables(self, tools: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """Return what Firefunction's template reads: tools as JSON text under another name, and the date."""
+        """Return the variables of Firefunction's template: the tools as JSON text, and the date."""
         if not self._reads_functions:
             return {}
         functions = [tool["function"] for tool in tools or []]
@@ -162,22 +162,24 @@ class ChatTokenizer:
         return re.search(r"[+{-]\s*functions\s*[-+%|}]", self.chat_template or "") is not None
 
     def encode_prompt(self, text: str, *, begins: bool = True) -> Iterator[list[int]]:
-        """Yield the tokens of raw text, with the beginning that the model wants, once, or without it."""
+        """Yield the token ids of raw text; `begins` adds the start tokens unless the text has them."""
         bos = self.bos_token
         return self._encoder.pieces(text, special=begins and (bos is None or not text.startswith(bos)))
 
     @property
     def beginning(self) -> list[int]:
-        """The tokens that a prompt begins with, if the model wants any."""
+        """Token ids that the model needs at the start of a prompt; empty if there are none."""
         return self._encoder.special_tokens[0]
 
     def encode_rendered(
         self, text: str, rewrite: Callable[[str], str] = lambda text: text
     ) -> Iterator[list[int]]:
-        """Yield the tokens of a rendered conversation; marked control tokens become ordinary text.
+        """Yield the token ids of a rendered conversation; marked control tokens become ordinary text.
 
         Args:
-            rewrite: Returns what is to be tokenized for a piece that holds no marked token, in order.
+            text: Rendered conversation.
+            rewrite: Function that returns the text to tokenize for a piece without marked tokens; called in
+                order.
         """
         begun = False
         for piece, literal in split_marked(text):
@@ -188,15 +190,15 @@ class ChatTokenizer:
             begun = True
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, special ones included."""
+        """Return the text of tokens, including special ones."""
         return str(self.wrapped.decode(list(tokens)))
 
     def new_detokenizer(self, preceding_tokens: Sequence[int] = ()) -> Detokenizer:
         """Return a detokenizer for one request.
 
         Args:
-            preceding_tokens: Those before the answer, so that a leading space is kept when raw text goes on;
-                none for an answer, which begins at its first word.
+            preceding_tokens: Tokens before the output, so that continued raw text keeps a leading space;
+                empty for an answer, which starts at its first word.
         """
         detokenizer: Detokenizer = BoundedDetokenizer(self.wrapped.detokenizer)
         for token in preceding_tokens[-_TAIL:]:
@@ -211,7 +213,7 @@ class ChatTokenizer:
         return tokens
 
     def _encode_control_token_as_text(self, token: str) -> list[int]:
-        """Return a control token's text, spelled with ordinary tokens."""
+        """Return the token ids of a control token's text, spelled with ordinary tokens."""
         if hasattr(self.wrapped._tokenizer, "_encode_without_added_tokens"):
             tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
             head = len(self._encoder.newline)
@@ -222,9 +224,9 @@ class ChatTokenizer:
 
 
 def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = "") -> ChatTokenizer:
-    """Read the tokenizer of a model's folder; needs no weights.
+    """Load the tokenizer of a model's folder, without weights.
 
-    Imports mlx-lm and transformers: call it under the import lock.
+    Imports mlx-lm and transformers, so it must be called under the import lock.
 
     Raises:
         ProblemError: 503 `load_failed`.
@@ -244,13 +246,13 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
 
 
 def _processors_template(folder: Path) -> str | None:
-    """Return the template of the file where processors of models that see keep theirs, if there is one."""
+    """Return the template in the file that vision models' processors use, if there is one."""
     template = read_optional(folder / "chat_template.json").get("chat_template")
     return template if isinstance(template, str) else None
 
 
 def _configured_eos_token_ids(folder: Path) -> list[int]:
-    """Return end-of-turn ids of config.json and generation_config.json together; mlx-lm takes either."""
+    """Return end-of-turn ids of config.json and generation_config.json; mlx-lm reads only one of them."""
     config = read_optional(folder / "config.json")
     found: list[int] = []
     for source in (config, config.get("text_config"), read_optional(folder / "generation_config.json")):

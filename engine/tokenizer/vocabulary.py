@@ -1,4 +1,4 @@
-"""The tokens of a tokenizer by their names, looked up one by one."""
+"""A tokenizer's tokens by name, looked up one by one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Vocabulary(Mapping[str, int]):
-    """Every token's name and id, added tokens included.
+    """Token ids by name, including added tokens.
 
-    The libraries copy a whole vocabulary for each question about it, with the GIL held: 0.15 s for 152,000
-    tokens. Here a question costs what it asks, and other threads run while all tokens are looked at.
+    The libraries copy the whole vocabulary for each query, with the GIL held: 0.15 s for 152,000 tokens. Here
+    a query costs only its own look-ups, and other threads run during iteration.
 
     Args:
         backend: A `tokenizers.Tokenizer`.
@@ -26,7 +26,7 @@ class Vocabulary(Mapping[str, int]):
         return ident
 
     def __iter__(self) -> Iterator[str]:
-        # Ids may have gaps, and more tokens behind them.
+        # Ids may have gaps.
         missing, ident, size = 0, 0, len(self)
         while ident - missing < size and missing <= size:
             name = self._backend.id_to_token(ident)
@@ -42,7 +42,7 @@ class Vocabulary(Mapping[str, int]):
 
 
 def vocabulary_of(tokenizer: Any) -> Mapping[str, int]:
-    """Return the tokens of a transformers tokenizer, or of mlx-lm's wrapper around one."""
+    """Return the vocabulary of a transformers tokenizer, or of mlx-lm's wrapper around one."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if hasattr(backend, "token_to_id"):
         return Vocabulary(backend)

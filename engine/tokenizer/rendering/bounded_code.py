@@ -1,4 +1,4 @@
-"""Python code of a template, with calls that count what it does where Jinja has none."""
+"""Python code of a template with calls that charge its budget where Jinja has no hooks."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from jinja2.utils import pass_context
 from greenroom.engine.tokenizer.rendering.budget import CONTAINERS, Budget, current
 
 TICK = " tick"
-"""A filter that no template can name; it counts what a loop looks at and leaves out."""
+"""Name of a filter that no template can use; it counts the elements that a loop tests and skips."""
 
 
 _SHORT = 256
-"""Characters of a text that is not counted until it becomes part of something."""
+"""Length in characters below which a text is counted only once it becomes part of another."""
 
 _ESCAPED = 5
-"""Characters of HTML that one character becomes, at most."""
+"""Largest number of HTML characters that one character is escaped to."""
 
 _NODES_A_STEP = 16
-"""Parts of expressions that are computed, written or joined in one step."""
+"""Number of expression parts that are evaluated, printed or joined in one step."""
 
 
 class BoundedCode(CodeGenerator):
-    """Writes a template's code: each block counts when it is entered, each list and slice when it is made."""
+    """Generates a template's code; blocks charge steps on entry, lists and slices their size."""
 
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
-        """Write a block: what a loop repeats, a branch, what a macro does."""
+        """Write a block: the body of a loop, a branch or a macro."""
         if not frame.soft_frame:
             parts = sum(1 for node in nodes for _ in node.find_all(Node))
             self.writeline(f"tick({1 + parts // _NODES_A_STEP})")
         super().blockvisit(nodes, frame)
 
     def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:
-        """Write a sum, or two texts that are joined."""
+        """Write a sum or a concatenation of two texts."""
         self.write("add(")
         self.visit(node.left, frame)
         self.write(", ")
@@ -47,7 +47,7 @@ class BoundedCode(CodeGenerator):
         self.write(")")
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
-        """Write an access by name or position, or a slice."""
+        """Write an access by name or index, or a slice."""
         sliced = isinstance(node.arg, nodes.Slice)
         self._write_within("keep(" if sliced else "", super().visit_Getitem, node, frame)
 
@@ -56,7 +56,7 @@ class BoundedCode(CodeGenerator):
         self._write_within(_holder(node.items), super().visit_List, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        """Write a tuple, or several variables that are set at once."""
+        """Write a tuple, or an assignment to several variables."""
         made = node.ctx == "load"
         self._write_within(_holder(node.items) if made else "", super().visit_Tuple, node, frame)
 
@@ -80,7 +80,7 @@ def _holder(items: Iterable[nodes.Node]) -> str:
 
 
 def count_what_loops_leave_out(template: nodes.Template, environment: Environment) -> None:
-    """Have each loop with a condition count what it asks that of."""
+    """Make every loop with a condition count the elements that it tests."""
     for loop in template.find_all(nodes.For):
         if loop.test is not None:
             ticking = nodes.Filter(nodes.Const(True), TICK, [], [], None, None)
@@ -91,13 +91,13 @@ def count_what_loops_leave_out(template: nodes.Template, environment: Environmen
 
 @pass_context
 def tick_once(context: Any, value: Any) -> Any:
-    """Count an element of a loop."""
+    """Count one element of a loop."""
     current.budget.step()
     return value
 
 
 class BoundedTemplate(Template):
-    """A template that renders with a budget of its own for each conversation."""
+    """A template that renders each conversation with a new budget."""
 
     @classmethod
     def _from_namespace(cls, environment: Any, namespace: Any, *others: Any) -> Template:
@@ -113,13 +113,13 @@ class BoundedTemplate(Template):
         return super()._from_namespace(environment, namespace, *others)
 
     def new_context(self, vars: Any = None, *arguments: Any, **named: Any) -> Any:  # noqa: A002
-        """Return what the template looks its variables up in; with it the rendering begins."""
+        """Start a rendering with a new budget, and return the context of its variables."""
         current.budget = Budget(vars or {})
         return super().new_context(vars, *arguments, **named)
 
 
 def join_pieces(pieces: Iterable[str]) -> str:
-    """Return the pieces of a block, a macro or the whole as one text."""
+    """Return the pieces of a block, a macro or the whole template as one text."""
     pieces = pieces if isinstance(pieces, list) else list(pieces)
     size = sum(map(len, pieces))
     if size > _SHORT:
@@ -142,7 +142,7 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def _show(value: Any) -> Any:
-    """Return a value that is printed; count the text that is made for it."""
+    """Return a printed value, after counting the text that it is converted to."""
     if value.__class__ is not str and value.__class__ in CONTAINERS:
         budget = current.budget
         budget.make(2 * budget.weigh(value))

@@ -1,4 +1,4 @@
-"""Jinja as transformers sets it up for chat templates, within bounds of size: see `budget.py`."""
+"""Jinja environment of chat templates as in transformers, with the size limits of `budget.py`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from greenroom.engine.tokenizer.rendering.budget import CONTAINERS, TemplateLimi
 from greenroom.engine.tokenizer.rendering.growth import format_size, listed, method_size, operator_size
 
 _LOOKING = frozenset({"count", "endswith", "find", "get", "index", "items", "keys", "startswith", "values"})
-"""Methods that make nothing."""
+"""Methods that create no new text or container."""
 
 _CALL = 256
-"""Bytes of a namespace, or of what else a call leaves."""
+"""Bytes charged for a call's namespace and other overhead."""
 
 _LONGEST_DATE_FORMAT = 1_000
 _LONGEST_PARAGRAPH, _MOST_WORDS = 100, 10_000
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox where operators, filters, methods and loops are counted, and stopped in time.
+    """Jinja's sandbox with counted operators, filters, methods and loops.
 
-    It renders what the sandbox would to the letter, or raises `TemplateLimitError`.
+    It renders exactly what the sandbox would, or raises `TemplateLimitError`.
     """
 
     code_generator_class = BoundedCode
@@ -43,13 +43,13 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     concat = staticmethod(join_pieces)
 
     def from_string(self, source: str | nodes.Template, *arguments: Any, **named: Any) -> Template:
-        """Return a template, once all filters and functions are there that it may use."""
+        """Return a template, with all its available filters and functions bounded."""
         bound = {name: bound_filter(name, unbound) for name, unbound in self.filters.items()}
         self.filters = {**bound, "sum": bound_filter("sum", add_up), TICK: tick_once}
         self.globals["lipsum"] = _bound_lipsum(self.globals["lipsum"])
         if "strftime_now" in self.globals:
             self.globals["strftime_now"] = _bound_date(self.globals["strftime_now"])
-        # A namespace holds others, which hold others: its text may be longer than all of them together.
+        # A namespace may contain others: its text may be longer than all of them together.
         namespace: Any = self.globals["namespace"]
         self.globals["namespace"] = type("Namespace", (namespace,), {"__repr__": _name_only})
         return super().from_string(source, *arguments, **named)
@@ -60,20 +60,20 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return template
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Return `left operator right`, counted.
+        """Return `left operator right`, charged to the budget.
 
         Raises:
-            TemplateLimitError: It would be too large.
+            TemplateLimitError: The result would be too large.
         """
         if operator != "+":
             current.budget.expect(operator_size(operator, left, right))
         return current.budget.keep(self.binop_table[operator](left, right))
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a method, a macro or a function, counted.
+        """Call a method, a macro or a function, and charge its result to the budget.
 
         Raises:
-            TemplateLimitError: What it returns would be too large.
+            TemplateLimitError: The result would be too large.
         """
         owner = getattr(__obj, "__self__", None)
         if not isinstance(owner, str | bytes | int | dict | list | tuple):
@@ -90,7 +90,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return current.budget.keep(__obj(*args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Any:
-        """Return what formats a text safely and within bounds, if that is the method; else None."""
+        """Return a bounded, sandboxed `format` function if `value` is such a method; else None."""
         unbound = super().wrap_str_format(value)
         if unbound is None:
             return None
@@ -134,7 +134,10 @@ def _bound_lipsum(unbound: Any) -> Any:
 
 @cache
 def bound_templates() -> None:
-    """Have transformers render chat templates so from now on. Imports it: call it under the import lock."""
+    """Patch transformers to render chat templates in a bounded environment.
+
+    Imports transformers, so it must be called under the import lock.
+    """
     from transformers.utils import chat_template_utils
 
     if not issubclass(BoundedEnvironment, chat_template_utils.ImmutableSandboxedEnvironment):

@@ -1,4 +1,4 @@
-"""Jinja's filters, with the size of what they make told before they make it."""
+"""Jinja's filters, with the size of their result estimated before they run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from greenroom.engine.tokenizer.rendering.growth import (
 _Filter = Callable[..., Any]
 
 _PICKING = frozenset({"attr", "count", "d", "default", "first", "items", "last", "length", "random"})
-"""Filters that return what there was before, or a number, at once."""
+"""Filters that return an existing value or a number, in constant time."""
 
 _COPYING = frozenset({"capitalize", "e", "escape", "lower", "string", "title", "trim", "upper"})
-"""Filters that write a text anew, at most some times as long."""
+"""Filters that return a copy of a text, longer by a small factor at most."""
 
 _LITTLE = 1_000
-"""Characters or elements that a filter looks at for nothing."""
+"""Number of characters or elements that a filter processes free of charge."""
 
 _LONGEST_INDENT = 100
 _MOST_DIGITS = 400
@@ -37,10 +37,10 @@ _LONGEST_ATTRIBUTES = 1_000
 
 
 def bound_filter(name: str, unbound: _Filter) -> _Filter:
-    """Return a filter that is counted, and refuses to make what is too large.
+    """Return a filter that charges the budget and refuses to create values that are too large.
 
     Raises:
-        TemplateLimitError: From what is returned.
+        TemplateLimitError: Raised by the returned filter.
     """
     if name in _PICKING:
         return unbound
@@ -74,17 +74,17 @@ def _sized(value: Any) -> Any:
 def _estimate(size_of: Callable[..., int], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> int:
     try:
         return size_of(*arguments, **named)
-    except WRONG_ARGUMENTS:  # which the filter refuses itself
+    except WRONG_ARGUMENTS:  # The filter itself rejects such arguments.
         return 0
 
 
 @pass_environment
 def add_up(environment: Any, values: Any, attribute: Any = None, start: Any = 0) -> Any:
-    """Return the sum of all values, as the filter `sum` does, with each list on the way counted."""
+    """Return the sum of all values like the filter `sum`, with each intermediate list charged."""
     if attribute is not None:
         values = map(make_attrgetter(environment, attribute), values)
     if isinstance(start, str | bytes):
-        return sum(values, start)  # which refuses that in its own words
+        return sum(values, start)  # Python's `sum` raises its own error for texts.
     for value in values:
         current.budget.step()
         start = environment.call_binop(None, "+", start, value)
@@ -138,7 +138,7 @@ def _tojson(
 
 
 def _depths(value: Any) -> int:
-    """Return the sum of the depths at which all values in a container stand."""
+    """Return the sum of the depths of all values in a container."""
     depth, total, level = 1, 0, [value]
     while level:
         total += depth * len(level)

@@ -1,8 +1,7 @@
-"""Counts what one rendering of a chat template makes, and ends it where that is out of all proportion.
+"""Budget of a chat template's rendering, which ends excessive ones.
 
-A template comes with a model's files, and anybody can have made those. Jinja's sandbox keeps it from the
-machine, but not from its memory: one operator can ask for a text of many gigabytes in a single call of C,
-which no watch sees and nothing interrupts.
+Anybody may have written a model's template. Jinja's sandbox protects the machine but not its memory: one
+operator can create a text of many gigabytes in a single C call, which cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -13,46 +12,46 @@ from itertools import chain
 from typing import Any
 
 LARGEST_PLAIN = 1 << 20
-"""Characters, or elements, of the largest value that any conversation may have made of it."""
+"""Largest value that a template may create for any conversation, in characters or elements."""
 
 ALTOGETHER_PLAIN = 16 << 20
-"""Characters of all values together that any conversation may have made of it."""
+"""Total size of the values that a template may create for any conversation, in characters."""
 
 STEPS_PLAIN = 1_000_000
-"""Blocks entered, values printed and calls made that any conversation may take."""
+"""Number of blocks entered, values printed and calls made that any conversation may take."""
 
 _LARGEST_TIMES, _ALTOGETHER_TIMES, _STEPS_TIMES = 16, 256, 8
-"""By how much each of the three grows with every character of the conversation."""
+"""Increase of each of the three limits per character of the conversation."""
 
 _MOST_FOR_PAIRS = 1 << 28
-"""Characters that templates may make besides which write the conversation anew with every message."""
+"""Further characters for templates that copy the conversation with every message."""
 
 _MOST_STEPS_FOR_PAIRS = 100_000_000
 LARGEST_NUMBER = 1 << 16
-"""Bits that a whole number may have."""
+"""Limit on the bits of an integer."""
 
 _REMEMBERED = 64
-"""Containers whose weight is known without counting again; each is kept alive as long."""
+"""Number of containers whose weight is cached; the cache keeps them alive."""
 
 _OVERHEAD = 50
-"""Bytes of an empty text or list, which are counted like characters."""
+"""Overhead of a text or list in bytes, counted like characters."""
 
 CONTAINERS = frozenset({list, tuple, dict})
 _ATOMS = frozenset({bool, float, type(None)})
 
 
 class TemplateLimitError(Exception):
-    """A chat template makes more of a conversation than any honest one does."""
+    """A chat template creates far more from a conversation than real templates do."""
 
 
 class Budget:
-    """What is left to one rendering; it grows with the conversation, which is measured when that matters.
+    """The remaining budget of one rendering; it grows with the conversation, measured when first needed.
 
-    The weight of a value is about the length of its text. No value may be heavier than `largest`: a list that
-    holds another twice, which holds a third twice, is soon heavier than any memory without taking any.
+    A value's weight is about the length of its text. No value may be heavier than `largest`: lists that
+    contain one another twice soon weigh more than any memory holds without using any.
 
     Args:
-        inputs: What the template is given: `messages`, `tools` and the rest.
+        inputs: Variables of the template: `messages`, `tools` and others.
     """
 
     __slots__ = ("_inputs", "_known", "_measured", "largest", "room", "steps")
@@ -66,23 +65,23 @@ class Budget:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def step(self, count: int = 1) -> None:
-        """Count something that was done.
+        """Charge a number of steps.
 
         Raises:
-            TemplateLimitError: It was done too often.
+            TemplateLimitError: The template takes too many steps.
         """
         self.steps -= count
         if self.steps < 0 and (self._grow() or self.steps < 0):
             raise TemplateLimitError("it takes too many steps")
 
     def expect(self, size: int) -> None:
-        """Make sure that a value may be made.
+        """Check that a value may be created.
 
         Args:
-            size: Its characters or elements, at most.
+            size: Upper bound of its characters or elements.
 
         Raises:
-            TemplateLimitError: It would be too large.
+            TemplateLimitError: The value would be too large.
         """
         if (size > self.largest or size > self.room) and (
             self._grow() or size > self.largest or size > self.room
@@ -90,23 +89,23 @@ class Budget:
             raise TemplateLimitError("it makes texts or lists that are too large")
 
     def make(self, size: int) -> None:
-        """Count a value that was made, or is about to be.
+        """Charge a value that was, or is about to be, created.
 
         Args:
-            size: Its characters or elements.
+            size: Number of its characters or elements.
 
         Raises:
-            TemplateLimitError: It is too large, or all values together are.
+            TemplateLimitError: The value is too large, or all values together are.
         """
         self.room -= size + _OVERHEAD
         if (size > self.largest or self.room < 0) and (self._grow() or size > self.largest or self.room < 0):
             raise TemplateLimitError("it makes texts or lists that are too large")
 
     def keep(self, value: Any) -> Any:
-        """Return a value that was made, counted.
+        """Charge a created value and return it.
 
         Raises:
-            TemplateLimitError: It is too large.
+            TemplateLimitError: The value is too large.
         """
         kind = value.__class__
         if kind is str:
@@ -123,12 +122,12 @@ class Budget:
         return value
 
     def check_number(self, value: Any) -> None:
-        """Refuse whole numbers of thousands of digits, which are slow to compute with."""
+        """Refuse integers with thousands of digits, which are slow to compute with."""
         if isinstance(value, int) and value.bit_length() > LARGEST_NUMBER:
             raise TemplateLimitError("it computes with numbers that are too large")
 
     def hold(self, container: Any) -> Any:
-        """Return a list, tuple or dict that was made, counted: itself to the memory, all of it by weight."""
+        """Charge a new list, tuple or dict and return it: its own size as memory, its content by weight."""
         self.make(8 * len(container))
         known = self._known
         weight = len(container)
@@ -145,10 +144,10 @@ class Budget:
         return container
 
     def weigh(self, value: Any) -> int:
-        """Return about how many characters the text of a value has.
+        """Return the approximate number of characters in a value's text.
 
         Raises:
-            TemplateLimitError: More than any value may have.
+            TemplateLimitError: The text is longer than allowed.
         """
         weight, counted, pending = 0, 0, [value]
         while pending:
@@ -183,7 +182,7 @@ class Budget:
         known[id(container)] = (container, weight)
 
     def _grow(self) -> bool:
-        """Give as much more as the conversation is large; return whether that was done before."""
+        """Raise the limits in proportion to the conversation; return whether that was already done."""
         if self._measured:
             return True
         self._measured = True
@@ -197,7 +196,7 @@ class Budget:
 
 
 def _size(value: Any) -> int:
-    """Return the characters and elements of what a template is given, which is a tree."""
+    """Return the number of characters and elements in a template's variables, which form a tree."""
     size, pending = 0, [value]
     while pending:
         value = pending.pop()
@@ -216,4 +215,4 @@ class _Thread(threading.local):
 
 
 current = _Thread()
-"""Budget of this thread's rendering; constants of a template are computed on that of the one before."""
+"""Budget of this thread's rendering; a template's constants are charged to the previous rendering's."""

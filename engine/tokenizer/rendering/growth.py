@@ -1,4 +1,4 @@
-"""Sizes of what operators and methods make, told before they make it."""
+"""Size estimates of the results of operators and methods, made before they run."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 from greenroom.engine.tokenizer.rendering.budget import LARGEST_NUMBER, current
 
 ENDLESS = 1 << 60
-"""Size of what is refused whatever is left."""
+"""Size that always exceeds the budget."""
 
 WRONG_ARGUMENTS = (TypeError, ValueError, OverflowError, AttributeError)
-"""Errors of an estimate that was given what no method or filter takes."""
+"""Errors of a size estimate for arguments that the method or filter itself rejects."""
 
 _SPECIFIER = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d*)(?:\.(\*|\d*))?")
 _QUICK_CODECS = frozenset({"utf8", "ascii", "latin1", "iso88591", "utf16", "utf32"})
 _LONG_FOR_CODEC = 10_000
-"""Characters that any codec may have to read; some take quadratic time."""
+"""Length in characters up to which any codec is allowed; some take quadratic time."""
 
 _ESCAPED = 100
-"""Characters that one character may become where a codec writes its name."""
+"""Number of characters that one character may become if a codec writes its name."""
 
 _PIECE = 60
 """Bytes of a short text in a list."""
 
 _LONG_TO_SPLIT = 1 << 16
 _QUOTED = 12
-"""Characters that one character may become in Python's notation."""
+"""Number of characters that one character may become in Python's repr."""
 
 
 def operator_size(operator: str, left: Any, right: Any) -> int:
-    """Return at most how many characters or elements `left operator right` has."""
+    """Return an upper bound of the characters or elements of `left operator right`."""
     if isinstance(left, int) and isinstance(right, int):
         current.budget.check_number(left)
         current.budget.check_number(right)
@@ -54,7 +54,7 @@ def _repeated(value: Any, times: Any) -> int:
 
 
 def percent_size(text: Any, arguments: Any) -> int:
-    """Return at most how many characters `text % arguments` has."""
+    """Return an upper bound of the characters of `text % arguments`."""
     plain = text.decode("latin-1") if isinstance(text, bytes) else str(text)
     values = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
     values = values if isinstance(values, list | tuple) else [arguments]
@@ -71,14 +71,14 @@ def _number(digits: str) -> int:
 
 
 def _text_size(value: Any) -> int:
-    """Return at most how many characters the text of a value has."""
+    """Return an upper bound of the characters of a value's text."""
     if isinstance(value, str):
         return len(value)
     return _QUOTED * current.budget.weigh(value) if isinstance(value, bytes | list | tuple | dict) else 330
 
 
 def format_size(text: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> int:
-    """Return at most how many characters `text.format(*arguments, **named)` has."""
+    """Return an upper bound of the characters of `text.format(*arguments, **named)`."""
     values = [*arguments, *named.values()]
     values += [value for mapping in values if isinstance(mapping, Mapping) for value in mapping.values()]
     heaviest = max((_QUOTED * _text_size(value) for value in values), default=0)
@@ -93,18 +93,18 @@ def format_size(text: str, arguments: tuple[Any, ...], named: Mapping[str, Any])
 
 
 def _as_width(value: Any) -> int:
-    """Return how wide a field becomes whose width is given by a value."""
+    """Return the largest field width that a value may specify."""
     if isinstance(value, int):
         return abs(value)
     return sum(map(_number, re.findall(r"\d+", value))) if isinstance(value, str) else ENDLESS
 
 
 def method_size(owner: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> int:
-    """Return at most how many characters or elements a method of a text, of bytes or a number returns."""
+    """Return an upper bound of the size of a method's result, for methods of text, bytes or numbers."""
     estimate = _METHODS.get(name)
     try:
         return estimate(owner, *arguments, **named) if estimate is not None else 0
-    except WRONG_ARGUMENTS:  # which the method refuses itself
+    except WRONG_ARGUMENTS:  # The method itself rejects such arguments.
         return 0
 
 
@@ -117,20 +117,20 @@ def _replaced(owner: Any, old: Any, new: Any, count: Any = -1) -> int:
 
 
 def replaced_size(text: Any, old: Any, new: Any, count: Any = None) -> int:
-    """Return at most how many characters a text has in which others stand for some."""
+    """Return an upper bound of a text's length after replacement."""
     found = text.count(old) if old else len(text) + 1
     return len(text) + (found if count is None else min(found, max(count, 0))) * len(new)
 
 
 def joined_size(separator: Any, values: Any) -> int:
-    """Return at most how many characters the texts of all values have, with a separator between them."""
+    """Return an upper bound of the length of all values' texts, joined with a separator."""
     if not isinstance(values, str | list | tuple | dict):
         return 0
     return len(separator) * len(values) + sum(map(_text_size, values))
 
 
 def listed(values: Any) -> Any:
-    """Return values that can be looked at before they are joined."""
+    """Return values as a list if they can be iterated only once."""
     looked_at = isinstance(values, str | bytes | list | tuple | dict) or not isinstance(values, Iterable)
     return values if looked_at else list(values)
 
@@ -153,7 +153,7 @@ def _coded(owner: Any, encoding: Any = "utf-8", errors: Any = "strict") -> int:
 
 
 def split_size(owner: Any, *_: Any, **__: Any) -> int:
-    """Return at most how many bytes the pieces of a long text take."""
+    """Return an upper bound of the bytes of a long text's pieces."""
     return len(owner) * _PIECE // 4 if len(owner) > _LONG_TO_SPLIT else 0
 
 
