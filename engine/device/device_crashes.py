@@ -1,4 +1,4 @@
-"""Tells how much of the device a crash concerns, and finds the errors that a thread's streams still hold."""
+"""Classification of crashes by their effect on the device, and search for errors pending in streams."""
 
 from __future__ import annotations
 
@@ -8,38 +8,42 @@ from enum import IntEnum
 from greenroom.engine.device.device_errors import device_errors_in, is_device_message, synchronize_streams
 
 _REFUSED_BEFOREHAND = ("[metal::malloc]", "[malloc]", "[read]", "[load")
-"""How errors begin of what was never computed: memory that was not given, a file that ends too soon."""
+"""Prefixes of errors raised before any computation: a refused allocation, or a truncated file."""
 
 _OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "Insufficient Memory")
 _SUBMISSIONS_IGNORED = "SubmissionsIgnored"
-"""Part of the name that macOS gives its refusal to take more work after "prior/excessive" errors."""
+"""Part of macOS's name for its refusal of further work after "prior/excessive" errors."""
 
 _TRIES = 5
-"""A stream throws an error once and forgets it; one that throws so often is not to be used again."""
+"""Number of waits for a stream's errors.
+
+A stream throws an error once and forgets it; one that throws more often must not be used again.
+"""
 
 
 class Crash(IntEnum):
-    """Degrees of a crash, from the code that raised to a device that is gone."""
+    """Severity of a crash, from an error in code to a lost device."""
 
     CODE = 1
-    """Code, a file, or a size: the device has not failed at anything."""
+    """Error in code, a file or a size; no computation on the device failed."""
     MEMORY = 2
-    """A computation found too little memory, or failed in unknown words: its thread may be spoiled."""
+    """Lack of memory or an unknown failure in a computation; its thread may be corrupt."""
     DEVICE = 3
-    """The device has failed at a computation."""
+    """Failed computation on the device."""
     REFUSED = 4
-    """The system takes no more work of this process."""
+    """Refusal by the system of any further work from this process."""
 
 
 def crash_of(error: BaseException) -> Crash:
-    """Return how much of the device an error concerns, or what led to it."""
+    """Return the severity of an error, including the errors that led to it."""
     return max((_degree(str(each)) for each in device_errors_in(error)), default=Crash.CODE)
 
 
 def find_late_crash() -> Crash | None:
-    """Wait for all that this thread has launched; return the worst of what fails, and leave no error behind.
+    """Wait for all work of this thread; return the worst failure found, and clear pending errors.
 
-    Both streams are waited for: files are read on the CPU's, whatever computes. Imports nothing of MLX.
+    Waits for both streams, since files are read on the CPU's stream, whatever device computes. Does not
+    import MLX.
     """
     if "mlx.core" not in sys.modules:
         return None

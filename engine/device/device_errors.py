@@ -1,9 +1,8 @@
-"""Errors of the device that computes: they come late, once, and to whoever happens to launch something next.
+"""Errors of the compute device, which surface late, once, and in unrelated code.
 
-Since 0.32.1 MLX keeps the message of a command buffer that failed, and throws it from the next launch or
-wait of the same thread, whoever's that is; then it forgets it (`mlx/error.h`). The arrays that the buffer
-should have written read as numbers. So an exception tells nothing of who is to blame for it before the
-streams have been waited for.
+Since 0.32.1, MLX keeps the message of a failed command buffer, throws it at the next launch or wait on the
+same thread, and then forgets it (`mlx/error.h`). The buffer's output arrays still read as numbers. So the
+cause of an exception is unknown until the streams have been waited for.
 """
 
 from __future__ import annotations
@@ -15,51 +14,51 @@ from contextlib import contextmanager
 from typing import Any
 
 _BEGINNINGS = re.compile(
-    r"\[METAL\]"  # a command buffer failed: mlx/backend/metal/device.cpp
+    r"\[METAL\]"  # a failed command buffer: mlx/backend/metal/device.cpp
     r"|\[metal::(?:malloc|CommandEncoder)\]"
     r"|\[malloc\]"
     r"|\[(?:Event|Fence)\b"
-    r"|\[read\]"  # of a file, on a stream of the CPU: mlx/io/load.cpp
+    r"|\[read\]"  # of a file, on a CPU stream: mlx/io/load.cpp
     r"|\[cuda|CUDA"
-    r"|cu(?:da|blas|dnn|fft|[A-Z])\w*\("  # the call that failed, as `CHECK_CUDA_ERROR` names it
+    r"|cu(?:da|blas|dnn|fft|[A-Z])\w*\("  # the failed call, as `CHECK_CUDA_ERROR` names it
 )
 
 _WITH_STREAMS = ("mlx_audio.lm.generate",)
-"""Modules of libraries that compute on a `generation_stream` of their own: it keeps errors apart."""
+"""Modules of libraries with a `generation_stream` of their own, which keeps its errors separate."""
 
 
 class DeviceError(RuntimeError):
-    """Something that was launched before has failed; what, nobody knows."""
+    """Some earlier work on the device has failed; which work is unknown."""
 
 
 def is_device_error(error: BaseException | None) -> bool:
-    """Return whether an exception is the device's, or was raised because of one that is.
+    """Return whether an exception is a device error, or was raised because of one.
 
-    MLX's are plain RuntimeErrors that begin with where they come from; no client writes the beginning of one.
+    MLX raises plain RuntimeErrors that start with their origin; no client can write such a start.
     """
     return any(True for _ in device_errors_in(error))
 
 
 def device_errors_in(error: BaseException | None) -> Iterator[RuntimeError]:
-    """Yield the device's errors among an exception and those while handling which it was raised."""
+    """Yield the device errors among an exception, its causes and its contexts."""
     for each in _chain(error):
         if isinstance(each, DeviceError) or (type(each) is RuntimeError and is_device_message(str(each))):
             yield each
 
 
 def is_device_message(text: str) -> bool:
-    """Return whether a message begins as those of MLX do that name the device."""
+    """Return whether a message starts like MLX's messages about the device."""
     return _BEGINNINGS.match(text) is not None
 
 
 def synchronize_streams() -> None:
-    """Wait for everything that this thread has launched, on the CPU and on the GPU.
+    """Wait for all work of this thread on the CPU and the GPU.
 
-    `mx.synchronize` alone looks at the default stream. Errors of reading files stay in the CPU's, and those
-    of many a model that speaks or listens in its library's.
+    `mx.synchronize` alone checks the default stream. Errors in reading files stay in the CPU's stream, and
+    those of many speech models in their library's stream.
 
     Raises:
-        DeviceError: Something of it has failed.
+        DeviceError: Some of the work has failed.
     """
     import mlx.core as mx
 
@@ -69,17 +68,17 @@ def synchronize_streams() -> None:
 
 
 def check_device(*, idle: bool) -> None:
-    """Make sure that what this thread has launched and waited for is right; numbers alone do not tell.
+    """Check that the finished work of this thread succeeded, which its numbers alone do not show.
 
-    An array that is complete is read without a look at what became of its buffer (`array::wait`), so a value
-    is good only if nothing is raised here after it was read.
+    A complete array is read without a check of its buffer's status (`array::wait`), so a value is valid only
+    if this raises nothing after it was read.
 
     Args:
-        idle: Nothing is under way that somebody waits for, so that all of it may be waited for here. Else
-            something tiny is launched, since MLX throws what it keeps from the next launch.
+        idle: True if no pending work is awaited by a request, so that all work may be waited for. Otherwise a
+            tiny operation is launched, since MLX throws pending errors at the next launch.
 
     Raises:
-        DeviceError: Something has failed.
+        DeviceError: Some work has failed.
     """
     import mlx.core as mx
 
@@ -91,11 +90,11 @@ def check_device(*, idle: bool) -> None:
 
 
 def raise_unless_own(error: BaseException) -> None:
-    """Return if nothing but what has just raised this can be to blame for it; ask before anybody is blamed.
+    """Return if only the code that raised this error can be its cause; call before blaming any request.
 
     Raises:
-        BaseException: That error if it is the device's, or the device's that was still to come: nobody knows
-            what it spoiled, so nothing that this thread has computed since it last waited can be used.
+        BaseException: The error itself if it is the device's, or a device error that was pending. Such an
+            error may have corrupted anything this thread has computed since it last waited.
     """
     if is_device_error(error):
         raise error
@@ -103,7 +102,7 @@ def raise_unless_own(error: BaseException) -> None:
 
 
 def _streams() -> Iterator[Any]:
-    """Yield the streams on which this thread may have launched something."""
+    """Yield the streams on which this thread may have launched work."""
     import mlx.core as mx
 
     for name in _WITH_STREAMS:
@@ -117,7 +116,7 @@ def _streams() -> Iterator[Any]:
 
 @contextmanager
 def _naming_the_device() -> Iterator[None]:
-    """Turn whatever comes of waiting into the device's error: nothing else can go wrong with that."""
+    """Convert errors of waiting to device errors, since waiting has no other cause of failure."""
     try:
         yield
     except RuntimeError as error:
@@ -125,7 +124,7 @@ def _naming_the_device() -> Iterator[None]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception, and those while handling which it was raised."""
+    """Yield an exception and, transitively, its causes and contexts."""
     seen = set[int]()
     pending = [error]
     while pending:

@@ -1,25 +1,25 @@
-"""Limits that a device tells of itself, in the words of each backend of MLX."""
+"""Limits that a device reports, by the keys of each MLX backend."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 _METAL_PAGE = 16 * 1024
-"""Bytes of a page of memory on Apple silicon: no buffer takes less."""
+"""Size of a memory page on Apple silicon in bytes, which is the smallest size of a buffer."""
 
 
 def gpu_memory(information: Mapping[str, str | int]) -> int | None:
-    """Return the bytes that a process may have of a GPU's memory; None if the device does not say.
+    """Return the GPU memory available to a process in bytes; None if the device does not report it.
 
     Args:
-        information: Of the device, as MLX tells it.
+        information: Device information from MLX.
     """
     names = ("max_recommended_working_set_size", "memory_size", "total_memory")
     return next((value for name in names if isinstance(value := information.get(name), int)), None)
 
 
 def gpu_architecture() -> str | None:
-    """Return the architecture of the GPU that models compute on, which says what kernels; None on a CPU."""
+    """Return the architecture of the compute GPU, which determines its kernels; None on a CPU."""
     import mlx.core as mx
 
     if mx.default_device().type != mx.DeviceType.gpu:
@@ -28,9 +28,9 @@ def gpu_architecture() -> str | None:
 
 
 def buffer_limit() -> int | None:
-    """Return how many arrays a process may have in memory at once; None if the system does not count them.
+    """Return the limit on a process's arrays in memory; None if the system has none.
 
-    macOS counts the buffers of Metal, which arrays that a CPU computes with are too.
+    macOS counts Metal buffers, which also hold arrays for computation on the CPU.
     """
     import mlx.core as mx
 
@@ -41,9 +41,9 @@ def buffer_limit() -> int | None:
 
 
 def page_bytes() -> int:
-    """Return the bytes of which each array takes a whole number.
+    """Return the granularity of array sizes in bytes.
 
-    MLX tells the bytes of a buffer; of one of Metal's below a page those are fewer than it takes.
+    MLX reports a buffer's own bytes; a Metal buffer smaller than a page still takes a whole page.
     """
     import mlx.core as mx
 

@@ -1,4 +1,4 @@
-"""Equal shares among clients, none of whom gains by calling itself otherwise."""
+"""Fair sharing among clients that cannot gain from using several names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from greenroom.engine.fairness.shares import Shares
 
 
 class ClientShares:
-    """Fair queueing over addresses, and over the clients of an address inside its share.
+    """Fair queueing among addresses, and among the clients of an address within its share.
 
-    A client is called by its address, and behind a `#` by its key, if it has one. Keys are not checked, so
-    nobody gets more than the share of an address by making up keys.
+    A client's name is its address, with `#` and its key behind it if it has one. Keys are not verified, so
+    made-up keys must not yield more than the address's share.
     """
 
     def __init__(self) -> None:
@@ -20,14 +20,14 @@ class ClientShares:
 
     @property
     def known_names(self) -> int:
-        """How many addresses and clients are remembered, because they wait or had more than their share."""
+        """Number of addresses and clients with state, because they wait or exceeded their share."""
         return len(self._addresses) + sum(map(len, self._clients.values()))
 
     def in_order(self, clients: Iterable[str], costs: Mapping[str, float] | None = None) -> Iterator[str]:
-        """Yield clients, first the one whose turn it is.
+        """Yield clients in serving order.
 
         Args:
-            clients: All that wait, at least one.
+            clients: Waiting clients, at least one.
             costs: See `Shares.in_order`.
         """
         waiting = _by_address(clients)
@@ -39,11 +39,11 @@ class ClientShares:
             yield from self._clients.setdefault(address, Shares()).in_order(waiting[address], costs)
 
     def charge(self, clients: Sequence[str], cost: float) -> None:
-        """Charge clients for what they share equally.
+        """Charge clients for work that they share equally.
 
         Args:
-            clients: The first was chosen; one may stand there several times.
-            cost: In any unit.
+            clients: Clients of the work, the chosen one first; a client may occur several times.
+            cost: Cost of the work in any unit.
         """
         self._addresses.charge(list(map(_address, clients)), cost)
         for address, names in _by_address(clients).items():

@@ -1,4 +1,4 @@
-"""Which prompt is next: clients get equal shares of the time, and their conversations one prompt each."""
+"""Fair prefill queue: clients share time equally, and each conversation has one prompt at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from greenroom.engine.fairness.client_shares import ClientShares
 
 @attrs.frozen
 class WaitingPrompt:
-    """A prompt that waits to be computed.
+    """A prompt that waits for prefill.
 
     Args:
-        client: Who asks: an address, and behind a `#` a key, if it has one.
-        conversation: Which of the client's conversations it belongs to.
-        remaining: Tokens that it still needs.
+        client: Address of the client, with `#` and its key behind it if it has one.
+        conversation: Key of the client's conversation.
+        remaining: Number of tokens left to prefill.
     """
 
     client: str
@@ -25,11 +25,11 @@ class WaitingPrompt:
 
 
 class FairQueue:
-    """Prompts of clients that have equal shares.
+    """Queue of prompts with equal shares among clients.
 
-    A prompt is worth nothing until all of it is computed. So of one client, every second chunk goes to the
-    shortest prompt and the others to the oldest: neither a short prompt behind long ones nor a long one
-    behind a stream of short ones waits for ever. What is heard or read while it is made has `FairTurns`.
+    A prompt yields nothing until all of it is prefilled. So for each client, chunks alternate between its
+    shortest prompt and its oldest: neither a short prompt behind long ones nor a long one behind a stream of
+    short ones starves. Streamed results use `FairTurns` instead.
     """
 
     def __init__(self) -> None:
@@ -38,30 +38,30 @@ class FairQueue:
 
     @property
     def known_names(self) -> int:
-        """How many addresses and keys are remembered, because they wait or had more than their share."""
+        """Number of addresses and clients with state, because they wait or exceeded their share."""
         return self._clients.known_names
 
     def forget(self) -> None:
-        """Have all clients begin anew; to be called when one comes while nobody waits.
+        """Reset all clients; to be called when a prompt arrives at an empty queue.
 
-        The virtual time goes on only while somebody is served: whoever had a large prompt last would stay
-        behind others over any idle time, until they had as much.
+        Virtual time advances only while a client is served: the client of the last large prompt would
+        otherwise stay behind others after any idle time, until they had as much.
         """
         self._clients = ClientShares()
 
     def in_order(self, clients: Iterable[str]) -> Iterator[str]:
-        """Yield clients, first the one whose turn it is.
+        """Yield clients in serving order.
 
         Args:
-            clients: All that wait, at least one.
+            clients: Waiting clients, at least one.
         """
         return self._clients.in_order(clients)
 
     def choose(self, waiting: Sequence[WaitingPrompt]) -> int:
-        """Return the index of the prompt that is next; of one conversation, only the oldest counts.
+        """Return the index of the next prompt; only the oldest of each conversation counts.
 
         Args:
-            waiting: The oldest first, at least one.
+            waiting: Waiting prompts, oldest first, at least one.
         """
         client = next(self.in_order(prompt.client for prompt in waiting))
         heads: dict[str, int] = {}
@@ -72,11 +72,11 @@ class FairQueue:
         return min(indices, key=lambda index: waiting[index].remaining) if self._chosen % 2 else indices[0]
 
     def charge(self, clients: Sequence[str], cost: float) -> None:
-        """Charge the clients of a chunk.
+        """Charge the clients of a prefill chunk.
 
         Args:
-            clients: Of each prompt in it; they share the cost, and the first was chosen.
-            cost: In any unit.
+            clients: Client of each prompt in the chunk, the chosen one first; they share the cost.
+            cost: Cost of the chunk in any unit.
         """
         self._chosen += 1
         self._clients.charge(clients, cost)

@@ -1,4 +1,4 @@
-"""Whose turn it is, where an answer is heard or read while it is made."""
+"""Fair queue of requests whose results are streamed, such as speech and transcription."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ T = TypeVar("T", bound=Hashable)
 
 
 class FairTurns(Generic[T]):
-    """Requests of clients that have equal shares.
+    """Fair queue of requests with equal shares among clients.
 
-    Unlike prompts (`FairQueue`), which are worth nothing before they are complete, each of these is waited
-    for all the time: none of a client's may stand still while others of it go on. So of one client every
-    second turn is for the one that waits longest, the others for the one that has had least: a short one
-    that comes late need not wait for a turn of each of the long ones.
+    Unlike prompts (`FairQueue`), which yield nothing until they are complete, streamed requests must all
+    progress. So each client's slices alternate between the request that has waited longest and the one with
+    the least cost so far: a late short request need not wait for a slice of every long one.
 
     Args:
-        expected: What the next turn of a request will cost, if turns are of different lengths; in the unit of
+        expected: Function that returns the cost of a request's next slice, if slices differ, in the unit of
             `charge`.
     """
 
@@ -42,7 +41,7 @@ class FairTurns(Generic[T]):
         self._had[request] = 0.0
 
     def remove(self, request: T) -> None:
-        """Remove a request, if it is there; behind the last one, nobody owes anything any more."""
+        """Remove a request if it is in the queue; after the last one, all charges are reset."""
         client = self._clients.pop(request, None)
         self._had.pop(request, None)
         if client is not None and client not in self._clients.values():
@@ -51,14 +50,14 @@ class FairTurns(Generic[T]):
             self._shares = ClientShares()
 
     def clear(self) -> list[T]:
-        """Remove and return all, first that whose turn is longest ago."""
+        """Remove and return all requests, the one served least recently first."""
         requests = list(self._clients)
         for request in requests:
             self.remove(request)
         return requests
 
     def in_turn(self) -> Iterator[T]:
-        """Yield the requests, first the one whose turn it is."""
+        """Yield the requests in serving order."""
         requests: dict[str, list[T]] = {}
         for request, client in self._clients.items():
             requests.setdefault(client, []).append(request)
@@ -70,11 +69,12 @@ class FairTurns(Generic[T]):
             yield from requests[client]
 
     def charge(self, request: T, cost: float) -> None:
-        """Charge a request's client for a turn that it had, and have it wait behind the client's others.
+        """Charge a request's client for a slice, and move the request behind the client's others.
 
         Args:
-            cost: In any unit, the same for all; of the whole turn, or who comes meanwhile would stand behind
-                what others have had of theirs.
+            request: Request that was served.
+            cost: Cost of the complete slice, in any unit that all charges share. A partial charge would put
+                newcomers behind the rest of the slice.
         """
         client = self._clients.pop(request)
         self._clients[request] = client

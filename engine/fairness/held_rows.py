@@ -1,4 +1,4 @@
-"""How much of a batch each client holds: who has most gives way first, who has least goes on first."""
+"""Number of batch rows per client, which decides on preemption and resumption."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 
 class HeldRows:
-    """Rows that are computed, by client.
+    """Numbers of running rows by client.
 
-    A client is called by its address, and behind a `#` by its key, if it has one. Keys are not checked, so
-    what counts first is what all clients of an address hold together.
+    A client's name is its address, with `#` and its key behind it if it has one. Keys are not verified, so
+    the rows of an address's clients together count first.
 
     Args:
-        held: Clients and their rows; one may stand there several times.
+        held: Clients with their numbers of rows; a client may occur several times.
     """
 
     def __init__(self, held: Iterable[tuple[str, int]]) -> None:
@@ -24,7 +24,7 @@ class HeldRows:
             self._of_clients[client] += rows
 
     def of(self, client: str) -> tuple[int, int]:
-        """Return the rows of a client's address and the client's own, which compare in that order."""
+        """Return the rows of the client's address and of the client itself, as a sort key."""
         return self._of_addresses[_address(client)], self._of_clients[client]
 
 

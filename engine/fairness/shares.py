@@ -1,4 +1,4 @@
-"""Equal shares of what takes time, among names that come and go."""
+"""Fair queueing of work among names that come and go."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 class Shares:
     """Fair queueing over names, by the virtual time of WF2Q+ (Bennett and Zhang, 1997).
 
-    What a name was served in all is compared with the virtual time, which is what one that always waited
-    would have been served. A name that comes (back) begins there: it neither has to catch up nor may save up,
-    nor is it better off with a new name each time. Names that are level with it are forgotten.
+    A name's total service is compared with the virtual time, which is the service of a name that always
+    waited. A new or returning name starts there: it can neither catch up nor save up, and gains nothing from
+    a new name. Names level with the virtual time are removed.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class Shares:
         return name in self._served
 
     def in_order(self, names: Iterable[str], costs: Mapping[str, float] | None = None) -> list[str]:
-        """Return names, first that served least; of equal ones, that whose turn is longest ago.
+        """Return names by service received, least first; equal ones by their last turn, oldest first.
 
         Args:
-            names: All that wait, at least one.
-            costs: What the next turn of each will cost, where that is known: then the first is the one that
-                will have been served least behind it, and a short turn waits for no round of long ones.
+            names: Waiting names, at least one.
+            costs: Cost of each name's next turn, where known. Order is then by service after that turn, so
+                that a short turn does not wait for a round of long ones.
         """
         costs = costs or {}
         waiting = dict.fromkeys(names)
@@ -49,7 +49,7 @@ class Shares:
         return sorted(waiting, key=tag)
 
     def charge(self, names: Sequence[str], cost: float) -> None:
-        """Charge names for what they share equally; the first was chosen."""
+        """Charge names for work that they share equally; the first was chosen."""
         self._turn += 1
         begun = max(self._now, self._served.get(names[0], self._now))
         for name in names:

@@ -1,4 +1,4 @@
-"""How long a request may compute before others have their turn."""
+"""Time slices of requests that share a device."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable
 
 SLICE_SECONDS = 0.05
-"""After which a request pauses, at the next token, layer or piece of sound."""
+"""Length of a slice in seconds; a request pauses at the next token, layer or piece of audio after it."""
 _PATIENCE = 0.02
 
 
 class SliceClock:
-    """The slice of time that a request computes in.
+    """The current time slice of a request.
 
     Args:
-        clock: Seconds, from any origin.
+        clock: Clock in seconds, from any origin.
 
     Attributes:
-        is_alone: No other request waits.
+        is_alone: True if no other request waits.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -26,15 +26,15 @@ class SliceClock:
         self._ends = 0.0
 
     def begin(self) -> None:
-        """Begin a slice."""
+        """Start a slice."""
         self._ends = self._clock() + SLICE_SECONDS
 
     @property
     def is_over(self) -> bool:
-        """Whether the slice has ended."""
+        """True if the slice has ended."""
         return self._clock() >= self._ends
 
     @property
     def patience(self) -> float:
-        """Seconds that may be spent on waiting for samples that are not decoded yet."""
+        """Time limit for waiting for samples that are not decoded yet, in seconds."""
         return _PATIENCE if self.is_alone else _PATIENCE / 10

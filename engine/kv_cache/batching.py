@@ -1,4 +1,4 @@
-"""What rows of a model may be computed together: not every architecture minds masks and lengths."""
+"""Restrictions on batching a model's rows, since some architectures ignore masks or lengths."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from greenroom.engine.kv_cache.caches import Cache, new_cache
 
 @attrs.frozen
 class Batching:
-    """Whether rows that are computed together come out as each does alone.
+    """The kinds of batching under which a model computes each row as it would alone.
 
     Args:
-        prefill: Prompts of unequal length, in one pass.
-        decode: Sequences of unequal length, in one step; without it there is no common prefill either.
-        reason: What is wrong, if anything is.
+        prefill: True if prompts of unequal length may share a prefill pass.
+        decode: True if sequences of unequal length may share a decode step; required for a shared prefill.
+        reason: Reason for a restriction; empty if there is none.
     """
 
     prefill: bool = True
@@ -25,12 +25,13 @@ class Batching:
 
 
 def restrict(model: Any, batching: Batching) -> None:
-    """Have a model's rows computed alone where they have to be, and together where they need not.
+    """Allow or forbid batching of a model's rows.
 
-    Caches that were made before stay as they are.
+    Existing caches keep their state.
 
     Args:
-        model: One of mlx-lm's.
+        model: One of mlx-lm's models.
+        batching: Batching that the model supports.
     """
     if batching.decode:
         _allow_merging(model)
@@ -40,21 +41,21 @@ def restrict(model: Any, batching: Batching) -> None:
 
 
 def prefills_alone(model: Any) -> bool:
-    """Return whether each prompt has to be computed by itself."""
+    """Return whether each prompt needs a prefill pass of its own."""
     return getattr(model, "prefills_alone", False)
 
 
 def new_mergeable_cache(model: Any) -> Cache:
-    """Return an empty plain cache that can be merged, even of a model whose rows are computed alone."""
+    """Return an empty plain cache that can be merged, even if the model's rows are not batched."""
     restricted = _restriction_of(model)
     return new_cache(model) if restricted is None else restricted.make()
 
 
 class _UnmergeableCaches:
-    """Makes a model's caches, without what merges them.
+    """Creates a model's caches without their merge method.
 
     Args:
-        model: What it made them with before is uncovered again once this is removed.
+        model: Model whose `make_cache` this replaces; removal restores the original.
     """
 
     def __init__(self, model: Any) -> None:
@@ -69,7 +70,7 @@ class _UnmergeableCaches:
         return made
 
     def make(self) -> Cache:
-        """Return a cache as the model makes it by itself."""
+        """Return a cache as the model itself makes it."""
         return list(self._make() if self._make is not None else (made() for made in self._classes))
 
 

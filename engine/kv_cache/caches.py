@@ -1,7 +1,7 @@
-"""What a batch does with a model's caches, whatever their classes: mlx-lm's are duck-typed.
+"""Operations on a model's KV caches for batches; they rely on the duck typing of mlx-lm's classes.
 
-A *plain* cache holds one sequence, as `model.make_cache` returns it. A *batched* cache holds rows, padded on
-the left. The lone row of a batch keeps its plain cache: no padding, no mask, and any class will do.
+A *plain* cache holds one sequence, as returned by `model.make_cache`. A *batched* cache holds several rows,
+padded on the left. A batch of one row keeps its plain cache: no padding, no mask, any cache class.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import mlx.core as mx
 from greenroom.engine.kv_cache.growth import allocated_tokens
 
 Cache = list[Any]
-"""One cache object per layer, mlx-lm's classes."""
+"""One cache object per layer, of mlx-lm's classes."""
 
 
 @attrs.frozen(eq=False)
 class KnownLengths:
-    """Tokens of each row that a recurrent layer has yet to compute, as the host knows them.
+    """Numbers of tokens that a recurrent layer has yet to process in each row, known on the host.
 
     Args:
-        lengths: The same on the device; a layer that has others has been prepared or changed since.
-        tokens: By row; less than 0 where a row has ended.
+        lengths: The same numbers on the device; a layer with another array has been prepared or changed
+            since.
+        tokens: Number of tokens by row; negative once a row has ended.
     """
 
     lengths: mx.array
@@ -40,7 +41,7 @@ def new_cache(model: Any) -> Cache:
 
 
 def flat_layers(cache: Iterable[Any]) -> list[Any]:
-    """Return the layers, with those that are lists of caches taken apart."""
+    """Return the layers, with lists of caches flattened."""
     layers: list[Any] = []
     for layer in cache:
         inner = getattr(layer, "caches", None)
@@ -54,11 +55,12 @@ def can_batch(cache: Iterable[Any]) -> bool:
 
 
 def merge(caches: Sequence[Cache], *, layerwise: bool = False) -> Cache:
-    """Return plain caches as one batched cache, rows in that order.
+    """Merge plain caches into one batched cache, with rows in the same order.
 
     Args:
-        layerwise: Copy one layer after the other and empty `caches` meanwhile, so that no more than one
-            layer is there twice. So in all that follows.
+        caches: Plain caches, one per row.
+        layerwise: True to copy one layer at a time and empty `caches` meanwhile, so that at most one layer is
+            in memory twice. The same holds for the functions below.
     """
     merged: Cache = []
     for index in range(len(caches[0])):
@@ -72,9 +74,9 @@ def merge(caches: Sequence[Cache], *, layerwise: bool = False) -> Cache:
 
 
 def _merge_layers(layers: Sequence[Any]) -> Any:
-    """Return a layer of several sequences with room for more tokens.
+    """Merge one layer of several sequences, with capacity for more tokens.
 
-    mlx-lm's merge leaves none, so that the next step would copy all of it once more.
+    mlx-lm's merge leaves none, so the next step would copy everything again.
     """
     from mlx_lm.models.cache import BatchKVCache, KVCache
 
@@ -90,7 +92,7 @@ def _merge_layers(layers: Sequence[Any]) -> Any:
 
 
 def _stack(tensors: Sequence[mx.array | None], padding: Sequence[int], longest: int) -> mx.array:
-    """Return rows under each other, each aligned right with the longest, with room behind."""
+    """Return tensors stacked as rows, aligned right with the longest, with free capacity behind."""
     like = next(tensor for tensor in tensors if tensor is not None)
     shape = (len(tensors), like.shape[1], allocated_tokens(longest + 1), like.shape[3])
     stacked = mx.zeros(shape, dtype=like.dtype)
@@ -111,10 +113,10 @@ def extend(cache: Cache, other: Cache, *, layerwise: bool = False) -> None:
 
 
 def _drop_empty_padding(layer: Any) -> None:
-    """Drop the left padding of recurrent states, which is zeros and stays from a merge of empty ones.
+    """Remove the left padding of recurrent states, an array of zeros left by a merge of empty states.
 
-    A layer that has one makes a mask for ever, and Metal's faster kernels take none. Only an empty layer
-    needs it, since nothing else says how many rows that has.
+    A layer with padding creates a mask in every step, which Metal's faster kernels do not take. Only an empty
+    layer needs the padding, as its only record of the number of rows.
     """
     for part in flat_layers([layer]):
         if hasattr(part, "lengths") and not part.empty():
@@ -131,7 +133,7 @@ def filter_rows(cache: Cache, rows: Sequence[int], *, layerwise: bool = False) -
 
 
 def extract(cache: Cache, row: int, *, layerwise: bool = False) -> Cache:
-    """Return one row of a batched cache, which is empty afterwards if `layerwise`, as a plain cache."""
+    """Return one row of a batched cache as a plain cache; `layerwise` empties the batched cache."""
     plain: Cache = []
     for index, layer in enumerate(cache):
         plain.append(layer.extract(row))
@@ -142,7 +144,7 @@ def extract(cache: Cache, row: int, *, layerwise: bool = False) -> Cache:
 
 
 def shallow_copy(cache: Cache) -> Cache:
-    """Return layers with the same arrays, so that rows can be added without changing what there is."""
+    """Return layers that share their arrays, so that rows can be added without changing the original."""
     copied = [copy.copy(layer) for layer in cache]
     for layer in copied:
         if hasattr(layer, "caches"):
@@ -151,7 +153,7 @@ def shallow_copy(cache: Cache) -> Cache:
 
 
 def layers_to_grow(cache: Cache, lookahead: int = 0) -> list[Any]:
-    """Return the layers of which every token is kept and into which no more than these fit."""
+    """Return the layers that keep every token and have no capacity for `lookahead` more."""
     return [
         layer
         for layer in flat_layers(cache)
@@ -162,12 +164,12 @@ def layers_to_grow(cache: Cache, lookahead: int = 0) -> list[Any]:
 
 
 def grow(layers: Iterable[Any], step: int, *, wait: bool = True) -> None:
-    """Allocate memory for more tokens, layer by layer: a cache itself would do all at once.
+    """Allocate memory for more tokens layer by layer; a cache itself would grow all layers at once.
 
     Args:
-        layers: Without lists of caches.
-        step: Tokens.
-        wait: Evaluate each tensor before the next, so that no more than one is there twice.
+        layers: Layers, with lists of caches flattened.
+        step: Number of tokens to add.
+        wait: True to evaluate each tensor before the next, so that at most one is in memory twice.
     """
     for layer in layers:
         tensors, used = kv_tensors(layer), token_count(layer)
@@ -182,10 +184,12 @@ def grow(layers: Iterable[Any], step: int, *, wait: bool = True) -> None:
 
 
 def preallocate(cache: Cache, specs: Sequence[Sequence[tuple[int, int, mx.Dtype]]], tokens: int) -> None:
-    """Allocate a plain cache for so many tokens at once, so that it does not grow while it is filled.
+    """Allocate a plain cache for a number of tokens at once, so that it need not grow while it is filled.
 
     Args:
-        specs: For each layer that keeps all tokens heads, width and type of its tensors; empty for others.
+        cache: Plain cache.
+        specs: Heads, width and dtype of the tensors of each layer that keeps all tokens; empty for others.
+        tokens: Total number of tokens.
     """
     for layer, spec in zip(flat_layers(cache), specs, strict=True):
         if not spec:
@@ -201,7 +205,7 @@ def preallocate(cache: Cache, specs: Sequence[Sequence[tuple[int, int, mx.Dtype]
 
 
 def kv_tensors(layer: Any) -> list[Any]:
-    """Return the arrays `[rows, heads, tokens, width]` of a layer that keeps tokens; empty if it has none."""
+    """Return the arrays `[rows, heads, tokens, width]` of a per-token layer; empty if it has none."""
     if hasattr(layer, "kv_tensors"):
         return list(layer.kv_tensors or ())
     tensors: list[Any] = []
@@ -211,7 +215,7 @@ def kv_tensors(layer: Any) -> list[Any]:
 
 
 def set_kv_tensors(layer: Any, tensors: Sequence[Any]) -> None:
-    """Replace what `kv_tensors` returned, in whatever form the layer has it."""
+    """Replace the arrays returned by `kv_tensors`, in the layer's own form."""
     if hasattr(layer, "kv_tensors"):
         layer.kv_tensors = list(tensors)
         return
@@ -222,7 +226,7 @@ def set_kv_tensors(layer: Any, tensors: Sequence[Any]) -> None:
 
 
 def token_count(layer: Any) -> int:
-    """Return how many tokens a layer holds, padding included."""
+    """Return the number of tokens in a layer, including padding."""
     for name in ("used", "_offset", "offset", "_idx"):
         if isinstance(used := getattr(layer, name, None), int):
             return used
@@ -230,12 +234,12 @@ def token_count(layer: Any) -> int:
 
 
 def _evaluate(layer: Any) -> None:
-    """Evaluate a copy, so that what it was made from is freed."""
+    """Evaluate a layer, so that the arrays it was computed from are freed."""
     mx.eval(layer.state)
 
 
 def prepare(cache: Cache, lengths: Sequence[int], padding: Sequence[int]) -> None:
-    """Announce input `[rows, length + padding]` whose padding is on the right."""
+    """Announce input `[rows, length + padding]` that is padded on the right."""
     for layer in cache:
         layer.prepare(lengths=list(lengths), right_padding=list(padding))
     for layer in flat_layers(cache):
@@ -244,19 +248,19 @@ def prepare(cache: Cache, lengths: Sequence[int], padding: Sequence[int]) -> Non
 
 
 def finalize(cache: Cache) -> None:
-    """Move the padding of the input since `prepare` to the left, where it costs nothing later.
+    """Move the right padding of the input since `prepare` to the left, where it costs nothing later.
 
-    Before the first pass over a merged cache too: empty recurrent states have a left padding of zeros, and
-    make a mask of it for ever.
+    Also needed before the first pass over a merged cache: empty recurrent states have a left padding of zeros
+    and would create a mask from it in every step.
     """
     for layer in cache:
         layer.finalize()
 
 
 def can_trim(cache: Iterable[Any]) -> bool:
-    """Return whether the last tokens can be removed from a plain cache, however many it holds.
+    """Return whether the last tokens of a plain cache can be removed, however many it holds.
 
-    A sliding window could do so only until it is full.
+    A sliding window allows it only until the window is full.
     """
     return all(
         can_trim(layer.caches)
@@ -273,15 +277,15 @@ def trim(cache: Cache, tokens: int) -> None:
 
 
 def state(cache: Cache) -> list[Any]:
-    """Return everything to evaluate so that nothing of the cache is pending."""
+    """Return all arrays whose evaluation leaves nothing of the cache pending."""
     return [layer.state for layer in cache if layer is not None]
 
 
 def evaluate(cache: Cache) -> None:
-    """Wait until nothing of the cache is pending, so that what it was copied from is freed."""
+    """Evaluate the cache, so that the arrays it was copied from are freed."""
     mx.eval(state(cache))
 
 
 def size_in_bytes(cache: Cache) -> int:
-    """Return the bytes that the cache occupies, padding included."""
+    """Return the bytes that the cache occupies, including padding."""
     return sum(layer.nbytes for layer in cache)

@@ -1,18 +1,18 @@
-"""The step by which caches grow, and when they begin to."""
+"""Growth step of caches, and the threshold at which large ones start to grow."""
 
 from __future__ import annotations
 
 GROWTH_STEP = 256
-"""Tokens for which caches allocate memory at once, as mlx-lm's do: growing copies everything."""
+"""Number of tokens that caches allocate at once, as in mlx-lm; growth copies everything."""
 
 
 def allocated_tokens(tokens: int) -> int:
-    """Return for how many tokens a cache has allocated memory when it holds these."""
+    """Return the allocated capacity, in tokens, of a cache with this many tokens."""
     return -(-tokens // GROWTH_STEP) * GROWTH_STEP
 
 
 GROWN_AHEAD = 64
-"""Tokens that still fit in when a large cache begins to grow, a layer or a few at each step."""
+"""Free capacity, in tokens, at which a large cache starts to grow by a few layers per step."""
 
 LARGE_BYTES = 32 * 1024 * 1024
-"""Of a cache that does not grow in one step: its copy would be felt by those who stream."""
+"""Size in bytes from which a cache does not grow in one step, because the copy would stall streams."""

@@ -1,4 +1,4 @@
-"""A model whose caches are quantised where they can be."""
+"""A model with quantized KV caches in layers that allow it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantized_caches import QuantizedCache
 
 GROUP_SIZES = (64, 32)
-"""Numbers that share a scale, the preferred first. MLX also has 128, which costs accuracy to save little."""
+"""Group sizes in numbers per scale, in order of preference.
+
+MLX also has 128, which costs accuracy and saves little.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 class QuantizingModel:
-    """Behaves as the model that it holds, but for the caches that it makes.
+    """A wrapper of a model that makes quantized caches.
 
     Args:
-        kv_bits: Of each number that is kept, 4 or 8.
-        group_sizes: Of each layer, with lists of caches taken apart; None keeps that layer as it is.
+        model: Wrapped model.
+        kv_bits: Bits per stored number, 4 or 8.
+        group_sizes: Group size of each layer, with lists of caches flattened; None leaves a layer
+            unquantized.
     """
 
     def __init__(self, model: Any, kv_bits: int, group_sizes: Sequence[int | None]) -> None:
@@ -40,11 +45,11 @@ class QuantizingModel:
         return getattr(self._model, name)
 
     def make_cache(self) -> Cache:
-        """Return an empty plain cache."""
+        """Return an empty plain cache, quantized where possible."""
         return self._quantize(caches.new_cache(self._model))
 
     def make_mergeable_cache(self) -> Cache:
-        """Return one that can be merged, even if the model's rows are computed alone for now."""
+        """Return an empty plain cache that can be merged, even if the model's rows are not batched now."""
         return self._quantize(new_mergeable_cache(self._model))
 
     def _quantize(self, cache: Cache) -> Cache:
@@ -52,13 +57,14 @@ class QuantizingModel:
 
 
 def quantize_kv(model: Any, kv_bits: int | None) -> Any:
-    """Return the model, with caches that keep keys and values of full attention in so few bits, if possible.
+    """Return the model with quantized keys and values in its full-attention layers, if possible.
 
-    Sliding windows and recurrent states stay as they are: they do not grow. What a model's attention takes
-    is found out by trying.
+    Sliding windows and recurrent states stay unquantized, since they do not grow. A trial run shows whether
+    the model's attention supports quantized caches.
 
     Args:
-        kv_bits: 4, 8, or None for the model as it is.
+        model: Model to wrap.
+        kv_bits: Bits per stored number, 4 or 8; None returns the model unchanged.
     """
     if kv_bits is None:
         return model
@@ -69,7 +75,7 @@ def quantize_kv(model: Any, kv_bits: int | None) -> Any:
     quantizing_model = QuantizingModel(model, kv_bits, group_sizes)
     try:
         _check_attention(quantizing_model)
-    except Exception as error:  # whatever an architecture makes of what it does not expect
+    except Exception as error:  # An architecture may raise anything for inputs that it does not expect.
         raise_unless_own(error)
         log.warning("kv cache stays unquantized", reason=f"the model's attention cannot use it: {error}")
         return model
@@ -79,7 +85,7 @@ def quantize_kv(model: Any, kv_bits: int | None) -> Any:
 
 
 def _group_sizes(model: Any) -> list[int | None]:
-    """Return the group size of each layer, by what it keeps of a token."""
+    """Return the group size of each layer, from the shape of its keys and values."""
     cache = caches.new_cache(model)
     mx.eval(model(mx.array([[0]]), cache=cache))
     return [_group_size(layer) for layer in caches.flat_layers(cache)]
@@ -94,7 +100,7 @@ def _group_size(layer: Any) -> int | None:
 
 
 def _check_attention(model: QuantizingModel) -> None:
-    """Run a prefill chunk alone and a step in a padded batch: all that attention is ever asked for."""
+    """Run a lone prefill chunk and a step of a padded batch, the two uses of attention."""
     rows = [model.make_mergeable_cache() for _ in range(2)]
     for length, cache in enumerate(rows, 2):
         mx.eval(model(mx.array([[0] * length]), cache=cache))
@@ -112,6 +118,6 @@ def _quantize_layers(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[
         else:
             size = next(group_sizes)
             made.append(layer if size is None else QuantizedCache(kv_bits, size))
-            if getattr(layer, "merge", None) is None:  # the model's rows are computed alone
+            if getattr(layer, "merge", None) is None:  # The model's rows are not batched.
                 made[-1].merge = None
     return made

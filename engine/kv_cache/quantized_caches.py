@@ -1,4 +1,4 @@
-"""Quantised caches of full attention that a batch can share: mlx-lm's own cannot be merged."""
+"""Quantized full-attention caches that support batching; mlx-lm's own cannot be merged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.engine.kv_cache.quantized_layer import KVTensors, QuantizedLayer,
 
 
 class QuantizedCache(QuantizedLayer):
-    """One sequence; duck-typed as mlx-lm's `KVCache`."""
+    """Quantized cache of one sequence, duck-typed as mlx-lm's `KVCache`."""
 
     @property
     def offset(self) -> int:
@@ -19,7 +19,7 @@ class QuantizedCache(QuantizedLayer):
         return self.used
 
     def make_mask(self, tokens: int, return_array: bool = False, window_size: int | None = None) -> Any:
-        """Return which tokens the next ones may see."""
+        """Return the attention mask of the next tokens."""
         from mlx_lm.models.cache import create_attention_mask
 
         return create_attention_mask(
@@ -27,12 +27,12 @@ class QuantizedCache(QuantizedLayer):
         )
 
     def restore(self, kv_tensors: KVTensors, tokens: int) -> None:
-        """Replace the content by what another cache held of a sequence."""
+        """Replace the content with the tensors of another cache's sequence."""
         self.kv_tensors, self.used = kv_tensors, tokens
 
     @staticmethod
     def merge(caches: Sequence[QuantizedCache]) -> BatchedQuantizedCache:
-        """Return sequences as the rows of a batch, in that order."""
+        """Merge sequences into the rows of a batch, in the same order."""
         longest = max(cache.used for cache in caches)
         padding = [longest - cache.used for cache in caches]
         batched = BatchedQuantizedCache(caches[0].bits, caches[0].group_size, padding)
@@ -42,12 +42,14 @@ class QuantizedCache(QuantizedLayer):
 
 
 class BatchedQuantizedCache(QuantizedLayer):
-    """Rows that are padded on the left; duck-typed as mlx-lm's `BatchKVCache`.
+    """Quantized cache of rows padded on the left, duck-typed as mlx-lm's `BatchKVCache`.
 
-    The padding is known to the host, so that nothing waits for the device to tell it.
+    The padding is known on the host, so reading it does not wait for the device.
 
     Args:
-        padding: Tokens of each row, on its left, that mean nothing.
+        bits: Bits per stored number.
+        group_size: Numbers that share a scale and a bias.
+        padding: Left padding of each row, in tokens.
     """
 
     def __init__(self, bits: int, group_size: int, padding: Sequence[int]) -> None:
@@ -58,7 +60,7 @@ class BatchedQuantizedCache(QuantizedLayer):
 
     @property
     def padding(self) -> list[int]:
-        """Tokens of each row, on its left, that mean nothing."""
+        """Left padding of each row, in tokens."""
         return self._padding
 
     @padding.setter
@@ -72,13 +74,13 @@ class BatchedQuantizedCache(QuantizedLayer):
 
     @property
     def left_padding(self) -> mx.array:
-        """The padding as the device sees it."""
+        """Left padding of each row as a device array."""
         return self._on_device()[1]
 
     def make_mask(
         self, tokens: int, return_array: bool = False, window_size: int | None = None
     ) -> mx.array | None:
-        """Return which tokens the next ones of each row may see; None if a lone one may see all."""
+        """Return the attention mask of each row's next tokens; None if one token may attend to all."""
         from mlx_lm.models.base import create_causal_mask
 
         if tokens == 1 and not any(self._padding) and window_size is None and not return_array:
@@ -89,11 +91,11 @@ class BatchedQuantizedCache(QuantizedLayer):
         return mask
 
     def prepare(self, *, lengths: Sequence[int], right_padding: Sequence[int]) -> None:
-        """Announce tokens that are padded on the right; they are hidden by those that come before them."""
+        """Announce tokens padded on the right, which the causal mask hides from the tokens before them."""
         self._right_padding = list(right_padding)
 
     def finalize(self) -> None:
-        """Move the padding on the right to the left."""
+        """Move the right padding to the left."""
         right, self._right_padding = self._right_padding, None
         if right is None or self.kv_tensors is None:
             return
@@ -104,7 +106,7 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.padding = [left + more for left, more in zip(self._padding, right, strict=True)]
 
     def filter(self, rows: mx.array) -> None:
-        """Keep these rows only, in that order; a row may be kept more than once."""
+        """Keep only these rows, in this order; rows may repeat."""
         chosen: Any = rows.tolist()
         padding = [self._padding[row] for row in chosen]
         common = min(padding)
@@ -114,7 +116,7 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.padding = [left - common for left in padding]
 
     def extend(self, other: BatchedQuantizedCache) -> None:
-        """Append another batch's rows."""
+        """Append the rows of another batch."""
         longest = max(self.used, other.used)
         self.kv_tensors = stack([self, other], [len(self._padding), len(other.padding)])
         self.padding = [
@@ -124,7 +126,7 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.used = longest
 
     def extract(self, row: int) -> QuantizedCache:
-        """Return one row as a sequence of its own."""
+        """Return one row as the cache of a single sequence."""
         plain = QuantizedCache(self.bits, self.group_size)
         if self.kv_tensors is not None:
             seen = slice(self._padding[row], self.used)

@@ -1,4 +1,4 @@
-"""Keys and values of one layer, quantised: what a lone sequence's cache and a batch's have in common."""
+"""Quantized keys and values of one layer, shared by the caches of single sequences and batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mlx.core as mx
 from greenroom.engine.kv_cache.growth import allocated_tokens
 
 KVTensors = list[mx.array]
-"""Packed numbers, scales and biases of the keys, then of the values: each `[rows, heads, tokens, width]`."""
+"""Packed numbers, scales and biases of the keys, then of the values; each `[rows, heads, tokens, width]`."""
 
 TENSORS_PER_LAYER = 6
 
@@ -18,15 +18,17 @@ Packed = tuple[mx.array, ...]
 
 
 class QuantizedLayer:
-    """Numbers are quantised as soon as they are stored, each token by itself, in groups along a head.
+    """A layer that quantizes each token when it is stored, in groups along a head.
 
-    So what is kept of a token depends neither on its prefill chunk nor on its neighbours. mlx-lm's attention
-        computes with what is packed when a cache has `bits` and `group_size`.
+    So a token's stored form depends neither on its prefill chunk nor on other tokens. mlx-lm's attention
+    computes with packed numbers if a cache has `bits` and `group_size`.
 
-        Args:
-            bits: Of each number, 4 or 8.
-            group_size: Numbers that share a scale and a bias; divides the width of every head.
-            used: Tokens along the third axis of `kv_tensors` that mean something; more may be allocated.
+    Args:
+        bits: Bits per number, 4 or 8.
+        group_size: Numbers that share a scale and a bias; divides the width of every head.
+
+    Attributes:
+        used: Number of tokens stored along the third axis of `kv_tensors`; more may be allocated.
     """
 
     def __init__(self, bits: int, group_size: int) -> None:
@@ -36,7 +38,7 @@ class QuantizedLayer:
         self.used = 0
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Packed, Packed]:
-        """Store the keys and values of new tokens `[rows, heads, tokens, width]`; return those of all."""
+        """Store new tokens' keys and values `[rows, heads, tokens, width]`; return those of all tokens."""
         before, self.used = self.used, self.used + keys.shape[2]
         new = [*self._quantize(keys), *self._quantize(values)]
         if self.kv_tensors is None:
@@ -52,17 +54,17 @@ class QuantizedLayer:
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[Packed, Packed]:
-        """Return what is kept of all tokens."""
+        """Return the packed keys and values of all tokens."""
         assert self.kv_tensors is not None
         seen = tuple(tensor[:, :, : self.used] for tensor in self.kv_tensors)
         return seen[: TENSORS_PER_LAYER // 2], seen[TENSORS_PER_LAYER // 2 :]
 
     def size(self) -> int:
-        """Return how many tokens it holds, padding included."""
+        """Return the number of tokens, including padding."""
         return self.used
 
     def empty(self) -> bool:
-        """Return whether nothing was stored yet."""
+        """Return whether no tokens have been stored."""
         return self.kv_tensors is None
 
     def is_trimmable(self) -> bool:
@@ -70,19 +72,19 @@ class QuantizedLayer:
         return True
 
     def trim(self, count: int) -> int:
-        """Remove the last tokens; return how many."""
+        """Remove up to `count` of the last tokens; return the number removed."""
         count = min(self.used, count)
         self.used -= count
         return count
 
     @property
     def state(self) -> KVTensors:
-        """What is to be evaluated so that nothing is pending."""
+        """Arrays whose evaluation leaves nothing of the layer pending."""
         return self.kv_tensors or []
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it occupies, what is allocated for more tokens included."""
+        """Allocated bytes, including free capacity."""
         return sum(tensor.nbytes for tensor in self.kv_tensors or ())
 
     def _quantize(self, numbers: mx.array) -> Packed:
@@ -90,10 +92,11 @@ class QuantizedLayer:
 
 
 def stack(layers: Sequence[QuantizedLayer], rows: Sequence[int]) -> KVTensors | None:
-    """Return the rows of several layers under each other, each aligned right with the longest.
+    """Return the tensors of several layers stacked as rows, aligned right with the longest.
 
     Args:
-        rows: How many rows each layer has; an empty one does not know.
+        layers: Layers to stack.
+        rows: Number of rows of each layer, which an empty layer does not know.
     """
     like = next((layer.kv_tensors for layer in layers if layer.kv_tensors is not None), None)
     if like is None:

@@ -1,7 +1,7 @@
-"""How many bytes caches take, now and in a step's time, whatever their classes.
+"""Sizes of KV caches in bytes, now and after the next growth, for all cache classes.
 
-A *per-token* layer keeps something of every token and grows by steps of 256 tokens; a *rotating* one grows to
-its window; a *recurrent* one does not grow. mlx-lm's caches and ours are told apart by their attributes.
+A *per-token* layer stores every token and grows by steps of 256 tokens; a *rotating* one grows up to its
+window; a *recurrent* one does not grow. The classes of mlx-lm and ours are told apart by their attributes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STATE_ARRAYS = 2
 
 @attrs.frozen
 class KVTensorSpec:
-    """One array of a layer that grows: `[rows, heads, tokens, width]`."""
+    """Shape of one growing array of a layer: `[rows, heads, tokens, width]`."""
 
     heads: int
     width: int
@@ -33,12 +33,12 @@ class KVTensorSpec:
 
 @attrs.frozen
 class LayerSpec:
-    """What one layer keeps for one row.
+    """Memory of one layer for one row.
 
     Args:
-        kv_tensors: What grows with the tokens.
-        window: Tokens beyond which it does not grow; None for all of them.
-        fixed_bytes: Bytes that it takes however many tokens there are.
+        kv_tensors: Arrays that grow with the tokens.
+        window: Number of tokens up to which it grows; None for no limit.
+        fixed_bytes: Bytes that do not depend on the number of tokens.
     """
 
     kv_tensors: tuple[KVTensorSpec, ...] = ()
@@ -46,10 +46,11 @@ class LayerSpec:
     fixed_bytes: int = 0
 
     def nbytes(self, tokens: int, chunk_tokens: int = 0) -> int:
-        """Return the bytes for that many tokens of one row.
+        """Return the bytes for a number of tokens in one row.
 
         Args:
-            chunk_tokens: Of the prefill chunk that is computed at once; a window holds it whole.
+            tokens: Number of tokens.
+            chunk_tokens: Number of tokens in a prefill chunk; a window stores the whole chunk.
         """
         allocated = allocated_tokens(tokens)
         if self.window is not None and allocated > self.window:
@@ -59,17 +60,17 @@ class LayerSpec:
 
 @attrs.frozen
 class CacheSizeModel:
-    """What a model's caches take.
+    """Memory of a model's caches.
 
     Args:
-        layers: With lists of caches taken apart.
+        layers: Memory of each layer, with lists of caches flattened.
     """
 
     layers: tuple[LayerSpec, ...]
 
     @classmethod
     def of(cls, model: Any) -> CacheSizeModel:
-        """Derive the sizes from the shapes that one token leaves; nothing is computed."""
+        """Derive the sizes from the shapes that one token produces, without evaluating anything."""
         import mlx.core as mx
 
         cache = caches.new_cache(model)
@@ -77,12 +78,12 @@ class CacheSizeModel:
         return cls(tuple(_layer_spec(layer) for layer in flat_layers(cache)))
 
     def nbytes(self, rows: int, tokens: int, chunk_tokens: int = 0) -> int:
-        """Return the bytes of a cache of so many rows of that length, padding included."""
+        """Return the bytes of a cache with this many rows and tokens, including padding."""
         return rows * sum(count * layer.nbytes(tokens, chunk_tokens) for layer, count in self._layer_counts)
 
     @cached_property
     def buffers(self) -> int:
-        """Return how many arrays one cache has; of a recurrent state two are assumed."""
+        """Number of arrays in one cache, with two assumed for a recurrent state."""
         return sum(len(layer.kv_tensors) or _STATE_ARRAYS for layer in self.layers)
 
     @cached_property
@@ -91,22 +92,22 @@ class CacheSizeModel:
 
     @cached_property
     def largest_layer_share(self) -> float:
-        """Part of a long cache that its largest layer takes: what a copy made layer by layer costs."""
+        """Fraction of a long cache in its largest layer, which is the overhead of a layerwise copy."""
         sizes = [layer.nbytes(1024) for layer in self.layers]
         return max(sizes, default=0) / (sum(sizes) or 1)
 
 
 @attrs.frozen
 class CacheUsage:
-    """One cache now, and at the step at which it grows.
+    """Memory of one cache, now and at its next growth.
 
     Args:
-        nbytes: Bytes that it occupies.
-        free_tokens: Tokens per row that still fit in.
-        growth: Bytes that it will then have more.
-        copied: Bytes of everything that is made anew for that.
-        largest_layer: Bytes of the largest layer, grown.
-        largest_layer_now: Bytes of the largest layer as it is.
+        nbytes: Bytes occupied now.
+        free_tokens: Free capacity per row in tokens.
+        growth: Bytes added by the next growth.
+        copied: Bytes of all layers that the next growth copies, at their new size.
+        largest_layer: Bytes of the largest layer after the growth.
+        largest_layer_now: Bytes of the largest layer now.
     """
 
     nbytes: int
@@ -118,7 +119,7 @@ class CacheUsage:
 
     @classmethod
     def of(cls, cache: Cache, rows: int, size_model: CacheSizeModel) -> CacheUsage:
-        """Measure a plain or batched cache by its shapes; nothing is evaluated."""
+        """Measure a plain or batched cache by its shapes, without evaluating anything."""
         if not cache:
             return cls(0, UNBOUNDED, 0, 0, 0, 0)
         nbytes = growth = copied = largest_layer = largest_now = 0
@@ -135,7 +136,7 @@ class CacheUsage:
 
 
 def _measure(layer: Any, spec: LayerSpec, rows: int) -> tuple[int, int, int]:
-    """Return the bytes of a layer, the tokens that still fit in, and the bytes that it grows by then."""
+    """Return a layer's bytes, its free capacity in tokens, and the bytes of its next growth."""
     tensors = kv_tensors(layer)
     if spec.kv_tensors and not (tensors and tensors[0].shape[2]):
         return 0, 0, rows * spec.nbytes(1)

@@ -1,7 +1,7 @@
-"""One account of memory for all models of a process: weights, running caches and the prefix caches.
+"""Memory account of all models in a process: weights, running caches and prefix caches.
 
-Models live on threads of their own. Each has a share of the account and charges what it takes beforehand: so
-the sum never exceeds the limit, whichever thread is faster.
+Models run on their own threads. Each has a share of the account and charges its memory before it allocates:
+so the sum never exceeds the limit, whichever thread is faster.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from greenroom.engine.memory.buffer_budget import BufferBudget
 
 @attrs.frozen
 class AccountStatistics:
-    """Bytes, now and at most.
+    """Memory usage in bytes, current and peak.
 
     Args:
-        running: Caches of prompts and answers under way, with copies that are being made of them.
-        cached: Prefix caches.
-        peak: The largest sum of `running` and `cached` there ever was.
-        cached_buffers: Buffers of the prefix caches, now.
+        weights: Bytes of all models' weights.
+        running: Bytes of the caches of running prompts and answers, including copies in progress.
+        cached: Bytes of the prefix caches.
+        peak: Largest sum of `running` and `cached` so far.
+        cached_buffers: Number of buffers in the prefix caches.
     """
 
     weights: int
@@ -34,12 +35,12 @@ class AccountStatistics:
 
 
 class MemoryAccount:
-    """How much of the memory each model has. May be used from any thread.
+    """Memory account of all models. Thread-safe.
 
     Args:
-        limit: Bytes for weights, running caches and prefix caches together; None is no limit.
-        kv_limit: Bytes for running caches and prefix caches alone; None is no limit of their own.
-        buffer_limit: Buffers that the device lets the process have; None is no limit.
+        limit: Limit on weights, running caches and prefix caches together, in bytes; None for no limit.
+        kv_limit: Limit on running caches and prefix caches together, in bytes; None for no limit.
+        buffer_limit: Limit of the device on the process's buffers; None for no limit.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class MemoryAccount:
         self._reservation_orders = itertools.count()
 
     def set_default_limits(self, limit: int, buffers: int | None) -> bool:
-        """Set the limits of bytes and of buffers, each unless there is one; return whether nobody did yet."""
+        """Set missing limits of bytes and buffers; return whether this is the first call."""
         with self._changed:
             is_first, self._has_defaults = not self._has_defaults, True
             if self.limit is None:
@@ -65,14 +66,14 @@ class MemoryAccount:
             return is_first
 
     def open_share(self) -> Share:
-        """Return a share for one more model, to which nothing is charged yet."""
+        """Return a new, empty share for a model."""
         with self._changed:
             share = Share(self, self._changed)
             self._shares.append(share)
             return share
 
     def statistics(self) -> AccountStatistics:
-        """Return a snapshot for operators and tests."""
+        """Return a snapshot of the usage."""
         with self._changed:
             weights, running, cached = (
                 sum(getattr(share, name) for share in self._shares)
@@ -80,13 +81,14 @@ class MemoryAccount:
             )
             return AccountStatistics(weights, running, cached, self._peak, self.buffers.cached)
 
-    # What follows is for shares, which hold the lock.
+    # Shares call the methods below while they hold the lock.
 
     def available(self, requester: Share, *, respect_reservations: bool = False) -> int | None:
-        """Return the bytes that a share may have for running caches and prefix cache; None is no limit.
+        """Return the bytes that a share's running caches and prefix cache may have; None for no limit.
 
         Args:
-            respect_reservations: Leave out what others have reserved earlier.
+            requester: Share that asks.
+            respect_reservations: True to exclude bytes that other shares reserved earlier.
         """
         others = [share for share in self._shares if share is not requester]
         used = sum(share.running + share.cached for share in others)
@@ -105,7 +107,7 @@ class MemoryAccount:
         return max(0, min(limits)) if limits else None
 
     def available_for_weights(self, requester: Share) -> int | None:
-        """Return the bytes that are left for a model's weights; running caches of others come first."""
+        """Return the bytes available for a model's weights, beside others' weights and running caches."""
         if self.limit is None:
             return None
         others = [share for share in self._shares if share is not requester]
@@ -116,7 +118,7 @@ class MemoryAccount:
         return next(self._reservation_orders)
 
     def record_change(self) -> None:
-        """Record the largest sum, and wake the threads that wait for a change."""
+        """Update the peak, and wake the threads that wait for a change."""
         self._peak = max(self._peak, sum(share.running + share.cached for share in self._shares))
         self._changed.notify_all()
 
@@ -147,17 +149,17 @@ class MemoryAccount:
 
 
 class Share:
-    """What is charged to one model. Written by its own thread only, and read by all.
+    """Memory charged to one model; only its own thread writes it, all threads may read it.
 
     Attributes:
-        weights: Bytes of the model itself.
-        running: Bytes of caches of prompts and answers, and of copies under way.
+        weights: Bytes of the model's weights.
+        running: Bytes of the caches of prompts and answers, including copies in progress.
         cached: Bytes of the prefix cache.
-        reservation: Bytes that others leave free for a prompt that waits; 0 is none.
-        reservation_order: Of reservations of all models; earlier ones come first.
-        eviction_request: Bytes that another model requests of the prefix cache.
-        on_eviction_request: Called, on any thread, when that happens; must not block.
-        buffers: Buffers that this model has, beside the bytes.
+        reservation: Bytes that other models leave free for a waiting prompt; 0 for none.
+        reservation_order: Order of the reservation among all models; smaller numbers come first.
+        eviction_request: Bytes that another model requests from the prefix cache.
+        on_eviction_request: Callback for such a request, called on any thread; must not block.
+        buffers: Buffers charged to the model.
     """
 
     def __init__(self, account: MemoryAccount, changed: threading.Condition) -> None:
@@ -169,12 +171,12 @@ class Share:
         self._changed = changed
 
     def available(self) -> int | None:
-        """Return the bytes that running caches and prefix cache of this model may have together now."""
+        """Return the bytes that this model's running caches and prefix cache may have together now."""
         with self._changed:
             return self._account.available(self)
 
     def capacity(self) -> int | None:
-        """Return the bytes that they could have if no other model had any; None is no limit."""
+        """Return the bytes that they may have while no other model has any; None for no limit."""
         with self._changed:
             account = self._account
             weights = sum(share.weights for share in account._shares)
@@ -182,7 +184,7 @@ class Share:
             return min((max(0, limit) for limit in limits if limit is not None), default=None)
 
     def charge_weights(self, nbytes: int) -> int | None:
-        """Charge the weights; return None, or the bytes that there are if they do not fit."""
+        """Charge the weights; return None, or the bytes available if the weights do not fit."""
         with self._changed:
             available = self._account.available_for_weights(self)
             if available is not None and nbytes > available:
@@ -192,10 +194,11 @@ class Share:
             return None
 
     def charge_running(self, running: int, *, new: bool = False) -> bool:
-        """Set the bytes of running caches; return whether they fit, which less than before always does.
+        """Set the bytes of running caches; return whether they fit. A decrease always does.
 
         Args:
-            new: For a prompt that is admitted, which must respect the reservations of other models.
+            running: New total in bytes.
+            new: True for a newly admitted prompt, which must respect other models' reservations.
         """
         with self._changed:
             if running > self.running:
@@ -207,7 +210,7 @@ class Share:
             return True
 
     def charge_cached(self, cached: int) -> int:
-        """Set the bytes of the prefix cache to as many of these as fit; return how many."""
+        """Set the bytes of the prefix cache to as many of these as fit; return that number."""
         with self._changed:
             available = self._account.available(self, respect_reservations=True)
             if available is not None:
@@ -217,16 +220,16 @@ class Share:
             return cached
 
     def available_for_running(self) -> int | None:
-        """Return the bytes that running caches of this model may have if all prefix caches are evicted."""
+        """Return the bytes that running caches may have once all prefix caches are evicted, if limited."""
         with self._changed:
             available = self._account.available(self, respect_reservations=True)
             return None if available is None else available + self._account.cached_by_others(self)
 
     def request_eviction(self, missing: int, seconds: float) -> bool:
-        """Request that other models evict cached prefixes, and wait for that.
+        """Request that other models evict cached prefixes, and wait up to `seconds` for a change.
 
         Returns:
-            False, at once, if they have none.
+            False, without waiting, if they have none.
         """
         with self._changed:
             requested = self._account.request_eviction(self, missing)
@@ -240,26 +243,26 @@ class Share:
             return self._account.running_of_others(self) > 0
 
     def wait_for_change(self, seconds: float) -> None:
-        """Wait for a change of the account."""
+        """Wait for a change of the account, for at most this many seconds."""
         with self._changed:
             self._changed.wait(seconds)
 
     def reserve(self, nbytes: int) -> None:
-        """Reserve bytes for a prompt that waits for other models; they admit nothing that needs these."""
+        """Reserve bytes for a prompt that waits for other models; they admit no prompt that needs these."""
         with self._changed:
             if not self.reservation:
                 self.reservation_order = self._account.next_reservation_order()
             self.reservation = nbytes
 
     def cancel_reservation(self) -> None:
-        """Cancel the reservation for a prompt that waits no more."""
+        """Cancel the reservation."""
         if self.reservation:
             with self._changed:
                 self.reservation = 0
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all memory of the share."""
         with self._changed:
             self.weights = self.running = self.cached = self.reservation = 0
             self._account.close(self)

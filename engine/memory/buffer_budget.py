@@ -1,7 +1,7 @@
-"""Buffers of a device, of which a process may have only so many: 499,000 on macOS, whatever their sizes.
+"""Budget of device buffers; macOS allows a process 499,000 of any size.
 
-One more and MLX raises in whatever is computed, of any model. Weights and what is computed in passing have
-thousands. Prefix caches have hundreds of thousands if nobody counts, so these are bounded.
+With one more, MLX raises in any computation of any model. Weights and temporary results take thousands, while
+prefix caches would take hundreds of thousands, so these are limited.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import threading
 from collections.abc import Callable
 
 _CACHED_SHARE = 4
-"""Prefix caches of all models have one part in so many of the buffers."""
+"""Divisor of the buffer limit that yields the limit of all prefix caches."""
 _KNOWN_SHARE = 2
-"""They and running caches together have one in so many; the rest is for what nobody counts."""
+"""Divisor of the buffer limit that yields the limit of prefix caches and running caches together.
+
+The rest is for buffers that are not counted.
+"""
 
 
 class BufferBudget:
-    """Counts the buffers of all models of the process. May be used from any thread.
+    """Counts the buffers of all models in the process. Thread-safe.
 
     Args:
-        limit: Of the device; None is no limit.
+        limit: Limit of the device; None for no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -29,37 +32,37 @@ class BufferBudget:
 
     @property
     def cached(self) -> int:
-        """Buffers of all prefix caches."""
+        """Number of buffers in all prefix caches."""
         return sum(part.cached for part in self._parts)
 
     @property
     def cached_limit(self) -> int | None:
-        """Buffers that all prefix caches may have now; None is no limit."""
+        """Limit on the buffers of all prefix caches now; None for no limit."""
         if self.limit is None:
             return None
         running = sum(part.running for part in self._parts)
         return max(0, min(self.limit // _CACHED_SHARE, self.limit // _KNOWN_SHARE - running))
 
     def open_part(self, on_request: Callable[[], None] = lambda: None) -> BufferPart:
-        """Return the part of one more model, which has no buffers yet.
+        """Return a new, empty part for a model.
 
         Args:
-            on_request: Called, on any thread, when it is to evict; must not block.
+            on_request: Callback for eviction requests, called on any thread; must not block.
         """
         with self._lock:
             part = BufferPart(self, self._lock, on_request)
             self._parts.append(part)
             return part
 
-    # What follows is for parts, which hold the lock.
+    # Parts call the methods below while they hold the lock.
 
     def available(self, part: BufferPart) -> int | None:
-        """Return the buffers that a model's prefix cache may have now; None is no limit."""
+        """Return the buffers that a model's prefix cache may have now; None for no limit."""
         limit = self.cached_limit
         return None if limit is None else max(0, limit - (self.cached - part.cached))
 
     def request_eviction(self, missing: int, requester: BufferPart | None = None) -> None:
-        """Request that prefix caches evict: the largest first, to an equal share if another model asks."""
+        """Request evictions from prefix caches, largest first; for a model, only down to an equal share."""
         holders = [part for part in self._parts if part is not requester and part.cached]
         fair = (self.cached_limit or 0) // (len(holders) + 1) if requester is not None else 0
         for part in sorted(holders, key=lambda part: part.cached, reverse=True):
@@ -77,13 +80,13 @@ class BufferBudget:
 
 
 class BufferPart:
-    """Buffers of one model. Written by its own thread only, and read by all.
+    """Buffers of one model; only its own thread writes them, all threads may read them.
 
     Attributes:
-        cached: Of its prefix cache.
-        running: Of caches of prompts and answers under way.
-        requested: Of the prefix cache, that are to be evicted.
-        on_request: Called when that happens.
+        cached: Number of buffers in its prefix cache.
+        running: Number of buffers in the caches of running prompts and answers.
+        requested: Number of prefix cache buffers to evict.
+        on_request: Callback for eviction requests.
     """
 
     def __init__(self, budget: BufferBudget, lock: threading.Lock, on_request: Callable[[], None]) -> None:
@@ -94,13 +97,13 @@ class BufferPart:
 
     @property
     def cached_limit(self) -> int | None:
-        """Buffers that the prefix caches of all models may have; None is no limit."""
+        """Limit on the buffers of all models' prefix caches; None for no limit."""
         return self._budget.cached_limit
 
     def charge_cached(self, count: int) -> int:
-        """Set the buffers of the prefix cache to as many of these as there are; return how many.
+        """Set the buffers of the prefix cache to as many of these as are available; return that number.
 
-        What is missing is requested of other models that have more than an equal share.
+        Missing buffers are requested from other models that have more than an equal share.
         """
         with self._lock:
             available = self._budget.available(self)
@@ -111,7 +114,7 @@ class BufferPart:
             return count
 
     def charge_running(self, count: int) -> None:
-        """Set the buffers of running caches; what they leave no room for is requested of prefix caches."""
+        """Set the buffers of running caches; request the buffers they lack from prefix caches."""
         if count == self.running:
             return
         with self._lock:
@@ -121,13 +124,13 @@ class BufferPart:
                 self._budget.request_eviction(self._budget.cached - limit)
 
     def pop_requested(self) -> int:
-        """Return how many buffers of the prefix cache are to be evicted; that is then forgotten."""
+        """Return the number of prefix cache buffers to evict, and reset it."""
         with self._lock:
             requested, self.requested = self.requested, 0
             return requested
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all buffers of the part."""
         with self._lock:
             self.cached = self.running = self.requested = 0
             self._budget.close(self)

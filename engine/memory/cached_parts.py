@@ -1,4 +1,4 @@
-"""What a model keeps for requests to come, of several sorts: charged to its share together, and evicted."""
+"""A model's caches for later requests, charged to its share together and evicted on demand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from greenroom.engine.sequences.prompt_features import FeatureSource
 
 
 class CachedParts:
-    """A model's prefix cache, and what is kept of images and their like, which goes before the prefixes.
+    """A model's prefix cache and feature cache (images and similar); features are evicted first.
 
     Args:
-        share: Is charged with the sum of what they hold.
+        share: Share that is charged with the sum of both.
+        prefix_cache: Prefix cache; None if the model has none.
+        features: Cache of image features and similar; None if the model has none.
     """
 
     def __init__(
@@ -33,11 +35,11 @@ class CachedParts:
 
     @property
     def prefix_bytes(self) -> int:
-        """Bytes of the prefix cache."""
+        """Size of the prefix cache in bytes."""
         return 0 if self._prefixes is None else self._prefixes.nbytes
 
     def evict_features(self, nbytes: int) -> int:
-        """Evict what is kept of images; return how many bytes are free by that."""
+        """Evict up to `nbytes` bytes of features; return the bytes freed."""
         if self._features is None:
             return 0
         before = self._features.nbytes
@@ -45,7 +47,7 @@ class CachedParts:
         return before - self._features.nbytes
 
     def evict_prefixes_to(self, nbytes: int) -> None:
-        """Evict prefixes until they have no more than so many bytes."""
+        """Evict prefixes down to `nbytes` bytes."""
         if self._prefixes is not None:
             self._prefixes.evict_to(max(0, nbytes))
 
@@ -61,7 +63,7 @@ class CachedParts:
             self._prefixes.evict_to(self._prefixes.nbytes, left)
 
     def _new_part(self) -> Callable[[int], int]:
-        """Return what charges one more cache: of the bytes that it wants, it returns how many there are."""
+        """Return a function that charges one more cache: it takes the bytes wanted, returns those granted."""
         self._held.append(0)
         index = len(self._held) - 1
 

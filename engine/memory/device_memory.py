@@ -1,4 +1,4 @@
-"""How much memory models may have unless a setting says."""
+"""Default limit of the memory for models."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from pathlib import Path
 from greenroom.engine.device.device_information import gpu_memory
 
 _USABLE_SHARE = 0.85
-"""Of the memory that models may have; the rest is for what is computed between two layers, and for buffers
-that MLX keeps for reuse."""
+"""Fraction of the device's memory for models.
+
+The rest is for temporary results and for buffers that MLX keeps for reuse.
+"""
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def default_memory() -> int:
-    """Return the bytes for the weights and caches of all models on the device that this thread computes on.
+    """Return the bytes for weights and caches of all models on this thread's device.
 
-    Metal says what a process had better stay below. CUDA says what the card has and what nobody uses: the
-    latter, with what this process has already, is what is left beside other programs. On a CPU it is the
-    machine's memory, or the container's.
+    Metal reports a recommended working set. CUDA reports the card's total and its free memory: the latter
+    plus this process's own usage is the share left by other programs. On a CPU, it is the memory of the
+    machine or container.
     """
     import mlx.core as mx
 
@@ -34,7 +36,7 @@ def default_memory() -> int:
 
 
 def main_memory() -> int:
-    """Return the bytes of memory that this machine has, or the container that it runs in."""
+    """Return the bytes of memory of this machine, or of its container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUPS:
         try:

@@ -1,4 +1,4 @@
-"""What one model's caches take, charged to the account before they are allocated."""
+"""Memory of one model's KV caches, charged to the account before allocation."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.statistics import MemoryStatistics
 
 _EVICTION_TIMEOUT = 0.2
-"""Seconds that another model's prefix cache gets to evict, before sequences of this one are preempted."""
+"""Time for another model's prefix cache to evict before sequences of this model are preempted, in seconds."""
 _EVICTION_POLL = 0.02
 
 
 class KvMemory:
-    """One model's caches: running batches, reservations for prompts, temporary copies, and the prefix cache.
+    """Memory of one model's caches: running batches, prompt reservations, temporary copies, prefix cache.
 
     Args:
-        share: This model's share of the account; None is unlimited.
-        size_model: What its caches take.
-        prefix_cache: Is evicted for what runs.
-        features: What is kept of images and their like, which goes before the prefixes.
+        share: This model's share of the account; None for no limit.
+        size_model: Sizes of the model's caches.
+        prefix_cache: Prefix cache, evicted in favor of running caches.
+        features: Cache of image features and similar, evicted before the prefixes.
 
     Attributes:
-        headroom: Bytes of the largest layer, which must stay free: so much a copy takes meanwhile.
+        headroom: Bytes of the largest layer, which must stay free for its copy.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class KvMemory:
         self._cached = CachedParts(self.share, prefix_cache, features)
 
     def statistics(self) -> MemoryStatistics:
-        """Return what this model holds of the account."""
+        """Return the memory charged to this model."""
         share = self.share
         buffers = share.buffers
         return MemoryStatistics(
@@ -66,12 +66,12 @@ class KvMemory:
         )
 
     def record_usage(self, batches: int, headroom: int, caches: int) -> None:
-        """Charge what the running batches take, and release what was reserved for copies.
+        """Charge the memory of the running batches, and release what was reserved for copies.
 
         Args:
-            batches: Bytes of their caches.
+            batches: Bytes of the batches' caches.
             headroom: Bytes of the largest layer.
-            caches: How many they are.
+            caches: Number of caches.
         """
         under_way = caches + len(self._reservations)
         self.share.buffers.charge_running(under_way * self.size_model.buffers)
@@ -80,27 +80,28 @@ class KvMemory:
             self._charge(self._running_bytes)
 
     def reserve_temporary(self, nbytes: int) -> bool:
-        """Reserve bytes up to the next `record_usage`; return whether they are there."""
+        """Reserve bytes until the next `record_usage`; return whether they are available."""
         if not self._charge(self._running_bytes + nbytes):
             return False
         self._temporary_bytes += nbytes
         return True
 
     def reserve_temporary_evicting(self, nbytes: int) -> bool:
-        """Reserve bytes as `reserve_temporary` does, evicting prefixes, other models' last."""
+        """Reserve bytes like `reserve_temporary`, but evict prefixes if needed, other models' last."""
         return self._evicting(nbytes, lambda: self.reserve_temporary(nbytes))
 
     @property
     def temporary_bytes(self) -> int:
-        """Bytes that are reserved for copies until the next `record_usage`."""
+        """Bytes reserved for copies until the next `record_usage`."""
         return self._temporary_bytes
 
     def reserve(self, sequence: Sequence, tokens: int, chunk_tokens: int) -> bool:
-        """Reserve the memory of a prompt's cache and features; return whether it is there or could be freed.
+        """Reserve memory for a prompt's cache and features, with evictions if needed; return whether it fits.
 
         Args:
-            tokens: Of the prompt and the first decode step.
-            chunk_tokens: Of the largest chunk in which it is computed.
+            sequence: Sequence of the prompt.
+            tokens: Number of tokens of the prompt and the first decode step.
+            chunk_tokens: Number of tokens in the largest prefill chunk.
         """
         nbytes = self.size_model.nbytes(1, self.prompt_room(tokens), chunk_tokens)
         nbytes += sequence.features.nbytes if sequence.features is not None else 0
@@ -117,7 +118,7 @@ class KvMemory:
         return True
 
     def grow(self, sequences: GenericSequence[Sequence], nbytes: int) -> bool:
-        """Grow the reservations of these sequences to so many bytes together; return whether they fit."""
+        """Grow the reservations of these sequences to `nbytes` bytes together; return whether they fit."""
         missing = nbytes - sum(self._reservations.get(sequence.serial, 0) for sequence in sequences)
         if missing > 0:
             if not self._charge(self._running_bytes + missing):
@@ -128,30 +129,31 @@ class KvMemory:
         return True
 
     def preallocate(self, cache: Cache, tokens: int) -> None:
-        """Allocate a prompt's cache as a whole: growing step by step copies it at each of them."""
+        """Allocate the whole cache of a prompt, since every growth step would copy it."""
         preallocate(cache, self._tensor_specs, allocated_tokens(self.prompt_room(tokens)))
 
     def prompt_room(self, tokens: int) -> int:
-        """Return for how many tokens the cache of a prompt of that length has room.
+        """Return the capacity, in tokens, of the cache for a prompt of this length.
 
-        A large one need not grow before there was time to do so a part at a time.
+        A large cache has some in reserve, so that it can grow in parts before it is full.
         """
         is_large = self.size_model.nbytes(1, tokens) >= LARGE_BYTES
         return tokens + GROWN_AHEAD if is_large else tokens
 
     def release(self, sequence: Sequence) -> None:
-        """Release what is reserved for a sequence; counts from the next `record_usage`."""
+        """Release a sequence's reservation, effective at the next `record_usage`."""
         self._reserved_bytes -= self._reservations.pop(sequence.serial, 0)
 
     def headroom_for(self, nbytes: int) -> int:
-        """Return the bytes that copies take meanwhile, once a cache of that size is among the others."""
+        """Return the bytes needed for copies once a cache of this size is among the others."""
         return max(self.headroom, int(nbytes * self.size_model.largest_layer_share))
 
     def reserve_idle(self, nbytes: int, on_reclaimed: Callable[[], None]) -> bool:
-        """Reserve bytes for what can do without; return whether as many again stay free.
+        """Reserve bytes for optional work; return whether as many again stay free.
 
         Args:
-            on_reclaimed: Called when anything else needs them; must free them.
+            nbytes: Bytes to reserve.
+            on_reclaimed: Callback for when other work needs the bytes; must free them.
         """
         running = self._running_bytes
         if not self.share.charge_running(running + 2 * nbytes, new=True):
@@ -162,18 +164,18 @@ class KvMemory:
         return True
 
     def reclaim(self) -> None:
-        """Have what was reserved for idle work freed."""
+        """Reclaim the bytes reserved for optional work."""
         if self._idle_bytes:
             self._idle_bytes = 0
             self._on_reclaimed()
             self.share.charge_running(self._running_bytes)
 
     def evict_for_others(self) -> None:
-        """Evict what is cached for another model that has requested its memory."""
+        """Evict cached data for another model that has requested memory."""
         self._cached.evict_for_others()
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all memory of the model."""
         self.share.close()
 
     @property
@@ -181,7 +183,7 @@ class KvMemory:
         return self._batch_bytes + self._reserved_bytes + self._temporary_bytes
 
     def _charge(self, running: int, *, new: bool = False) -> bool:
-        """Charge running caches, if need be with what idle work holds; return whether they fit."""
+        """Charge running caches, reclaiming optional work's bytes if needed; return whether they fit."""
         if self.share.charge_running(running + self._idle_bytes, new=new):
             return True
         if not self._idle_bytes:
@@ -190,7 +192,7 @@ class KvMemory:
         return self.share.charge_running(running, new=new)
 
     def _evicting(self, nbytes: int, charge: Callable[[], bool]) -> bool:
-        """Return whether `charge` succeeds, at last after evicting prefixes of so many bytes."""
+        """Return whether `charge` succeeds, if needed after evicting `nbytes` bytes of cached data."""
         cached = self._cached
         if charge() or (cached.evict_features(nbytes) and charge()):
             return True

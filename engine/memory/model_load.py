@@ -1,4 +1,4 @@
-"""The load of one model: what engines of every kind are opened from."""
+"""Inputs of a model load, shared by engines of every kind."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from greenroom.schemas.settings import Settings
 
 @attrs.frozen(eq=False)
 class ModelLoad:
-    """A model that is being loaded, on the thread to which everything then belongs.
+    """The load of one model, on the thread that the model then belongs to.
 
     Args:
-        progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        is_abandoned: Called between chunks of the weights; returns whether to stop.
-        account: Of memory, shared by all models of the process; one of its own by default.
-        clock: Seconds, from any origin, by which the engine times what it computes.
+        folder: Folder of the model.
+        record: Capability record of the model.
+        settings: Settings of the model.
+        progress: Callback that takes the fraction of the weights in memory, 0 to 1.
+        is_abandoned: Callback between chunks of the weights; returns True to stop the load.
+        account: Memory account of the process's models; a new one by default.
+        clock: Clock in seconds, from any origin, for the engine's timings.
     """
 
     folder: Path
@@ -42,13 +45,13 @@ class ModelLoad:
 
     @contextmanager
     def open_share(self) -> Iterator[tuple[Share, Callable[[int], None]]]:
-        """Open the model's share of the account, which closes again if the load fails.
+        """Open the model's share of the account; close it if the load fails.
 
-        A load that has come to its end has failed all the same if the device has: its weights may be wrong.
+        A finished load also fails if the device has failed, since the weights may then be wrong.
 
         Returns:
-            The share, and what is to be called with the bytes of weights before they are read; it raises
-            ProblemError, a 507, if there is no room for them.
+            The share, and a function to call with the bytes of weights before they are loaded; it raises
+                ProblemError 507 if they do not fit.
         """
         share = self.account.open_share()
         try:

@@ -1,4 +1,4 @@
-"""What a model's weights take, charged to the account before they are read."""
+"""Memory of a model's weights, charged to the account before they are loaded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = structlog.get_logger(__name__)
 
 
 def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
-    """Charge further weights of a model, such as those of one that drafts for it, before they are read.
+    """Charge further weights of a model, such as those of its draft model, before they are loaded.
 
     Raises:
-        ProblemError: 507.
+        ProblemError: 507 if they do not fit.
     """
     if account.set_default_limits(default_memory(), buffer_limit()):
         log.info(
