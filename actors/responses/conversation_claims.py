@@ -1,4 +1,4 @@
-"""Claims on conversations that hold among all servers on one database: made and given back in order."""
+"""Conversation locks among all servers on a database, acquired and released in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(actor="responses")
 
 
 class ConversationClaims:
-    """Asks the store for one after another, so that no release overtakes the claim that follows it."""
+    """A queue of lock and release requests to the store, so that no release overtakes the next lock."""
 
     def __init__(self, store: Ref[StoreMessage]) -> None:
         self._store = store
@@ -28,15 +28,15 @@ class ConversationClaims:
         ](math.inf)
 
     def claim(self, owner: str, held: ConversationHeld, reply: Reply) -> None:
-        """Claim in the store what is held in this server; reply with it, or with the problem."""
+        """Lock in the store a conversation that this server has locked; reply with it or the problem."""
         self._send.send_nowait((ClaimConversation(owner, held.conversation), held, reply))
 
     def release(self, owner: str, conversation: str) -> None:
-        """Give a conversation free for other servers."""
+        """Release a conversation for other servers."""
         self._send.send_nowait(ReleaseConversation(owner, conversation))
 
     async def run(self) -> None:
-        """Do it until cancelled."""
+        """Process the queue until cancelled."""
         async for asked in self._receive:
             if isinstance(asked, ReleaseConversation):
                 answer = await answer_or_failed(self._store, asked, Committed)

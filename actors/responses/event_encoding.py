@@ -1,4 +1,4 @@
-"""A run's events as JSON text, and back: what it is streamed from when the run, or its server, has ended."""
+"""Conversion of a run's events to JSON text and back, to stream a run that has ended or whose server has."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from greenroom.schemas.events import Admitted, ReasoningDelta, TextDelta, Token,
 from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
 
 _PIECE = 500
-"""Events that are encoded at once. The JSON encoder keeps the GIL, so that it must not take long."""
+"""Number of events encoded at once. The JSON encoder keeps the GIL, so a call must not take long."""
 
 
 def encode_events(events: Iterable[RunEvent]) -> str:
-    """Return events as a JSON array of short arrays, without what stands in the response itself."""
+    """Return events as a JSON array of short arrays, without data that the response itself contains."""
     rows = [row for event in events if (row := _row(event)) is not None]
     pieces = [
         json.dumps(rows[start : start + _PIECE], ensure_ascii=False, separators=(",", ":"))[1:-1]
         for start in range(0, len(rows), _PIECE)
     ]
-    # Half a surrogate pair has no UTF-8; JSON's escape of it has.
+    # Half a surrogate pair has no UTF-8 encoding, but JSON can escape it.
     return f"[{','.join(pieces)}]".encode("utf-8", "backslashreplace").decode()
 
 
 def decode_events(text: str) -> list[RunEvent]:
-    """Return the events that `encode_events` was given."""
+    """Return the events encoded by `encode_events`."""
     return [_event(row) for row in json.loads(text)]
 
 

@@ -1,4 +1,4 @@
-"""The events of one run, in one order for all who read them."""
+"""The log of a run's events, in the same order for all readers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from greenroom.schemas.responses_protocol import RunEvent
 
 
 class EventLog:
-    """What was appended, for any number of readers, each at a place of its own.
+    """A log of events for any number of readers at different positions.
 
-    A delta joins the one before it only while nobody can have seen that: reading fixes all that is there. So
-    every reader counts the same entries, and a run that nobody reads costs no more than its text.
+    A delta is merged into the previous one only until somebody reads that: reading freezes all present
+    entries. So every reader counts the same entries, and a run without readers takes no more memory than its
+    text.
 
     Attributes:
-        changed: Where readers wait for the next entry.
-        ended: The last entry is there.
-        model: Which model answers, by its own name; known before the first entry.
+        changed: Parking lot where readers wait for the next entry.
+        ended: True once the last entry is present.
+        model: Name of the answering model; known before the first entry.
     """
 
     def __init__(self, entries: Iterable[RunEvent] = (), model: str | None = None) -> None:
@@ -30,7 +31,7 @@ class EventLog:
         self._tail = ReplyBuffer()
 
     def append(self, event: RunEvent) -> None:
-        """Append an entry, or let it join the last one."""
+        """Append an entry, or merge it into the last one."""
         self._tail.add(event)
         self.changed.unpark_all()
 
@@ -40,7 +41,7 @@ class EventLog:
         self.append(event)
 
     def entries(self, start: int = 0, most: int | None = None) -> list[RunEvent]:
-        """Return entries from `start` on, at most so many; all that are there are fixed by it."""
+        """Return at most `most` entries from `start` on; this freezes all present entries."""
         if self._tail:
             self._fixed += self._tail.drain()
         return self._fixed[start : None if most is None else start + most]

@@ -1,4 +1,4 @@
-"""What the responses actor hands out: a place in a run's log, and a claim on a conversation."""
+"""Handles that the responses actor returns: a position in a run's log, and a conversation lock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from greenroom.schemas.responses_protocol import RunEnded, RunEvent
 from greenroom.schemas.stored import StoredResponse
 
 _AT_ONCE = 256
-"""Entries that are handed over at once: formatting a long log must not keep everybody else waiting."""
+"""Maximum number of entries returned at once, so that formatting a long log does not block other tasks."""
 
 
 class Subscription:
-    """Reads one run's log from its beginning; a source of events for whoever streams them.
+    """A reader of a run's log, from its beginning, for streaming.
 
-    A reader that stalls costs nothing but its place: the log is the run's own.
+    A slow reader costs no memory, since the log belongs to the run.
 
     Args:
-        on_close: Is called once.
+        on_close: Callback, called once.
     """
 
     def __init__(self, log: EventLog, on_close: Callable[[], None] = lambda: None) -> None:
@@ -33,14 +33,14 @@ class Subscription:
 
     @property
     def model(self) -> str | None:
-        """Which model answers, by its own name; known before the first entry."""
+        """Name of the answering model; known before the first entry."""
         return self._log.model
 
     async def receive(self) -> RunEvent:
-        """Return the next entry. May be cancelled and called again.
+        """Return the next entry. It may be cancelled and called again.
 
         Raises:
-            trio.EndOfChannel: That was the last one.
+            trio.EndOfChannel: No entries are left.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while not (entries := self._log.entries(self._place, 1)):
@@ -51,13 +51,13 @@ class Subscription:
         return entries[0]
 
     def receive_ready(self) -> list[RunEvent]:
-        """Return the entries that need not be waited for, not too many of them."""
+        """Return the entries available now, up to a limit."""
         entries = self._log.entries(self._place, _AT_ONCE)
         self._place += len(entries)
         return entries
 
     async def wait_ended(self) -> RunEnded | Failed:
-        """Read nothing, and return the last entry when it is there."""
+        """Wait for the last entry and return it, without reading the others."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._log.ended:
             await self._log.changed.park()
@@ -66,7 +66,7 @@ class Subscription:
         return last
 
     def close(self) -> None:
-        """Read no more; closing twice does nothing."""
+        """Stop reading; closing twice does nothing."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -74,10 +74,10 @@ class Subscription:
 
 @attrs.frozen(eq=False)
 class Subscribed(Grant):
-    """The run can be read; it is given back if nobody takes it.
+    """The answer with a subscription to a run, which is closed if nobody receives it.
 
     Args:
-        response: As it is stored, finished or not; None if it is not stored before it ends.
+        response: Stored response, finished or not; None if it is stored only at its end.
     """
 
     subscription: Subscription
@@ -89,10 +89,10 @@ class Subscribed(Grant):
 
 
 class ConversationHeld(Grant):
-    """A claim on a conversation for one turn.
+    """A lock on a conversation for one turn.
 
     Args:
-        release: Is called once, with the conversation.
+        release: Callback, called once with the conversation's id.
     """
 
     def __init__(self, conversation: str, release: Callable[[str], None]) -> None:
@@ -100,12 +100,12 @@ class ConversationHeld(Grant):
         self._release: Callable[[str], None] | None = release
 
     def take(self) -> ConversationHeld:
-        """Return the claim as the taker's own: closing this one does nothing any more."""
+        """Transfer the lock to the caller; closing this object has no effect afterwards."""
         release, self._release = self._release, None
         return ConversationHeld(self.conversation, release or (lambda _: None))
 
     def close(self) -> None:
-        """Give the conversation free; closing twice does nothing."""
+        """Release the conversation; closing twice does nothing."""
         release, self._release = self._release, None
         if release is not None:
             release(self.conversation)

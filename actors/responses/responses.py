@@ -1,4 +1,4 @@
-"""The responses actor: owns what is generated to be stored, whether anybody reads it or not."""
+"""The responses actor: generates and stores responses, whether or not anybody reads them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from greenroom.schemas.responses_protocol import (
 from greenroom.schemas.store_protocol import StoreMessage
 
 _TICK = 1.0
-"""Seconds between two looks at runs that are silent."""
+"""Interval in seconds between checks for silent runs."""
 
 
 @attrs.frozen(eq=False)
@@ -58,11 +58,11 @@ class _Exited:
 
 
 class Responses:
-    """Generates and stores responses; a request only subscribes.
+    """The actor that generates and stores responses; a request only subscribes to a run.
 
     Args:
-        pool: Where their models are.
-        store: Where they are kept.
+        pool: Reference to the pool of models.
+        store: Reference to the store.
     """
 
     def __init__(self, pool: Ref[PoolMessage], store: Ref[StoreMessage]) -> None:
@@ -80,7 +80,7 @@ class Responses:
         self._drain_replies: list[Reply] = []
 
     async def run(self) -> None:
-        """Receive until cancelled; runs that are left then fail, and are stored."""
+        """Receive messages until cancelled; runs that are left then fail, and are stored."""
         self._log.info("started")
         try:
             async with trio.open_nursery() as nursery:
@@ -92,7 +92,7 @@ class Responses:
             self._log.info("stopped")
 
     async def _live(self) -> None:
-        """Receive until cancelled, or until this fails: then its runs end, and the next life begins anew."""
+        """Receive messages until cancelled, or until an error ends all runs; the actor then restarts."""
         self._runs, self._interrupted = Runs(), draining()
         try:
             async with trio.open_nursery() as self._nursery:
@@ -136,7 +136,7 @@ class Responses:
         except ProblemError as error:
             reply.fail(error.problem)
         except Exception:
-            # The asker is told, and the actor lives: one message must not end the runs of others.
+            # Only this message fails; it must not end other runs.
             self._log.exception("message failed", message=type(message).__name__)
             reply.fail(internal_error())
 

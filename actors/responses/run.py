@@ -1,4 +1,4 @@
-"""One response from its request to what is stored of it."""
+"""The state of a run: a response from its request to its stored form."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from greenroom.schemas.responses_protocol import (
 from greenroom.schemas.stored import UNFINISHED, ResponseStatus, StoredResponse
 
 HEARTBEAT = 10.0
-"""Seconds of silence after which readers are shown that the answer is still coming."""
+"""Seconds without an entry after which readers get a heartbeat."""
 
 
 class Run:
-    """What is known of a run, and the decisions that follow from it; what it waits for is its task's affair.
+    """The state of a run and the decisions about it; `RunTask` does the waiting.
 
     Attributes:
-        log: Its events, for whoever reads them.
-        status: How it stands.
-        row: Its unfinished row as it is stored; None if it is not.
-        readers: Subscriptions that are open.
-        scope: Around what can be cancelled of its task: all but the storing.
+        log: Log of its events.
+        status: Status of the response.
+        row: Unfinished response as stored; None if it is not stored.
+        readers: Number of open subscriptions.
+        scope: Cancel scope around its task, except for storing.
     """
 
     def __init__(self, asked: StartRun) -> None:
@@ -64,17 +64,17 @@ class Run:
 
     @property
     def accepted(self) -> bool:
-        """Whether its request fits its model, as far as is known."""
+        """True if the model is known to have accepted the request."""
         return self._admitted
 
     @property
     def answered(self) -> bool:
-        """Whether nothing more will come of the model."""
+        """True if the model will send no more events."""
         return self._finished is not None or self._problem is not None
 
     @property
     def refusal(self) -> Problem | None:
-        """Why nothing of it is stored: it failed, or was cancelled, before it had begun in any way."""
+        """Reason not to store the run, if it failed or was cancelled before it started; None otherwise."""
         if self.row is not None or self.status != "queued":
             return None
         if self._problem is not None or self._admitted:
@@ -82,7 +82,7 @@ class Run:
         return Problem(409, "response_cancelled", "The response was cancelled before it had begun.")
 
     def take(self, event: InferenceEvent) -> None:
-        """Take in what the model, or the pool, has sent."""
+        """Process an event from the model or the pool."""
         match event:
             case TextDelta() | ReasoningDelta() | ToolCallDelta():
                 self._start()
@@ -101,49 +101,49 @@ class Run:
                 pass
 
     def fail(self, problem: Problem) -> None:
-        """Let it have failed, unless it is complete."""
+        """Mark the run as failed, unless it is complete."""
         if not self.answered:
             self._problem = problem
 
     def cancel(self) -> None:
-        """Have its generation end; what it has written is stored."""
+        """Stop the generation; the text so far is stored."""
         self.scope.cancel("the response is cancelled")
 
     def leave(self) -> None:
-        """Note that a subscription has closed; a run in the foreground ends with its last one."""
+        """Record a closed subscription; the last one ends a run that is not in the background."""
         self.readers -= 1
         if not self.readers and not self.asked.background:
             self.cancel()
 
     def show_life(self) -> None:
-        """Append a heartbeat if its readers have waited for long; none while it is being stored."""
+        """Append a heartbeat after a long silence, but not while the response is being stored."""
         silent = trio.current_time() - self._last_entry
         if silent >= HEARTBEAT and not self.answered and not self.scope.cancel_called:
             self._append(Heartbeat())
 
     def snapshot(self) -> StoredResponse:
-        """Return how it stands, without what it has written."""
+        """Return the unfinished response, without its text."""
         status = self.status if self.status in UNFINISHED else "in_progress"
         events = () if self._prompt is None else (self._prompt,)
         return self.asked.record(RunOutcome(status, self.log.model, events))
 
     def decide(self) -> RunOutcome:
-        """Return what has become of it."""
+        """Set the final status and return the outcome."""
         self.status = check_step(self.status, decide_end(self._finished, self._problem))
         return self._outcome(self._problem)
 
     def fail_storing(self, problem: Problem) -> RunOutcome:
-        """Return what has become of it, given that the outcome cannot be stored."""
+        """Set the status to failed because storing failed, and return the outcome."""
         if self.status != "failed":
             self.status = check_step(self.status, "failed")
         return self._outcome(problem)
 
     def when_ended(self, call: Callable[[RunEnded | Failed], None]) -> None:
-        """Call, once, when it has ended and been stored."""
+        """Register a callback, called once when the run has ended and been stored."""
         self._on_end.append(call)
 
     def end(self, event: RunEnded | Failed) -> None:
-        """Append the last entry, give its conversation free, and tell those who wait for that."""
+        """Append the last entry, release the conversation, and call the registered callbacks."""
         self.release()
         self.log.end(event)
         for call in self._on_end:
@@ -151,7 +151,7 @@ class Run:
         self._on_end.clear()
 
     def release(self) -> None:
-        """Give its conversation free."""
+        """Release the run's conversation."""
         if self._hold is not None:
             self._hold.close()
 

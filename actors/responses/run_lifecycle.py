@@ -1,4 +1,4 @@
-"""What may become of a run, as a table of states (notes/actors.md shows the same one)."""
+"""The states of a run and their transitions (also shown in notes/actors.md)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ TRANSITIONS: dict[ResponseStatus, frozenset[ResponseStatus]] = {
     "failed": frozenset(),
     "cancelled": frozenset({"failed"}),
 }
-"""From each state to the states that may follow it; what has ended fails yet if it cannot be stored."""
+"""The states that may follow each state; an ended run still fails if it cannot be stored."""
 
 
 class ImpossibleTransition(Exception):
-    """A run was to take a step that its life does not have."""
+    """An error for a transition that the table does not allow."""
 
 
 def check_step(before: ResponseStatus, after: ResponseStatus) -> ResponseStatus:
-    """Return the next state.
+    """Return the next state if the transition is allowed.
 
     Raises:
-        ImpossibleTransition: The table has no such step.
+        ImpossibleTransition: The table has no such transition.
     """
     if after not in TRANSITIONS[before]:
         raise ImpossibleTransition(f"{before} to {after}")
@@ -35,11 +35,11 @@ def check_step(before: ResponseStatus, after: ResponseStatus) -> ResponseStatus:
 
 
 def decide_end(finished: Finished | None, problem: Problem | None) -> ResponseStatus:
-    """Return how a run ends of which this much is known: what was complete before it was cancelled is so.
+    """Return the final status of a run; an answer that was complete before a cancellation stays complete.
 
     Args:
-        finished: The answer's last event, if it came.
-        problem: Why it failed, if it did.
+        finished: Last event of the answer; None if it was not received.
+        problem: Problem of a failed run; None otherwise.
     """
     if problem is not None:
         return "failed"

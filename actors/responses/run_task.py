@@ -1,4 +1,4 @@
-"""What one run waits for: its model, and the store. A task of its own, so that nobody else waits with it."""
+"""The task of a run, which waits for its model and the store without blocking others."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from greenroom.schemas.stored import StoredResponse
 log = structlog.get_logger(actor="responses")
 
 STORING = 20.0
-"""Seconds in which a run that has ended must be stored, at shutdown too; the store gives up earlier."""
+"""Time limit in seconds for storing an ended run, at shutdown too; the store's own limit is shorter."""
 
 _SHORT = 1_000
-"""Entries of a log that are written down on the event loop; more are on a thread."""
+"""Maximum number of log entries encoded on the event loop; longer logs are encoded on a thread."""
 
 
 class RunTask:
-    """Generate, store, end.
+    """The task that generates and stores a run's response.
 
     Args:
-        interrupted: Why a run fails whose task is cancelled from outside.
+        interrupted: Function that returns the problem of a run whose task is cancelled from outside.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class RunTask:
         self._interrupted = interrupted
 
     async def execute(self, on_accepted: Callable[[], None]) -> None:
-        """Live the run's whole life. Whatever goes wrong fails this run only.
+        """Execute the run from start to end. Any error fails only this run.
 
         Args:
-            on_accepted: Is called when a run in the background can be found.
+            on_accepted: Callback for when a background run can be found.
         """
         run = self._run
         try:
@@ -75,7 +75,7 @@ class RunTask:
 
     async def _generate(self, on_accepted: Callable[[], None]) -> None:
         run = self._run
-        # Nobody shall wait for an answer that is thrown away.
+        # A client should not wait for an answer that cannot be stored.
         storing = await answer_or_failed(self._store, CheckStoring(), Committed)
         if isinstance(storing, Failed):
             run.fail(storing.problem)
@@ -107,7 +107,7 @@ class RunTask:
 
     async def _begin(self) -> None:
         run = self._run
-        # What may be stored already must not be taken back: whoever cancels waits for the answer.
+        # The row may be stored already, so this must not be cancelled. The client waits in any case.
         with trio.move_on_after(STORING, shield=True):
             row = run.snapshot()
             answer = await answer_or_failed(self._store, BeginResponse(row), Committed)
@@ -134,7 +134,7 @@ class RunTask:
         if not isinstance(answer, Failed):
             log.info("response stored", status=response.status, background=response.background, **fields)
             return RunEnded(response, outcome.problem)
-        # Clients may delete meanwhile what it belongs to, which is no fault of the server's.
+        # Clients may meanwhile delete its parent or conversation, which is no server error.
         report = log.error if answer.problem.status >= 500 else log.warning
         report("response not stored", problem=answer.problem.code, **fields)
         response = attrs.evolve(

@@ -1,4 +1,4 @@
-"""The runs that are under way, and the conversations that are busy."""
+"""The runs in progress, and the locked conversations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from greenroom.actors.responses.run import Run
 from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 
 MAX_BACKGROUND_RUNS = 64
-"""Responses in the background that may be under way at once, waiting ones included. Each keeps its events in
-memory; those that a client waits for are bounded by the connections."""
+"""Maximum number of background runs at once, including waiting ones. Each keeps its events in memory; the
+number of other runs is limited by the connections."""
 
 
 class Runs:
-    """All runs that have not ended, found by their id and owner."""
+    """All runs that have not ended, by id and owner."""
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Run] = {}
@@ -27,10 +27,10 @@ class Runs:
         return len(self._by_id)
 
     def add(self, run: Run) -> None:
-        """Keep a run until it has ended.
+        """Add a run until it has ended.
 
         Raises:
-            ProblemError: 503 if too many are in the background; 400 if there is one of that id.
+            ProblemError: 503 if too many runs are in the background; 400 if the id is already in use.
         """
         asked = run.asked
         if asked.background and sum(other.asked.background for other in self) >= MAX_BACKGROUND_RUNS:
@@ -42,23 +42,23 @@ class Runs:
         self._by_id[asked.owner, asked.id] = run
 
     def find(self, owner: str, response: str) -> Run | None:
-        """Return a run, if it is under way and belongs to that owner."""
+        """Return the owner's run with this response id; None if it is not in progress."""
         return self._by_id.get((owner, response))
 
     def remove(self, run: Run) -> None:
-        """Forget a run that has ended."""
+        """Remove a run that has ended."""
         self._by_id.pop((run.asked.owner, run.asked.id), None)
 
     def hold(
         self, owner: str, conversation: str, on_release: Callable[[], None] = lambda: None
     ) -> ConversationHeld:
-        """Claim a conversation for one turn.
+        """Lock a conversation for one turn.
 
         Args:
-            on_release: Is called when the conversation is free again.
+            on_release: Callback for the release of the conversation.
 
         Raises:
-            ProblemError: 409 while another turn has it.
+            ProblemError: 409 while another turn holds the lock.
         """
         if (owner, conversation) in self._busy:
             raise ProblemError(conversation_in_use(conversation))

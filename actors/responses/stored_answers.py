@@ -1,4 +1,4 @@
-"""What is asked about a response that is not being generated here: answered from the store."""
+"""Answers from the store about responses that this server is not generating."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from greenroom.schemas.store_protocol import Deleted, DeleteResponse, FindRespon
 from greenroom.schemas.stored import UNFINISHED, StoredResponse
 
 _SHORT = 65_536
-"""Characters of events that are decoded on the event loop; more are on a thread."""
+"""Maximum length, in characters, of events decoded on the event loop; longer text is decoded on a thread."""
 
 
 async def answer_from_store(
     store: Ref[StoreMessage], message: AboutOne
 ) -> StoredResponse | Subscribed | Deleted:
-    """Return what is known of a response that has ended, or delete it.
+    """Return a stored response or a subscription to its events, or delete it.
 
     Raises:
-        ProblemError: It is unknown, does not take what is asked, or cannot be read now.
+        ProblemError: The response is unknown, cannot do what the message requests, or cannot be read now.
     """
     if isinstance(message, DeleteRun):
         return await ask_actor(store, DeleteResponse(message.id, message.owner), Deleted)
@@ -44,7 +44,7 @@ async def answer_from_store(
 
 
 def not_in_background(message: AboutOne) -> Problem:
-    """Return the problem of a response that only the client that asked for it can read or end."""
+    """Return the 400 for streaming or cancelling a response that is not a background one."""
     asked = "cancelled" if isinstance(message, CancelRun) else "streamed again"
     detail = (
         f"The response '{message.id}' cannot be {asked}: only responses that were created with "

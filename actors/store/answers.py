@@ -1,4 +1,4 @@
-"""What the database answers to each message."""
+"""Execution of the store's messages on the database."""
 
 from __future__ import annotations
 
@@ -85,17 +85,17 @@ Writing = (
     | ClaimConversation
     | ReleaseConversation
 )
-"""What changes the database, each in a transaction of its own."""
+"""The messages that change the database, each in its own transaction."""
 
 
 class Answers:
-    """The tables of one connection.
+    """The tables of a connection, which execute messages.
 
     Args:
-        boot: Name of this server.
-        storing: Whether anything may be added.
-        retention_days: Days after which what was not used is deleted; inf keeps all.
-        max_bytes: That the database may have; None is unlimited.
+        boot: Unique id of this server process.
+        storing: True if data may be added.
+        retention_days: Days without use after which data is deleted; inf keeps everything.
+        max_bytes: Maximum size of the database in bytes; None for no limit.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class Answers:
         self._claims = ClaimsTable(connection, self._servers, boot)
 
     def answer(self, message: StoreMessage) -> Answer:
-        """Do what is asked.
+        """Execute a message and return its answer.
 
         Raises:
-            ProblemError: Why it cannot be done; nothing has been changed.
-            sqlite3.Error: The database fails; likewise.
+            ProblemError: The message cannot be executed; nothing has been changed.
+            sqlite3.Error: The database failed; nothing has been changed.
         """
         match message:
             case FindResponse(name, owner) | DeleteResponse(name, owner) | History(owner, response=str(name)):
@@ -136,7 +136,7 @@ class Answers:
             return self._read(message)
 
     def retention(self) -> Retention:
-        """Return a pass over what has not been used for too long."""
+        """Return a retention pass, which deletes data unused for too long."""
         cutoff = time.time() - self._retention_days * DAY
         return Retention(self._connection, self._responses, self._conversations, cutoff)
 
@@ -188,7 +188,7 @@ class Answers:
             case _:
                 if not self._storing:
                     raise ProblemError(storing_disabled())
-                # What has begun is stored to its end; only what is new is refused for lack of room.
+                # A response that was begun is always committed; only new data is rejected for lack of space.
                 if not (isinstance(message, CommitResponse) and message.begun):
                     self._capacity.check()
                 self._add(message)

@@ -1,4 +1,4 @@
-"""How the database is opened: with the settings, and as one server among those that use it."""
+"""Opening of the database, with the settings and as one of the servers that share it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ log = structlog.get_logger()
 
 @attrs.frozen(eq=False)
 class OpenStore:
-    """An open database and what is asked of it."""
+    """An open database with its operations."""
 
     connection: Connection
     answers: Answers
     servers: ServersTable
 
     def prune(self) -> Iterator[Pruned | None]:
-        """Do step by step what is due now and then; yield None after each, at last what was deleted."""
+        """Run maintenance in steps; yield None after each, and finally the numbers of deleted objects."""
         self.servers.fail_unfinished()
         retention = self.answers.retention()
         for _ in retention.steps():
@@ -43,13 +43,13 @@ class OpenStore:
 
 
 class DatabaseOpener:
-    """Opens the database of one server: when it is first used, and again after its thread or the file failed.
+    """An opener of a server's database, for its first use and after a failure of its thread or file.
 
     Args:
-        database: As `Connection` has it.
-        storing: Whether anything may be added.
-        retention_days: Days after which what was not used is deleted.
-        max_bytes: That it may have; None is unlimited.
+        database: Database, as for `Connection`.
+        storing: True if data may be added.
+        retention_days: Days without use after which data is deleted.
+        max_bytes: Maximum size of the database in bytes; None for no limit.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class DatabaseOpener:
         self._lock: ServerLock | None = None
 
     def open(self, is_abandoned: Callable[[], bool], busy_timeout: float = BUSY_TIMEOUT) -> OpenStore:
-        """Open it, and fail what servers that have died left unfinished.
+        """Open the database, and fail the unfinished responses of dead servers.
 
         Args:
-            is_abandoned: Asked before each commit; a transaction that it abandons is undone.
+            is_abandoned: Callback before each commit that returns whether to roll back instead.
             busy_timeout: Seconds to wait for another process that writes.
 
         Raises:
-            UnusableDatabase: It cannot be opened.
-            sqlite3.Error: Likewise.
-            OSError: Likewise.
+            UnusableDatabase: The database cannot be opened.
+            sqlite3.Error: The database cannot be opened.
+            OSError: The database cannot be opened.
         """
         connection = Connection(self._database, is_abandoned, busy_timeout)
         try:
-            # A database in memory, or one without a file, is nobody else's.
+            # No other server can use a database in memory or without a file.
             if connection.path is not None and (self._lock is None or not self._lock.holds()):
                 self._lock = ServerLock(connection.path, self._boot)
             store = OpenStore(
@@ -104,7 +104,7 @@ class DatabaseOpener:
         return store
 
     def close(self, store: OpenStore | None) -> None:
-        """Fail what this server leaves unfinished, and close the database for good."""
+        """Fail this server's unfinished responses, and close the database for good."""
         if store is not None:
             with contextlib.suppress(sqlite3.Error):
                 store.servers.leave()

@@ -1,4 +1,4 @@
-"""The store actor: keeps what outlives its request in SQLite, on a worker of its own."""
+"""The store actor: stores data that outlives its request in SQLite, on its own worker."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 FIRST_PRUNE = 5.0
-"""Seconds after the start at which a database in a file is opened if nobody has asked for it by then."""
+"""Seconds after the start at which a database in a file is opened, if not used before."""
 PRUNE_INTERVAL = 3600.0
-"""Seconds between two looks for what has been kept long enough, and for servers that have died."""
+"""Interval in seconds between checks for expired data and dead servers."""
 
 
 _REFUSALS = ("store_busy", "storage_full")
-"""Codes of problems that the next thing to be stored is likely to have too."""
+"""The codes of problems that are likely to affect the next write too."""
 
 
 @attrs.frozen
 class _Stop:
-    """End after what has been asked."""
+    """The command to end after the queued messages."""
 
 
 class Store:
-    """Answers `StoreMessage`s in their order; the database is opened with the first of them.
+    """The actor that answers `StoreMessage`s in order; it opens the database with the first one.
 
     Args:
-        database: What is used instead of the settings' file: an open database, which stays open.
+        database: Open database to use instead of the settings' file; it stays open.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Store:
         self._worker = StoreWorker(opener, workers, self._control)
 
     async def run(self) -> None:
-        """Receive until stopped: cancelling is not enough, since others may still have something to store."""
+        """Receive messages until stopped, not only cancelled: other actors may still store something."""
         self._log.info("started")
         try:
             with self._scope:
@@ -93,7 +93,7 @@ class Store:
             self._log.info("stopped")
 
     async def stop(self, seconds: float) -> None:
-        """Answer what has been asked, and end; give up after a time."""
+        """Answer the queued messages and end; give up after a time limit in seconds."""
         self._control.send(_Stop())
         with trio.move_on_after(seconds, shield=True):
             await self._ended.wait()
@@ -113,7 +113,7 @@ class Store:
             case StoreOutcome() as outcome:
                 self._worker.record(outcome)
                 if self._stopping:
-                    self._worker.end()  # one that has taken over
+                    self._worker.end()  # ends a replacement thread
             case _Stop():
                 self._stopping = True
                 self._worker.end()
@@ -126,7 +126,7 @@ class Store:
         elif self._stopping:
             reply.fail(draining())
         elif isinstance(message, CheckStoring) and not self._refuses:
-            # Only where the last thing was refused does the database have to be asked.
+            # The database must be asked only if it rejected the last write.
             _send(reply, Committed())
         else:
             self._worker.put(Job(message, reply))

@@ -1,4 +1,4 @@
-"""What the store's worker does: one job, with a connection that no other thread uses."""
+"""The job of the store's worker, whose connection no other thread uses."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ log = structlog.get_logger()
 
 @attrs.define(eq=False)
 class Job:
-    """A message, and what of it is still to be done if it takes several turns.
+    """A message to answer, with its remaining steps if it takes several.
 
     Args:
-        asked: When it was asked, by `time.monotonic`.
+        asked: Arrival time, by `time.monotonic()`.
     """
 
     message: StoreMessage
@@ -40,19 +40,19 @@ class Job:
 
     @property
     def wanted(self) -> bool:
-        """Whether it must be done: what changes something is, even if nobody waits for it any more."""
+        """True if it must be executed: a write always, a read only while its client waits."""
         return isinstance(self.message, Writing) or not self.reply.closed
 
     @property
     def patience(self) -> float:
-        """Seconds to wait for another process that writes: jobs that waited for one before wait no longer."""
+        """Seconds to wait for another process that writes, less the time that the job has already waited."""
         waited = time.monotonic() - self.asked
         return 0.0 if isinstance(self.message, CheckStoring) else max(0.0, BUSY_TIMEOUT - waited)
 
 
 @attrs.frozen(eq=False)
 class Answered:
-    """What became of a job; None if nobody waited for it any more."""
+    """The answer of a job; None if nobody waited for it."""
 
     job: Job
     answer: Answer | Pruned | Problem | None
@@ -60,30 +60,30 @@ class Answered:
 
 @attrs.frozen
 class DatabaseChanged:
-    """The database has been opened, or cannot be used for a reason."""
+    """The report that the database has been opened, or that it cannot be used because of `problem`."""
 
     problem: Problem | None
 
 
 @attrs.frozen
 class StoreLoopEnded:
-    """The connection is closed."""
+    """The end of the loop, with its connection closed."""
 
 
 StoreReport = Answered | DatabaseChanged
 
 
 class StoreLoop:
-    """Answers messages until told to end.
+    """A job that answers messages until told to end.
 
-    Everything public may be used from any thread.
+    All public methods may be called on any thread.
 
     Args:
-        opener: Opens the database, when the first job comes, and anew after an error.
-        report: Takes reports from this thread; must not block.
+        opener: Opener of the database, for the first job and after an error.
+        report: Callback for reports, on this thread; must not block.
 
     Attributes:
-        in_hand: What it does just now.
+        in_hand: Job in progress; None if there is none.
     """
 
     def __init__(self, opener: DatabaseOpener, report: Callable[[StoreReport], None]) -> None:
@@ -95,25 +95,25 @@ class StoreLoop:
         self._open: OpenStore | None = None
 
     def put(self, job: Job) -> None:
-        """Do a job in its turn."""
+        """Queue a job."""
         self._jobs.put(job)
 
     def end(self) -> None:
-        """Close the database after the jobs that wait."""
+        """Close the database after the queued jobs."""
         self._jobs.put(None)
 
     def abandon(self) -> list[Job]:
-        """Let the job in hand change nothing if it ever ends; return those that have not been begun."""
+        """Prevent the current job from changing anything, should it ever end; return the queued jobs."""
         self._abandoned = True
         waiting = self._take_all()
         self.end()
         return waiting
 
     def run(self, pulse: Pulse) -> StoreLoopEnded:
-        """Do the jobs, giving signs of life. What is no Exception ends it.
+        """Run the jobs, sending heartbeats. A BaseException that is no Exception ends the loop.
 
         Raises:
-            BaseException: A library has panicked; the connection must not be used any more.
+            BaseException: A library has panicked; the connection must not be used again.
         """
         try:
             while (job := self._next(pulse)) is not None:
@@ -178,7 +178,7 @@ class StoreLoop:
     def _fail(self, error: sqlite3.Error | UnusableDatabase | OSError) -> Problem:
         problem = find_problem(error)
         if problem.code == "store_unavailable":
-            # What is wrong may be mended from outside: the next job opens it anew.
+            # An operator may repair the database; the next job opens it again.
             log.error("database failed", actor="store", reason=str(error))
             self._close()
             self._report(DatabaseChanged(problem))

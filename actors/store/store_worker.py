@@ -1,4 +1,4 @@
-"""The thread that has the database, and the one that takes over when it hangs or panics."""
+"""The thread that uses the database, and its replacement when it hangs or panics."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from greenroom.schemas.problems import Problem, internal_error
 log = structlog.get_logger()
 
 MAX_HUNG = 3
-"""Threads that may hang over the database before none is started any more."""
+"""Maximum number of hung threads before no more are started."""
 MAX_WAITING = 1024
-"""Messages that may wait; they hold what they bring in memory."""
+"""Maximum number of waiting messages, whose contents stay in memory."""
 
 
 @attrs.frozen(eq=False)
 class StoreOutcome:
-    """What became of a thread that was borrowed: for `StoreWorker.record`, in the actor's own task."""
+    """The outcome of a borrowed thread, for `StoreWorker.record` in the actor's own task."""
 
     loop: StoreLoop
     outcome: StoreLoopEnded | JobCrashed | WorkerSilent
 
 
 class StoreWorker:
-    """At most one thread that takes messages, borrowed when the first one comes.
+    """The store's thread, at most one at a time, borrowed for the first message.
 
-    The message over which a thread was lost fails; those behind it are answered by the next, which opens the
-    database for itself.
+    If a thread is lost, its current message fails, and the next thread answers the remaining messages after
+    opening the database itself.
 
     Args:
-        control: Is told what the threads do.
+        control: Control channel that receives the threads' reports.
     """
 
     def __init__(self, opener: DatabaseOpener, workers: Workers, control: Control[Any]) -> None:
@@ -49,21 +49,21 @@ class StoreWorker:
 
     @property
     def hung(self) -> int:
-        """Threads that fell silent and have not ended."""
+        """Number of hung threads that have not ended."""
         return self._workers.hung("store").total()
 
     @property
     def problem(self) -> Problem | None:
-        """Why no thread is started any more, if so."""
+        """Reason why no more threads are started; None if they are."""
         return store_given_up(self.hung) if self.hung >= MAX_HUNG else None
 
     @property
     def active(self) -> bool:
-        """Whether there is a thread."""
+        """True if there is a thread."""
         return self._loop is not None
 
     def put(self, job: Job) -> None:
-        """Have a message answered when those before it are."""
+        """Queue a message to be answered."""
         if len(self._jobs) >= MAX_WAITING:
             job.reply.fail(store_overloaded(len(self._jobs)))
             return
@@ -76,18 +76,18 @@ class StoreWorker:
         self._loop.put(job)
 
     def record_answered(self, job: Job) -> None:
-        """Let a message wait no more."""
+        """Record that a message has been answered."""
         self._jobs.discard(job)
 
     def end(self) -> None:
-        """End the thread after the messages that wait."""
+        """End the thread after the queued messages."""
         if self._loop is not None:
             self._loop.end()
 
     def record(self, ended: StoreOutcome) -> None:
-        """Have another thread take over from one that was lost."""
+        """Record a thread's outcome, and replace a lost thread."""
         loop = ended.loop
-        if loop is not self._loop:  # it had been given up
+        if loop is not self._loop:  # it was replaced before
             return
         self._loop = None
         match ended.outcome:

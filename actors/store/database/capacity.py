@@ -1,4 +1,4 @@
-"""The disk that the database leaves to others, and the bytes that it may have at most."""
+"""Limits on the database's size: free disk space to keep, and a maximum in bytes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from greenroom.actors.store.database.problems import disk_reserved, store_limit_
 from greenroom.schemas.problems import ProblemError
 
 RESERVED_BYTES = 256 << 20
-"""Of the disk, which the database leaves free, as uploads do: with none left, nothing could be deleted."""
+"""Bytes of the disk that the database leaves free, as uploads do; on a full disk not even deleting works."""
 
 
 class Capacity:
-    """Refuses what would be added when the database has enough already, or its disk too little.
+    """A check of the database's size and of free disk space before data is added.
 
     Args:
-        max_bytes: That the database may have; None is unlimited.
-        reserved: Bytes of the disk that stay free.
+        max_bytes: Maximum size of the database in bytes; None for no limit.
+        reserved: Disk space to leave free, in bytes.
     """
 
     def __init__(
@@ -28,10 +28,10 @@ class Capacity:
         self._reserved = reserved
 
     def check(self) -> None:
-        """Look before something is added.
+        """Check the limits before data is added.
 
         Raises:
-            ProblemError: 507 that says which of the two is used up.
+            ProblemError: 507 that names the exceeded limit.
         """
         if self._max_bytes is not None and self._connection.used_pages() * PAGE >= self._max_bytes:
             raise ProblemError(store_limit_reached(self._max_bytes))

@@ -1,4 +1,4 @@
-"""A quick look at whether a database can be used, without the library that works with it."""
+"""A quick check that a database is usable, without importing sqlite-utils."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _APPLIED = "select name from _sqlite_migrations where migration_set = ?"
 
 
 def check_database(name: str) -> None:
-    """Make the file of a database if it is not there, and see that it is one that this version can use.
+    """Create the database file if it is missing, and check that this version can use it.
 
     Raises:
-        UnusableDatabase: It cannot.
+        UnusableDatabase: The database is unusable.
     """
     try:
         path = Path(name).expanduser()
@@ -32,7 +32,7 @@ def check_database(name: str) -> None:
             if taken and not applied:
                 raise UnusableDatabase(f"another program has made it, with a table '{taken[0]}'")
     except sqlite3.Error as error:
-        # One that another process holds just now is one.
+        # A database locked by another process is still a database.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise UnusableDatabase(str(error)) from error
     except (OSError, RuntimeError, ValueError) as error:

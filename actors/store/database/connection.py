@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 BUSY_TIMEOUT = 5.0
-"""Seconds to wait for another process that writes."""
+"""Maximum seconds to wait for another process that writes."""
 
 MAX_MEMORY = 1 << 30
-"""Bytes of a database in memory."""
+"""Maximum size of an in-memory database, in bytes."""
 PAGE = 4096
 MAX_LOG = 16 << 20
-"""Bytes that the log beside a file keeps for what is written next."""
+"""Maximum size of the write-ahead log after a checkpoint, in bytes."""
 
 Row = sqlite3.Row
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class TransactionAbandoned(Exception):
-    """Nobody waits for the outcome any more: the transaction has been undone."""
+    """An error for a transaction that was rolled back because nobody waits for its outcome."""
 
 
 class Connection:
-    """Reads and transactions.
+    """A database connection for reads and transactions.
 
     Args:
-        database: A path, `:memory:`, or an open database, which is left open and has to be made with
-            `check_same_thread=False`; nothing else may use it meanwhile.
-        is_abandoned: Is asked before each commit; a transaction that it abandons has changed nothing.
-        busy_timeout: Seconds to wait for another process that writes, until `wait_for_others` says otherwise.
+        database: Path, `:memory:`, or an open database, which stays open, must have been created with
+            `check_same_thread=False`, and must not be used by anything else meanwhile.
+        is_abandoned: Callback before each commit that returns whether to roll back instead.
+        busy_timeout: Seconds to wait for another process that writes, until `wait_for_others` changes it.
 
     Attributes:
-        path: The file, unless the database is in memory.
+        path: Path of the file; None if the database is in memory.
 
     Raises:
-        UnusableDatabase: It cannot be opened.
-        sqlite3.Error: Likewise.
+        UnusableDatabase: The database cannot be opened.
+        sqlite3.Error: The database cannot be opened.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Connection:
             raise
 
     def wait_for_others(self, seconds: float) -> None:
-        """Wait so long, from now on, for another process that writes, unless the connection was passed in."""
+        """Set the wait for another process that writes, unless the connection was passed in."""
         if self._own:
             self._connection.execute(f"pragma busy_timeout = {max(0, round(seconds * 1000)):d}")
 
@@ -79,7 +79,7 @@ class Connection:
         return list(self.rows(statement, parameters))
 
     def rows(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:
-        """Yield the rows of a query as they are found. Close the iterator if it is not read to its end."""
+        """Yield the rows of a query as they are found. Close the iterator if it is not exhausted."""
         cursor = self._connection.cursor()
         cursor.row_factory = Row
         try:
@@ -88,7 +88,7 @@ class Connection:
             cursor.close()
 
     def first(self, statement: str, parameters: Parameters = ()) -> Row | None:
-        """Return the first row of a query, if it has any."""
+        """Return the first row of a query; None if it has no rows."""
         cursor = self._connection.cursor()
         cursor.row_factory = Row
         try:
@@ -98,18 +98,18 @@ class Connection:
             cursor.close()
 
     def write(self, statement: str, parameters: Parameters = ()) -> int:
-        """Change rows inside a transaction; return how many."""
+        """Execute a statement inside a transaction, and return the number of changed rows."""
         return self._connection.execute(statement, parameters).rowcount
 
     def insert(self, table: str, values: dict[str, Any]) -> int:
-        """Add a row inside a transaction; return its number."""
+        """Insert a row inside a transaction, and return its number."""
         columns, places = ", ".join(values), ", ".join("?" * len(values))
         statement = f"insert into {table} ({columns}) values ({places})"
         return self._connection.execute(statement, tuple(values.values())).lastrowid or 0
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what is written inside, all of it or nothing."""
+        """Commit all writes of the block, or none."""
         self._connection.execute("begin immediate")
         try:
             yield
@@ -117,14 +117,14 @@ class Connection:
                 raise TransactionAbandoned
             self._connection.execute("commit")
         except BaseException:
-            # A full disk has undone it already.
+            # A full disk has already rolled it back.
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let all that is read inside be of one moment, whatever other processes write."""
+        """Read a consistent snapshot in the block, whatever other processes write."""
         self._connection.execute("begin")
         try:
             yield
@@ -134,7 +134,7 @@ class Connection:
 
     @property
     def moved(self) -> bool:
-        """Whether the file at its path is another one by now, or gone."""
+        """True if the file at its path has been replaced or deleted."""
         if self._file is None or self.path is None:
             return False
         try:
@@ -144,20 +144,20 @@ class Connection:
         return not os.path.samestat(found, self._file)
 
     def vacuum(self, pages: int) -> bool:
-        """Give some of the free pages back to the disk, and return whether to go on with more of them."""
+        """Return free pages to the disk, and return whether there are more to return."""
         free = self._free_pages()
         if free <= pages:
             return False
-        # `execute` would take one step of it, and give back one page.
+        # `execute` would run a single step, which returns one page.
         self._connection.executescript(f"pragma incremental_vacuum({pages:d})")
         return self._free_pages() < free
 
     def write_back(self) -> None:
-        """Empty the log into the file: what was deleted still stands in it."""
+        """Write the write-ahead log back to the file, since it still contains deleted data."""
         self.first("pragma wal_checkpoint(truncate)")
 
     def used_pages(self) -> int:
-        """Return how many pages hold something, of `PAGE` bytes unless somebody else made the database."""
+        """Return the number of used pages, of `PAGE` bytes unless another program created the database."""
         row = self.first("pragma page_count")
         return (0 if row is None else int(row[0])) - self._free_pages()
 
@@ -166,7 +166,7 @@ class Connection:
         return 0 if row is None else int(row[0])
 
     def close(self) -> None:
-        """Close the connection, unless it is somebody else's."""
+        """Close the connection, unless it was passed in."""
         if self._own:
             self._database.close()
 
@@ -178,13 +178,13 @@ class Connection:
         migrations = load_migrations()
         check_version(applied.name for applied in migrations.applied(self._database))
         if migrations.pending(self._database):
-            # Another process may be at it: what is pending is looked up again inside.
+            # Another process may migrate at the same time, so pending migrations are looked up again inside.
             with self.transaction():
                 migrations.apply(self._database)
 
 
 def _enable_wal(database: Database, busy_timeout: float) -> None:
-    """Have a log beside the file; SQLite does not wait by itself for another process that is at it."""
+    """Enable the write-ahead log; SQLite itself does not wait for another process that does so."""
     deadline = time.monotonic() + busy_timeout
     while True:
         try:
@@ -206,13 +206,13 @@ def _open(name: str, busy_timeout: float) -> Database:
         if not next(connection.execute("pragma page_count"))[0]:
             connection.execute("pragma auto_vacuum = incremental")
         _enable_wal(database, busy_timeout)
-        # What has been committed outlives a power failure, too: milliseconds of a turn that takes seconds.
+        # Commits survive a power failure; this costs milliseconds in a turn that takes seconds.
         connection.execute("pragma synchronous = full")
         connection.execute("pragma foreign_keys = on")
         if name == MEMORY:
             connection.execute(f"pragma max_page_count = {MAX_MEMORY // PAGE}")
         else:
-            # What is deleted is gone from the file as well; one large turn leaves no large log.
+            # Deleted data is erased from the file; and one large turn must not leave a large log.
             connection.execute("pragma secure_delete = on")
             connection.execute(f"pragma journal_size_limit = {MAX_LOG}")
     except BaseException:

@@ -1,4 +1,4 @@
-"""The file of the database: where it lies, whom it can be read by, and whether it can be one of ours."""
+"""The database file: its path, permissions, and checks that it is usable."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ NAME = "greenroom.db"
 
 
 class UnusableDatabase(Exception):
-    """The database cannot be opened; the message is one line that says why."""
+    """An error for a database that cannot be opened; its message gives the reason in one line."""
 
 
 def default_path() -> Path:
-    """Return where responses are kept if no place is named: in the user's data folder."""
+    """Return the default path of the database, in the user's data folder."""
     from platformdirs import user_data_path
 
     return user_data_path("greenroom", appauthor=False) / NAME
 
 
 def database_uri(path: Path) -> str:
-    """Return what SQLite opens, which has to be there already: no path is made into a file by accident."""
+    """Return a URI for an existing file, so that SQLite does not create one by accident."""
     return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def prepare_file(path: Path) -> None:
-    """Make the file and its folder if they are not there, and let nobody but their owner read the file.
+    """Create the file and its folder if they are missing, and make the file readable only by its owner.
 
-    A folder that is there already is left as it is. Symbolic links are followed.
+    An existing folder stays unchanged. Symbolic links are followed.
 
     Raises:
-        UnusableDatabase: SQLite could not work with it, for a reason that it would not name.
+        UnusableDatabase: SQLite could not use the file, and would not give the reason.
     """
     try:
         if not path.is_absolute() and path.parts[:1] == ("~",):
@@ -41,8 +41,8 @@ def prepare_file(path: Path) -> None:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        # An existing file is never opened here: closing it would end the locks that SQLite has on it.
-        # What SQLite makes beside it (`-wal`, `-shm`) gets its mode.
+        # An existing file is never opened here, since closing it would release SQLite's locks on it.
+        # SQLite gives its other files (`-wal`, `-shm`) the same mode.
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise UnusableDatabase("it is no file")
@@ -58,6 +58,6 @@ def prepare_file(path: Path) -> None:
 def _hide_from_others(path: Path, owner: int) -> None:
     if owner != os.geteuid():
         raise UnusableDatabase("it is another user's, and others can read it")
-    # Some disks, such as those that cameras and Windows read, know no modes.
+    # Some file systems, such as those of cameras and Windows, have no modes.
     with contextlib.suppress(OSError):
         path.chmod(0o600)

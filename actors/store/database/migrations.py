@@ -1,4 +1,4 @@
-"""The tables, as they came to be. A migration that has been released is never changed."""
+"""The database's migrations. A released migration is never changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SET = "greenroom"
 
 
 def load_migrations() -> Migrations:
-    """Return all migrations there are."""
+    """Return all migrations."""
     migrations: Migrations = import_sqlite_utils().Migrations(SET)
     for step in _STEPS:
         migrations(name=step.__name__)(step)
@@ -23,10 +23,10 @@ def load_migrations() -> Migrations:
 
 
 def check_version(names: Iterable[str]) -> None:
-    """Refuse a database to which migrations were applied that are not known here.
+    """Reject a database with unknown migrations.
 
     Raises:
-        UnusableDatabase: A later version has written it.
+        UnusableDatabase: A newer version has written the database.
     """
     known = {step.__name__ for step in _STEPS}
     for name in names:
@@ -35,19 +35,19 @@ def check_version(names: Iterable[str]) -> None:
 
 
 def create_tables(database: Database) -> None:
-    """Make the first tables. What is long stands last in a row: what stands before it is read without it."""
+    """Create the first tables. Long columns come last, so that SQLite reads the others without them."""
     for statement in _TABLES.split(";"):
         database.execute(statement)
 
 
 def find_items_by_id(database: Database) -> None:
-    """Let items be found whatever they belong to: a request may refer to any of them."""
+    """Index items by id, since a request may refer to any of them."""
     database.execute("drop index greenroom_items_id")
     database.execute("create index greenroom_items_id on greenroom_items (id, conversation)")
 
 
 def claim_conversations(database: Database) -> None:
-    """Let servers know which conversation another one is generating a turn of."""
+    """Create the table of conversation locks among servers."""
     database.execute(
         "create table greenroom_claims (owner text not null, conversation text not null, boot text not null,"
         " primary key (owner, conversation)) without rowid"
@@ -55,7 +55,7 @@ def claim_conversations(database: Database) -> None:
 
 
 def keep_system_prompts(database: Database) -> None:
-    """Let conversations keep the operator's system prompt that they began with."""
+    """Create the table of the operator's system prompts that conversations began with."""
     database.execute(
         "create table greenroom_system_prompts ("
         "response integer unique references greenroom_responses (number) on delete cascade,"

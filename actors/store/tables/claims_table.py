@@ -1,4 +1,4 @@
-"""Which server generates a turn of which conversation: one at a time, of all that share the database."""
+"""Conversation locks, so that only one of the servers on a database generates a turn at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from greenroom.schemas.problems import ProblemError, conversation_in_use
 
 
 class ClaimsTable:
-    """Claims on conversations, by owner and id; a conversation that does not exist can be claimed.
+    """The conversation locks, by owner and id; even a conversation that does not exist can be locked.
 
-    Within one server nothing is refused: it knows by itself what it generates.
+    A server's own locks never fail here; it tracks its own runs itself.
 
     Args:
-        boot: Name of this server.
+        boot: Unique id of this server process.
     """
 
     def __init__(self, connection: Connection, servers: ServersTable, boot: str) -> None:
@@ -22,10 +22,10 @@ class ClaimsTable:
         self._boot = boot
 
     def claim(self, owner: str, conversation: str) -> None:
-        """Claim a conversation, in a transaction.
+        """Lock a conversation, in a transaction.
 
         Raises:
-            ProblemError: 409: another server that is alive has it.
+            ProblemError: 409 while another live server holds the lock.
         """
         with self._connection.transaction():
             row = self._connection.first(
@@ -40,13 +40,13 @@ class ClaimsTable:
             )
 
     def release(self, owner: str, conversation: str) -> None:
-        """Give a conversation free, in a transaction."""
+        """Release a conversation, in a transaction."""
         with self._connection.transaction():
             drop_claim(self._connection, owner, conversation, self._boot)
 
 
 def drop_claim(connection: Connection, owner: str, conversation: str, boot: str) -> None:
-    """Give a conversation free inside a transaction, if this server has it."""
+    """Release a conversation inside a transaction, if this server holds its lock."""
     connection.write(
         "delete from greenroom_claims where owner = ? and conversation = ? and boot = ?",
         (owner, conversation, boot),

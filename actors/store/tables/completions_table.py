@@ -1,4 +1,4 @@
-"""Chat completions that were stored."""
+"""The table of stored chat completions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = "id, owner, created, model, length, metadata, body, messages"
 
 
 class CompletionsTable:
-    """Completions by id and owner; what is unknown raises a ProblemError, 404."""
+    """Stored completions by id and owner; an unknown one raises a ProblemError with a 404."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

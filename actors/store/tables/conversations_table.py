@@ -1,4 +1,4 @@
-"""Conversations: a name, metadata and items."""
+"""The table of conversations, with their metadata and items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.schemas.stored import Order, StoredConversation, StoredItem
 
 
 class ConversationsTable:
-    """Conversations by id and owner; what is unknown raises a ProblemError, 404."""
+    """Conversations by id and owner; an unknown one raises a ProblemError with a 404."""
 
     def __init__(self, connection: Connection, items: ItemsTable) -> None:
         self._connection = connection
@@ -43,7 +43,7 @@ class ConversationsTable:
         return _conversation(self._row(name, owner))
 
     def number(self, name: str, owner: str) -> int:
-        """Return the number under which its items are found."""
+        """Return a conversation's row number, which its items refer to."""
         return int(self._row(name, owner)["number"])
 
     def touch(self, number: int) -> None:
@@ -65,17 +65,17 @@ class ConversationsTable:
             return self.find(name, owner)
 
     def delete(self, name: str, owner: str) -> None:
-        """Delete a conversation with the items that are in no response."""
+        """Delete a conversation, and its items that belong to no response."""
         with self._connection.transaction():
             self.drop(self.number(name, owner))
 
     def drop(self, number: int) -> None:
-        """Delete a conversation likewise, inside a transaction."""
+        """Delete a conversation in the same way, inside a transaction."""
         self._items.drop_conversation(number)
         self._connection.write("delete from greenroom_conversations where number = ?", (number,))
 
     def add_items(self, name: str, owner: str, items: tuple[StoredItem, ...]) -> None:
-        """Append items."""
+        """Append items to a conversation."""
         check_size(item.body for item in items)
         with self._connection.transaction():
             number = self.number(name, owner)
@@ -83,15 +83,15 @@ class ConversationsTable:
             self.touch(number)
 
     def list_items(self, name: str, owner: str, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of its items."""
+        """Return a page of a conversation's items."""
         return self._items.list_conversation(self.number(name, owner), after, limit, order)
 
     def find_item(self, name: str, owner: str, item: str) -> StoredItem:
-        """Return one of its items."""
+        """Return an item of a conversation."""
         return self._items.find(self.number(name, owner), item)
 
     def remove_item(self, name: str, owner: str, item: str) -> StoredConversation:
-        """Take an item out."""
+        """Remove an item from a conversation, and return the conversation."""
         with self._connection.transaction():
             number = self.number(name, owner)
             self._items.remove(number, item)

@@ -1,4 +1,4 @@
-"""What came before a new turn: the chain of a response's ancestors, or a conversation."""
+"""Histories before a new turn: the ancestors of a response, or a conversation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from greenroom.schemas.store_protocol import Turns
 from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredTurn
 
 MAX_HISTORY = 64 << 20
-"""Characters of a history that are read, newest turn first: as many as the largest request body has bytes. No
-model's context takes more."""
+"""Maximum number of characters read of a history, newest turn first. The limit equals the largest request
+body in bytes, and no model's context is larger."""
 MAX_CHAIN = 100_000
-"""Responses that are followed back."""
+"""Maximum number of ancestors that are followed."""
 
 _CHAIN = f"""
 with recursive chain as (
@@ -37,10 +37,11 @@ select chain.*, p.response is not null as keeps_prompt
 
 
 class Histories:
-    """Reads histories; what is unknown raises a ProblemError, 404.
+    """The reader of histories; an unknown object raises a ProblemError with a 404.
 
     Args:
-        max_length: Characters; older turns than fit are counted and left out; the newest turn always comes.
+        max_length: Maximum length in characters; older turns are counted and omitted, the newest is always
+            read.
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class Histories:
         return self._read_conversation(self._conversations.number(name, owner), None, self._max_length, 1)
 
     def of_response(self, name: str, owner: str) -> Turns:
-        """Return the turns up to a response, its own being the last one.
+        """Return the turns up to and including a response.
 
         Raises:
-            ProblemError: 404: it, one of those that it continues, or their conversation is gone. 409: it is
-                not finished.
+            ProblemError: 404: the response, one of its ancestors, or their conversation is gone. 409: the
+                response is not finished.
         """
         chain = self._connection.read(_CHAIN, {"id": name, "owner": owner})
         if not chain:
@@ -75,7 +76,7 @@ class Histories:
         head = chain[-1]
         if head["conversation"] is None and head["parent"] is not None and len(chain) < MAX_CHAIN:
             raise ProblemError(previous_not_found(head["parent"]))
-        # The conversation of the first response has its turn as well, unless it failed.
+        # The conversation includes the first response's turn as well, unless that failed.
         in_conversation = head["conversation"] is not None and head["status"] != "failed"
         apart = chain[:-1] if in_conversation else chain
         kept = _fitting([row["length"] for row in apart], self._max_length, 1)
@@ -91,13 +92,13 @@ class Histories:
         return Turns((*before.turns, *_turns(rows)), before.left_out + len(apart) - kept, prompt)
 
     def of_turn(self, name: str, conversation: str, owner: str) -> Turns:
-        """Return the turns of a conversation up to one of its responses.
+        """Return the turns of a conversation up to and including a response.
 
-        Items that were added by themselves behind that response are among them, up to the next response.
+        Items that were added separately between that response and the next one are included.
 
         Raises:
-            ProblemError: 404: one of the two is gone. 400: the response is no turn of the conversation.
-                409: it is not finished.
+            ProblemError: 404: the response or the conversation is gone. 400: the response is not a turn of
+                the conversation. 409: the response is not finished.
         """
         number = self._conversations.number(conversation, owner)
         turn = self._connection.first(
@@ -114,12 +115,12 @@ class Histories:
         return self._read_conversation(number, last, self._max_length, 1)
 
     def _read_conversation(self, conversation: int, last: int | None, most: int, at_least: int) -> Turns:
-        """Return the newest turns of a conversation, of those up to an item.
+        """Return the newest turns of a conversation, up to an item.
 
         Args:
-            last: Number of the item; None stands for the last one.
-            most: Characters that the turns may have.
-            at_least: Turns that come whatever they have.
+            last: Number of the item; None for the last one.
+            most: Maximum length of the turns in characters.
+            at_least: Minimum number of turns, whatever their length.
         """
         sizes = self._items.sizes_of_conversation(conversation, last)
         turns = [list(group) for _, group in groupby(sizes, key=_turn)]
@@ -138,12 +139,12 @@ def _turns(rows: Iterable[Row]) -> Iterator[StoredTurn]:
 
 
 def _turn(row: Row) -> tuple[int | None, int | None]:
-    """Return what the items of one turn have in common: one that was added by itself is its own turn."""
+    """Return a key that a turn's items share; an item added separately is a turn of its own."""
     return (row["response"], None) if row["response"] is not None else (None, row["number"])
 
 
 def _fitting(sizes: Sequence[int], most: int, at_least: int) -> int:
-    """Return how many of the first sizes fit into `most`, but at least so many of them."""
+    """Return the number of leading sizes whose sum fits into `most`, but at least `at_least`."""
     total = 0
     for count, size in enumerate(sizes):
         total += size

@@ -1,6 +1,6 @@
-"""The items of responses and conversations: each is stored once, whichever of the two it belongs to.
+"""The table of items of responses and conversations; an item that belongs to both is stored once.
 
-Their numbers rise with time, so an item's number is its place in its conversation.
+Row numbers rise with time, so they give an item's position in its conversation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from greenroom.schemas.stored import Order, StoredItem
 
 
 class ItemsTable:
-    """Items, found by the numbers of what they belong to."""
+    """The items, by the row numbers of their response and conversation."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -35,7 +35,7 @@ class ItemsTable:
         conversation: int | None = None,
         output: bool = False,
     ) -> None:
-        """Add items behind all others, inside a transaction."""
+        """Append items, inside a transaction."""
         for item in items:
             self._connection.insert(
                 "greenroom_items",
@@ -50,12 +50,12 @@ class ItemsTable:
             )
 
     def of_response(self, response: int, *, output: bool) -> tuple[StoredItem, ...]:
-        """Return what a response's request brought, or what it answered."""
+        """Return a response's input items or its output items."""
         statement = "select id, body from greenroom_items where response = ? and output = ? order by number"
         return tuple(_item(row) for row in self._connection.rows(statement, (response, output)))
 
     def of_responses(self, responses: Iterable[int]) -> Iterator[Row]:
-        """Yield the items of a few responses, those of each in order."""
+        """Yield the items of several responses, in order."""
         for response in responses:
             yield from self._connection.rows(
                 "select number, response, output, id, body from greenroom_items"
@@ -64,7 +64,7 @@ class ItemsTable:
             )
 
     def of_conversation(self, conversation: int, first: int, last: int) -> Iterator[Row]:
-        """Yield the items of a conversation between two numbers, both included, in order."""
+        """Yield a conversation's items between two row numbers, inclusive, in order."""
         statement = (
             "select number, response, output, id, body from greenroom_items"
             " where conversation = ? and number between ? and ? order by number"
@@ -72,7 +72,7 @@ class ItemsTable:
         return self._connection.rows(statement, (conversation, first, last))
 
     def sizes_of_conversation(self, conversation: int, last: int | None) -> Iterator[Row]:
-        """Yield numbers, responses and lengths of its items, up to one if it is named, the newest first."""
+        """Yield number, response and length of a conversation's items up to `last`, newest first."""
         return self._connection.rows(
             "select number, response, length from greenroom_items"
             " where conversation = ? and number <= coalesce(?, 9223372036854775807) order by number desc",
@@ -80,7 +80,7 @@ class ItemsTable:
         )
 
     def last_before_response(self, conversation: int, behind: int) -> int | None:
-        """Return up to which number its items, behind one of them, are of no further response; None: all."""
+        """Return the number of the last item before the next response after item `behind`; None for all."""
         row = self._connection.first(
             "select min(number) - 1 as last from greenroom_items"
             " where conversation = ? and number > ? and response is not null",
@@ -89,22 +89,22 @@ class ItemsTable:
         return None if row is None else row["last"]
 
     def list_input(self, response: int, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of what a response's request brought.
+        """Return a page of a response's input items.
 
         Raises:
-            ProblemError: 404: `after` is none of them.
+            ProblemError: 404: `after` is not among the items.
         """
         return self._list("response = ? and output = 0", (response,), after, limit, order)
 
     def list_conversation(self, conversation: int, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of a conversation. Raises as `list_input` does."""
+        """Return a page of a conversation's items. Raises as `list_input` does."""
         return self._list("conversation = ?", (conversation,), after, limit, order)
 
     def find(self, conversation: int, item: str) -> StoredItem:
-        """Return an item of a conversation: the last one, if several have the id.
+        """Return an item of a conversation, the last one if several have the id.
 
         Raises:
-            ProblemError: 404.
+            ProblemError: 404: the conversation has no such item.
         """
         row = self._connection.first(
             "select id, body from greenroom_items where conversation = ? and id = ? order by number desc",
@@ -115,14 +115,14 @@ class ItemsTable:
         return _item(row)
 
     def find_many(self, mentions: Mapping[str, int], owner: str, most: int) -> ItemPage:
-        """Return items of any response or conversation of an owner, as many as there are of them.
+        """Return the existing items with these ids, from any response or conversation of an owner.
 
         Args:
-            mentions: How often each id is named: a model reads the item as often.
-            most: Characters that they may have, each item counted as often as it is named.
+            mentions: Number of mentions of each id; the model reads the item that often.
+            most: Maximum total length in characters, counting each mention.
 
         Raises:
-            ProblemError: 413: they have more.
+            ProblemError: 413: the items are longer.
         """
         statement = (
             "select i.id, i.body from greenroom_items i"
@@ -140,10 +140,10 @@ class ItemsTable:
         return ItemPage(tuple(found), has_more=False)
 
     def remove(self, conversation: int, item: str) -> None:
-        """Take an item out of a conversation; a response keeps its own.
+        """Remove an item from a conversation; its response keeps it.
 
         Raises:
-            ProblemError: 404.
+            ProblemError: 404: the conversation has no such item.
         """
         self.find(conversation, item)
         chosen = (conversation, item)
@@ -155,14 +155,14 @@ class ItemsTable:
         )
 
     def drop_response(self, response: int) -> None:
-        """Delete the items of a response, but for those that are in a conversation."""
+        """Delete the items of a response, except those in a conversation."""
         self._connection.write(
             "delete from greenroom_items where response = ? and conversation is null", (response,)
         )
         self._connection.write("update greenroom_items set response = null where response = ?", (response,))
 
     def drop_conversation(self, conversation: int) -> None:
-        """Delete the items of a conversation, but for those of responses."""
+        """Delete the items of a conversation, except those of responses."""
         self._connection.write(
             "delete from greenroom_items where conversation = ? and response is null", (conversation,)
         )
@@ -180,10 +180,10 @@ class ItemsTable:
 
 
 def check_size(*texts: Iterable[str]) -> int:
-    """Return how many characters there are to store.
+    """Return the total number of characters to store.
 
     Raises:
-        ProblemError: 413: too many.
+        ProblemError: 413: the text is too long.
     """
     size = sum(len(text) for group in texts for text in group)
     if size > MAX_RECORD:

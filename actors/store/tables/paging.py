@@ -1,4 +1,4 @@
-"""Pages of a list: bounded in entries and in length, continued behind an entry that is named."""
+"""Pages of a list, limited in entries and in length, that start after a given entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.stored import MAX_PAGE, Order
 
 MAX_PAGE_LENGTH = 4 << 20
-"""Characters of a page, unless its first entry has more."""
+"""Maximum length of a page in characters, unless its first entry is longer."""
 
 
 def read_page(
@@ -22,21 +22,21 @@ def read_page(
     limit: int,
     order: Order,
 ) -> tuple[list[Row], bool]:
-    """Return the rows of a page, and whether there are more behind it.
+    """Return the rows of a page, and whether more follow.
 
     Args:
-        columns: Must have `length`.
-        condition: What all rows of the list have in common, with its `values`.
-        after: Id of the row before the page.
+        columns: Columns to read, including `length`.
+        condition: SQL condition for the rows of the list, with its `values`.
+        after: Id of the row before the page; None for the first page.
 
     Raises:
-        ProblemError: 404: `after` is none of the list. 400: a limit that is out of range.
+        ProblemError: 404: `after` is not in the list. 400: `limit` is out of range.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise invalid(f"`limit` must be 1 to {MAX_PAGE}.", "limit")
     comparison, direction, edge = (">", "asc", "max") if order == "asc" else ("<", "desc", "min")
     if after is not None:
-        # Several items can have one id: behind the furthest of them, so that no page comes twice.
+        # Several items can have the same id; the page starts after the furthest, so that no page is repeated.
         found = connection.first(
             f"select {edge}(number) from {table} where {condition} and id = ?", (*values, after)
         )

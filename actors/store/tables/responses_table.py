@@ -1,4 +1,4 @@
-"""Responses: each is one row and its items."""
+"""The table of responses, each a row with its items."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
 
 
 class ResponsesTable:
-    """Responses by id and owner; what is unknown raises a ProblemError, 404.
+    """Responses by id and owner; an unknown one raises a ProblemError with a 404.
 
     Args:
-        boot: Name of this server, by which others can tell whether what is unfinished still goes on.
+        boot: Unique id of this server process, so that others can tell whether its responses are still
+            running.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class ResponsesTable:
         self._boot = boot
 
     def begin(self, response: StoredResponse) -> None:
-        """Add a response that is unfinished, in a transaction; its conversation does not have it yet."""
+        """Add an unfinished response, in a transaction, without adding its items to its conversation."""
         size = _check_size(response)
         with self._connection.transaction():
             self._check_ancestry(response)
@@ -40,10 +41,10 @@ class ResponsesTable:
             self._items.append(response.input, response=number)
 
     def commit(self, response: StoredResponse, begun: bool) -> None:
-        """Add a response that has ended, or replace the one that was begun, in a transaction.
+        """Add a finished response, or replace its unfinished row, in a transaction.
 
-        Its items are appended to its conversation, unless it has failed: whoever tries again would have them
-        there twice.
+        Its items are appended to its conversation unless it has failed, since a retry would append them
+        again.
         """
         size = _check_size(response)
         with self._connection.transaction():
@@ -52,7 +53,7 @@ class ResponsesTable:
                 self.drop(int(self._row(response.id, response.owner, "number")["number"]))
             number = self._insert(response, size, None)
             if response.conversation is not None:
-                # Whoever hears of the end may go on by another server at once.
+                # A client that sees the end may continue at once on another server.
                 drop_claim(self._connection, response.owner, response.conversation, self._boot)
             joined = None if response.status == "failed" else conversation
             self._items.append(response.input, response=number, conversation=joined)
@@ -68,7 +69,7 @@ class ResponsesTable:
             )
 
     def find(self, name: str, owner: str) -> StoredResponse:
-        """Return a response, whole."""
+        """Return a response with all its items."""
         columns = (
             "number, model, status, created, body, completed, background, conversation, parent, raw, events"
         )
@@ -91,10 +92,10 @@ class ResponsesTable:
         )
 
     def delete(self, name: str, owner: str) -> None:
-        """Delete a response, in a transaction; its items stay in its conversation.
+        """Delete a response, in a transaction; a conversation keeps its items.
 
         Raises:
-            ProblemError: 409 while another server generates it: there it would go on.
+            ProblemError: 409 while another server generates it, which this server cannot stop.
         """
         with self._connection.transaction():
             row = self._row(name, owner, "number, boot")
@@ -103,20 +104,20 @@ class ResponsesTable:
             self.drop(int(row["number"]))
 
     def drop(self, number: int) -> None:
-        """Delete a response likewise, inside a transaction."""
+        """Delete a response in the same way, inside a transaction."""
         self._items.drop_response(number)
         self._connection.write("delete from greenroom_responses where number = ?", (number,))
 
     def list_input(self, name: str, owner: str, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of what its request brought."""
+        """Return a page of a response's input items."""
         number = self._row(name, owner, "number")["number"]
         return self._items.list_input(number, after, limit, order)
 
     def _check_ancestry(self, response: StoredResponse) -> int | None:
-        """Return the number of a response's conversation, if it has one.
+        """Return the row number of a response's conversation, if it has one.
 
         Raises:
-            ProblemError: 404: it, or the parent, is gone.
+            ProblemError: 404: the conversation or the parent is gone.
         """
         if response.parent is not None:
             try:
@@ -160,7 +161,7 @@ class ResponsesTable:
 
 
 def _check_size(response: StoredResponse) -> int:
-    """Return the size of what a history reads of a response."""
+    """Check a response's total size, and return the size of its items."""
     items = [item.body for item in (*response.input, *response.output)]
     check_size(items, [response.body, response.raw, response.events or ""])
     return check_size(items)

@@ -1,4 +1,4 @@
-"""What has not been used for too long, deleted in small transactions."""
+"""Retention: deletion of data unused for too long, in small transactions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.schemas.store_upkeep_protocol import Pruned
 
 SLICE = 200
-"""Rows that a transaction looks at, and those that it deletes, at most."""
+"""Maximum number of rows that a transaction examines, and that it deletes."""
 SLICE_LENGTH = 16 << 20
-"""Characters after which it deletes no more."""
+"""Number of characters after which a transaction deletes no more rows."""
 FREE_PAGES = 1000
-"""Pages that are given back to the disk at a time: 4 MB."""
+"""Number of pages returned to the disk at a time (4 MB)."""
 
 _UNHELD = (
     "select number, length, (select number from greenroom_responses p where p.id = r.parent) as before"
@@ -25,17 +25,17 @@ _UNHELD = (
     " and not exists (select 1 from greenroom_responses c where c.parent = r.id)"
     " and not exists (select 1 from greenroom_conversations v where v.id = r.conversation)"
 )
-"""A response that is neither unfinished, nor continued by another one, nor part of a conversation."""
+"""Query for a response that is not unfinished, not continued by another, and in no conversation."""
 
 
 class Retention:
-    """Deletes what was last used before a moment.
+    """A retention pass, which deletes data last used before a cutoff.
 
-    A response that another one continues stays, and so does one of a conversation that is in use.
+    A response that another one continues is kept, and so are the responses of a conversation in use.
 
     Args:
-        cutoff: Unix time in seconds.
-        slice_rows: Other than the default only in tests.
+        cutoff: Cutoff as Unix time in seconds.
+        slice_rows: Maximum number of rows per transaction; changed only in tests.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Retention:
         self._slice_rows = slice_rows
 
     def steps(self) -> Iterator[None]:
-        """Do it step by step; each is short, and what others ask can be done between two of them."""
+        """Run the pass in short steps, so that messages can be answered in between."""
         yield from self._prune_responses()
         yield from self._prune_conversations()
         yield from self._prune_completions()
@@ -84,7 +84,7 @@ class Retention:
         )
 
     def _prune_some(self, candidates: deque[int]) -> None:
-        """Delete those that nothing holds, each followed by the one that it alone continued."""
+        """Delete unreferenced responses, each followed by its parent if nothing else continues that."""
         deleted = length = 0
         while candidates and deleted < self._slice_rows and length < SLICE_LENGTH:
             row = self._connection.first(_UNHELD, (candidates.popleft(), self._cutoff))
@@ -112,7 +112,7 @@ class Retention:
         )
 
     def _is_free(self, conversation: Row) -> bool:
-        """Return whether it is unused still, and no response in it is unfinished or continued apart."""
+        """Return whether a conversation is still unused, and no response in it is unfinished or continued."""
         return (
             self._connection.first(
                 "select 1 from greenroom_responses r where conversation = ? and (boot is not null"

@@ -1,4 +1,4 @@
-"""Random bytes that outlive the process."""
+"""The table of secrets: random bytes that outlive the process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _BYTES = 32
 
 
 class SecretsTable:
-    """Secrets by name; each is made when it is first asked for."""
+    """Secrets by name; each is generated on first use."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def find(self, name: str) -> bytes:
-        """Return a secret."""
+        """Return a secret, which is generated if it does not exist."""
         with self._connection.transaction():
             self._connection.write(
                 "insert or ignore into greenroom_secrets (name, value) values (?, ?)",

@@ -1,4 +1,4 @@
-"""The servers that use a database, and what becomes of the responses of those that have died."""
+"""The table of servers that use a database, and the cleanup after dead ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ERROR = json.dumps(
 
 
 class ServersTable:
-    """This server among others.
+    """The servers of a database, including this one.
 
     Args:
-        boot: Its name.
+        boot: Unique id of this server process.
     """
 
     def __init__(self, connection: Connection, boot: str) -> None:
@@ -32,10 +32,10 @@ class ServersTable:
         self._path: Path | None = connection.path
 
     def enter(self) -> None:
-        """Let other servers know this one, which holds its lock by now."""
+        """Register this server, which holds its lock by now."""
         known = "select 1 from greenroom_servers where boot = ?"
         if self._connection.first(known, (self._boot,)) is not None:
-            # A thread that takes over from one which hangs in a transaction can still read.
+            # This avoids a write, which would block if a hung thread holds a transaction.
             return
         with self._connection.transaction():
             self._connection.write(
@@ -44,12 +44,12 @@ class ServersTable:
             )
 
     def leave(self) -> None:
-        """Forget this server, and fail what it leaves unfinished."""
+        """Remove this server, and fail its unfinished responses."""
         with self._connection.transaction():
             self._bury(self._boot)
 
     def settle(self, response: str, owner: str) -> None:
-        """Fail a response, and all that its server left, if that has died."""
+        """Fail a response, and its server's other unfinished ones, if that server has died."""
         row = self._connection.first(
             "select boot from greenroom_responses where id = ? and owner = ? and boot != ?",
             (response, owner, self._boot),
@@ -58,7 +58,7 @@ class ServersTable:
             self.fail_unfinished()
 
     def fail_unfinished(self) -> None:
-        """Fail the responses of servers that have died."""
+        """Fail the unfinished responses of dead servers."""
         boots = [row["boot"] for row in self._connection.read("select boot from greenroom_servers")]
         dead = [boot for boot in boots if boot != self._boot and not self.is_alive(boot)]
         if not dead:
@@ -72,11 +72,11 @@ class ServersTable:
             log.warning("responses of a stopped server failed", actor="store", responses=failed)
 
     def is_alive(self, boot: str) -> bool:
-        """Return whether a server runs, other than this one."""
+        """Return whether another server is running."""
         return self._path is not None and is_alive(self._path, boot)
 
     def _bury(self, boot: str) -> int:
-        # The one thing that is ever changed in an answer: otherwise it would look as if it were still coming.
+        # This is the only change ever made to an answer; it would otherwise seem to be still in progress.
         failed = self._connection.write(
             "update greenroom_responses set status = 'failed', completed = ?, boot = null,"
             " body = json_set(body, '$.status', 'failed', '$.error', json(?))"
