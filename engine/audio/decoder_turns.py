@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 from typing import Generic, Protocol, TypeVar
 
 from greenroom.engine.fairness.fair_turns import FairTurns
 
+OPEN_AT_ONCE = 8
+"""Recordings that have a decoder, whose buffers may have 13 MB; others wait until one of these has ended."""
+MOST_OPEN = 32
+"""Those that have one because their client has no other."""
+UNMOVED_SECONDS = 5.0
+"""Without a turn of any recording, since nobody takes what is decoded, after which one more is opened."""
+
 
 class Decodable(Hashable, Protocol):
     """A recording that is decoded bit by bit."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a decoder, from its first turn to its end."""
 
     @property
     def wants_decoding(self) -> bool:
@@ -22,6 +33,8 @@ T = TypeVar("T", bound=Decodable)
 class DecoderTurns(Generic[T]):
     """Bounds what is decoded at once; clients have equal shares of that, be what they sent silent or not.
 
+    Recordings are opened in their turns too, as far as their decoders may take memory.
+
     Args:
         at_once: Recordings that are decoded at the same time.
         clock: Seconds, from any origin.
@@ -32,6 +45,7 @@ class DecoderTurns(Generic[T]):
         self._clock = clock
         self._turns: FairTurns[T] = FairTurns()
         self._beats: dict[T, float] = {}
+        self._moved = clock()
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -54,10 +68,14 @@ class DecoderTurns(Generic[T]):
         """
         if len(self._beats) - self._silent(self._beats, patience) >= self._at_once:
             return None
+        if not len(self._turns):
+            return None
+        opened = {each for each in self._turns if each.is_open or each in self._beats}
         waiting = (each for each in self._turns.in_turn() if each not in self._beats and each.wants_decoding)
-        recording = next(waiting, None) if len(self._turns) else None
+        recording = next((each for each in waiting if each in opened or self._may_open(each, opened)), None)
         if recording is not None:
             self.beat(recording)
+            self._moved = self._clock()
         return recording
 
     def beat(self, recording: T) -> None:
@@ -83,6 +101,15 @@ class DecoderTurns(Generic[T]):
     def hung(self, seconds: float) -> int:
         """Return how many decoders of recordings that nobody wants have been silent for longer than that."""
         return self._silent(self._beats.keys() - set(self._turns), seconds)
+
+    def _may_open(self, recording: T, opened: Set[T]) -> bool:
+        client = self._turns.client_of(recording)
+        if len(opened) < OPEN_AT_ONCE:
+            return True
+        if len(opened) < MOST_OPEN and client not in map(self._turns.client_of, opened):
+            return True
+        # Those that are open may wait for whoever waits for this one.
+        return not self._beats and self._clock() - self._moved > UNMOVED_SECONDS
 
     def _silent(self, recordings: object, seconds: float) -> int:
         now = self._clock()

@@ -56,9 +56,14 @@ class RecordingReader:
         self._ahead = round(ahead / _BLOCK_SECONDS)
         self._blocks: Queue[Samples | ProblemError | AudioFacts | None] = Queue()
         self._closed = threading.Event()
-        self._decoded = False
+        self._begun = self._decoded = False
         self._turns = self._decode(source, rate)
         DECODERS.add(client, self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a decoder, from its first turn to its end."""
+        return self._begun and not self._decoded
 
     @property
     def wants_decoding(self) -> bool:
@@ -92,6 +97,7 @@ class RecordingReader:
 
     def decode_on(self) -> float:
         """Decode until there is a further block; return the samples that took, those of all channels."""
+        self._begun = True
         try:
             return next(self._turns)
         except StopIteration:

@@ -49,6 +49,10 @@ class FairTurns(Generic[T]):
         if not self._clients:
             self._shares = ClientShares()
 
+    def client_of(self, request: T) -> str:
+        """Return whose request it is."""
+        return self._clients[request]
+
     def clear(self) -> list[T]:
         """Remove and return all requests, the one served least recently first."""
         requests = list(self._clients)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.audio.decoder_turns import DecoderTurns
+from greenroom.engine.audio.decoder_turns import MOST_OPEN, OPEN_AT_ONCE, UNMOVED_SECONDS, DecoderTurns
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 
@@ -13,10 +13,23 @@ class Recorded:
     """A recording of which so many turns are left."""
 
     turns: int
+    length: int = attrs.field(default=attrs.Factory(lambda self: self.turns, takes_self=True))
+
+    @property
+    def is_open(self) -> bool:
+        return 0 < self.turns < self.length
 
     @property
     def wants_decoding(self) -> bool:
         return self.turns > 0
+
+
+class Unread(Recorded):
+    """One of which no further turn is wanted for now."""
+
+    @property
+    def wants_decoding(self) -> bool:
+        return self.turns == self.length
 
 
 def take(turns: DecoderTurns[Recorded], cost: float) -> Recorded:
@@ -84,3 +97,47 @@ def test_a_recording_that_is_let_go_is_decoded_no_further() -> None:
     assert not turns.stop(recording, 1.0)
     assert turns.start(1.0) is None
     assert turns.hung(0.0) == 0
+
+
+def test_only_so_many_recordings_have_a_decoder_at_once() -> None:
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    recordings = [Recorded(3) for _ in range(4 * OPEN_AT_ONCE)]
+    for recording in recordings:
+        turns.add("one", recording)
+    most = 0
+    for _ in range(3 * len(recordings)):
+        take(turns, 1.0)
+        most = max(most, sum(recording.is_open for recording in recordings))
+    assert most == OPEN_AT_ONCE
+    assert not any(recording.turns for recording in recordings)
+
+
+def test_the_only_recording_of_a_client_need_not_wait_for_those_of_others() -> None:
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    for _ in range(4 * OPEN_AT_ONCE):
+        turns.add("many", Recorded(1_000))
+    for _ in range(100):
+        take(turns, 1_000.0)
+    plain = Recorded(20)
+    turns.add("plain", plain)
+    while plain.turns:
+        take(turns, 1.0)
+    others = [Recorded(1_000) for _ in range(2 * MOST_OPEN)]
+    for number, recording in enumerate(others):
+        turns.add(str(number), recording)
+    for _ in range(10 * MOST_OPEN):
+        take(turns, 1.0)
+    assert sum(recording.is_open for recording in others) == MOST_OPEN - OPEN_AT_ONCE
+
+
+def test_recordings_that_nobody_reads_on_hold_up_no_other_for_ever() -> None:
+    clock = CountedClock()
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, clock)
+    unread = [Unread(2) for _ in range(OPEN_AT_ONCE)]
+    for each in unread:
+        turns.add("one", each)
+        take(turns, 1.0)
+    turns.add("one", last := Recorded(5))
+    assert turns.start(1.0) is None
+    clock.now += UNMOVED_SECONDS + 1
+    assert take(turns, 1.0) is last
