@@ -39,9 +39,8 @@ class PromptLookup:
     def add(self, tokens: GenericSequence[int]) -> None:
         self._tokens += tokens
         end = min(len(self._tokens), self._indexed + _AT_ONCE)
-        for place in range(
-            max(self._indexed, _NGRAM), end
-        ):  # excludes the n-gram at the end, which nothing follows yet
+        # The last n-gram has no continuation yet, so it is not indexed.
+        for place in range(max(self._indexed, _NGRAM), end):
             self._places[tuple(self._tokens[place - _NGRAM : place])] = place
         self._indexed = max(self._indexed, end)
 

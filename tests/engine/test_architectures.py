@@ -1,4 +1,4 @@
-"""Every architecture of mlx-lm, made tiny, answers as `mlx_lm.generate` does, whoever runs beside it."""
+"""Tests that every architecture of mlx-lm, made tiny, answers as `mlx_lm.generate` does, in any company."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from greenroom.tests.support.engines.text_engines import Driver, expected, loade
 from greenroom.tests.support.models.tiny_models import make_tokenizer
 
 FEW = ("nemotron_h", "afm7", "internlm3")
-"""Mended in its prompts, mended in its steps, and computed alone; the long run has all."""
+"""Architectures patched for prefill, patched for decoding, and computed alone; the long run covers all."""
 
 ARCHITECTURES = names()
 
 BY_CUT = "plamo3"
-"""Left out: with mlx-lm alone its logits depend on how a prompt is cut into chunks."""
+"""Excluded: even with mlx-lm alone, the logits depend on how a prompt is split into chunks."""
 
 OTHERS = tuple(name for name in ARCHITECTURES if name not in (*FEW, BY_CUT))
 
 CHANGES: dict[str, dict[str, Any]] = {"gear": {"layer_types": ["sliding_attention", "full_attention"] * 2}}
-"""What a folder needs that a model in memory does not: transformers refuses Gear's `conv_mixer`."""
+"""Configuration changes that a folder needs; transformers refuses Gear's `conv_mixer`."""
 
 DISTINCT = 6
-"""Tokens that a lone answer has at least, so that a fault of a cache would show."""
+"""Least number of distinct tokens in a lone answer, so that a fault of a cache would show."""
 
 TRANSFORMERS = (
     "ignore:`rope_scaling` is deprecated:FutureWarning",
@@ -54,8 +54,9 @@ SCHEDULE = [
     ScheduledRequest(9, prompt_of(55, 8), 10, None),
     ScheduledRequest(9, prompt_of(52, 9), 6, None),
 ]
-"""Prompts of like length and unlike, of which some are one token or longer than any window; all but one end
-while others go on."""
+"""Prompts of similar and different lengths, some of one token or longer than any window; all but one end
+while others continue.
+"""
 
 WHOLE_PROMPTS = EngineSetup(512, 1, 250.0, float("inf"), 1.0, 0.01, 5, 1 << 28)
 CHUNKS = EngineSetup(16, 1, 1.0, 0.3, 0.5, 1e-6, 3, 1 << 28)
@@ -87,7 +88,7 @@ def test_what_is_left_out_differs_from_itself_by_how_a_prompt_is_cut() -> None:
 def test_answers_are_mlx_lms(
     folder_of: Callable[[str], Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone, in padded batches from the prompt on, beside requests that join and leave, after prefix hits."""
+    """Covers lone requests, padded batches, requests that join and leave, and prefix hits."""
     padded = 0
     compute_together = PrefillRunner.compute_together
 

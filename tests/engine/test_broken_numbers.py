@@ -1,4 +1,4 @@
-"""A row whose logits are no numbers fails by name: who is computed beside it goes on."""
+"""Tests that a row with non-finite logits fails with a clear error, and others in its batch continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import words
 
 WIDTH = 128
-"""Numbers of a token's embedding in the tiny models."""
+"""Embedding dimension of the tiny models."""
 
 
 def assert_broken(driver: Driver, request: str) -> None:
@@ -55,7 +55,7 @@ def test_a_row_without_numbers_fails_alone(tiny_model: TinyModel, parameters: Ge
 
 
 class BrokenOverDrafts:
-    """A model that computes no numbers for several tokens of an answer at once, as drafts are verified."""
+    """A model whose logits are not finite in a pass over several answer tokens, as in draft verification."""
 
     def __init__(self, model: Any, prompt: int) -> None:
         self._model, self._prompt = model, prompt

@@ -1,4 +1,4 @@
-"""What a cancel stops, what it leaves alone, and what its last event says."""
+"""Tests of cancellation: the request that stops, those that continue, and the last event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt that cannot be computed fails by itself: who decodes or prefills beside it goes on."""
+"""Tests that a prompt that cannot be computed fails by itself, while other requests continue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPT = words(300, 1)
 
 
 def failure(driver: Driver, request: str) -> str:
-    """Return what the client is told of a request that failed."""
+    """Return the error detail of a failed request."""
     last = driver.events[request][-1]
     assert isinstance(last, Failed)
     assert last.problem.status == 500
@@ -37,7 +37,7 @@ def failure(driver: Driver, request: str) -> str:
 
 
 def wrong_cache(folder: Path) -> caches.Cache:
-    """Return a cache that holds PROMPT, but for heads that the model does not have."""
+    """Return a cache that holds PROMPT, but with a wrong number of heads."""
     cache = prefilled_cache(folder, PROMPT)
     for layer in cache:
         layer.keys, layer.values = (
@@ -61,7 +61,7 @@ def test_a_prompt_that_the_model_cannot_compute_fails_alone(tiny_model: TinyMode
 def test_of_prompts_that_are_computed_together_one_fails(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows which one it is until each is computed by itself."""
+    """The faulty prompt is found by computing each by itself."""
     folder = tiny_model("qwen3")
     cache = PrefixCache(GENEROUS)
     assert cache.insert(KEY, PROMPT, wrong_cache(folder), None)
@@ -84,7 +84,7 @@ def test_of_prompts_that_are_computed_together_one_fails(
 
 
 def test_who_finds_a_damaged_file_computes_his_prompt(tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Its sums are right, but it lacks a layer."""
+    """The checksum of the file is right, but a layer is missing."""
     folder = tiny_model("qwen3")
     writer = Driver(folder, prefix_cache=PrefixCache(GENEROUS, DiskTier(tmp_path, FINGERPRINT, GENEROUS)))
     ask(writer, [*PROMPT, *words(40, 2)], 1)

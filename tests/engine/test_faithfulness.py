@@ -1,4 +1,4 @@
-"""What comes out of our loop is what `mlx_lm.generate` says, token for token, whoever runs beside it."""
+"""Tests that our loop gives `mlx_lm.generate`'s answer, token for token, beside any other requests."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from greenroom.tests.support.models.tiny_kinds import FURTHER
 from greenroom.tests.support.models.tiny_models import FAMILIES
 
 ALL_KINDS = (*FAMILIES, "ministral", "granite", "lfm2")
-"""With interleaved sliding windows, and with a hybrid of convolutions and attention."""
+"""Model kinds, including interleaved sliding windows and a hybrid of convolutions and attention."""
 
 UNUSUAL_KINDS = ("qwen3_5", "llama4", "gemma2")
-"""Of those beyond, what every run looks at."""
+"""Further kinds that every run tests."""
 
 FEW_KINDS = ("qwen3", "gemma3", "lfm2")
-"""One for each sort of cache; the long run has all."""
+"""One kind for each type of cache; the long run covers all."""
 
 LONG_KINDS = tuple(kind for kind in ALL_KINDS if kind not in FEW_KINDS)
 
 EXAMPLES = 60
-"""Schedules of a long run, for each kind."""
+"""Schedules per kind in a long run."""
 
 
 @pytest.mark.parametrize("kind", [*FEW_KINDS, *soak_only(*LONG_KINDS)])
@@ -83,14 +83,14 @@ def test_answers_are_mlx_lms_for_long(tiny_model: Callable[..., Path], kind: str
 
 @pytest.mark.parametrize("kind", [*UNUSUAL_KINDS, *soak_only("glm4_moe_lite", "granite_hybrid")])
 def test_unusual_layers_answer_as_mlx_lm_does(tiny_model: Callable[..., Path], kind: str) -> None:
-    """The schedule twice, in small chunks: part of the second is cached, and batches are rearranged often."""
+    """Runs the schedule twice in small chunks: the second has prefix hits and frequent rearrangements."""
     folder = tiny_model(kind)
     run_and_check(folder, OVERLAPPING, EngineSetup(16, 2, 1.0, 0.3, 0.5, 1e-6, 5, 1 << 28))
 
 
 @pytest.mark.parametrize("kind", ["gemma3n", "recurrent_gemma", *soak_only(*RECURRENT)])
 def test_prompts_of_unequal_length_that_come_together(tiny_model: Callable[..., Path], kind: str) -> None:
-    """They are prefilled in one padded chunk; the second time, behind what was kept of that."""
+    """The prompts share a padded prefill chunk; the second time, they continue from its cached prefixes."""
     folder = tiny_model(kind)
     driver = Driver(folder, prefix_cache=PrefixCache(1 << 28))
     prompts = [tuple(range(start, start + 45 - start // 100)) for start in (100, 300, 600, 900, 1200)]
@@ -104,7 +104,7 @@ def test_prompts_of_unequal_length_that_come_together(tiny_model: Callable[..., 
 
 @pytest.mark.parametrize("kind", ["gemma3", *soak_only("qwen3")])
 def test_embedded_prompts_among_others(tiny_model: Callable[..., Path], kind: str) -> None:
-    """Prompts that come as embeddings share batches with token ids; one is cancelled amid its prompt."""
+    """Prompts given as embeddings share batches with token ids; one is cancelled during prefill."""
     folder = tiny_model(kind)
     model, _ = loaded(folder)
     driver = Driver(folder, PrefillPolicy(min_chunk=16, max_chunk=16), PrefixCache(1 << 28))
@@ -141,14 +141,14 @@ def is_faithful(folder: Path) -> bool:
 
 @pytest.fixture(scope="module", params=["gemma3", *soak_only("qwen3", "llama", "glm4", "mistral")])
 def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> Iterator[Path]:
-    """A model whose answers come out right as soon as nothing is planted any more."""
+    """Folder of a model whose answers are right unless a fault is planted."""
     folder = tiny_model(request.param)
     yield folder
     assert is_faithful(folder)
 
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
-    """Planted: the chunk that a prompt is computed in begins one token late."""
+    """Planted fault: a prompt's prefill chunk starts one token late."""
     from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 
     with pytest.MonkeyPatch.context() as patch:
@@ -159,7 +159,7 @@ def test_a_lost_prompt_token_shows(folder: Path) -> None:
 
 
 def test_a_mask_that_is_off_by_one_shows(folder: Path) -> None:
-    """Planted: batched rows see one position of their padding, or miss their first token."""
+    """Planted fault: batched rows see one position of their padding, or miss their first token."""
     merge = caches.merge
 
     for shift in (-1, 1):
@@ -176,7 +176,7 @@ def test_a_mask_that_is_off_by_one_shows(folder: Path) -> None:
 
 
 def test_a_stale_cache_row_shows(folder: Path) -> None:
-    """Planted: when rows are cut out, the last of the cache stays where it was and its neighbour goes."""
+    """Planted fault: when rows are filtered, the cache keeps the row before the last one in its place."""
     filter_rows = caches.filter_rows
 
     def stale(cache: Any, rows: list[int], **how: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a load had no time to prove is proved in pauses, and from then on rows are computed together."""
+"""Tests of the idle batch-invariance check, after which rows are computed together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOKENS_EACH = 24
 
 @pytest.fixture(autouse=True)
 def nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """mlx-lm is of a release that the table does not know, and no load has time."""
+    """Make the table ignore the installed mlx-lm, and leave loads no time for checks."""
 
     def table() -> Mapping[str, Findings]:
         return {}
@@ -51,13 +51,13 @@ def nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def proof_by_a_counted_clock(model: Any, found: Findings, first_pass: float) -> Proof:
-    """Return a proof all of whose passes take a short time."""
+    """Return a check whose passes all take a short time."""
     return Proof(model, found, first_pass=0.001, clock=CountedClock())
 
 
 @pytest.fixture
 def model_of(tiny_model: TinyModel, tmp_path: Path) -> Callable[[str], Path]:
-    """`model_of(kind)` is a folder that no other test has loaded, with time for a proof or without."""
+    """Function to a model folder that no other test has loaded, with or without time for a check."""
 
     def folder_of(kind: str) -> Path:
         if kind not in DECODE_WRONG:
@@ -68,7 +68,7 @@ def model_of(tiny_model: TinyModel, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def unproved(folder: Path, account: MemoryAccount | None = None, kv_bits: int | None = None) -> Driver:
-    """Return an engine of a model of which nothing is proved."""
+    """Return an engine of a model that has not been checked."""
     driver = Driver(folder, kv_bits=kv_bits)
     driver.engine.close()
     rests: list[IdleProof] = []
@@ -80,7 +80,7 @@ def unproved(folder: Path, account: MemoryAccount | None = None, kv_bits: int | 
 
 
 def rows_of(driver: Driver) -> int:
-    """Answer all prompts at once, rightly; return the most rows that a batch had."""
+    """Answer all prompts at once, check the answers, and return the most rows of a batch."""
     driver.restart()
     for prompt in PROMPTS:
         driver.submit(prompt, TOKENS_EACH)
@@ -96,11 +96,11 @@ def answers(folder: Path, kv_bits: int | None = None) -> list[list[int]]:
 
 
 PASSES = 14
-"""Of a whole proof."""
+"""Number of passes of a whole check."""
 
 
 def pause(driver: Driver, passes: int = 1_000_000) -> int:
-    """Let the engine idle for so many passes; return how many there were to do."""
+    """Let the engine idle for so many passes; return the number actually run."""
     for done in range(passes):
         if driver.engine.idle_delay is None:
             return done

@@ -1,4 +1,4 @@
-"""What bounds the work for requests that are prepared bit by bit."""
+"""Tests of the semaphore for the cooperative preparation of requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.engine.slices import WAITS, Slices, SliceSemaphore, run_slices
 
 
 class TimedSemaphore(threading.BoundedSemaphore):
-    """Notes how long somebody was ready to wait in all, and never does."""
+    """Semaphore that records the total time callers would have waited, without waiting."""
 
     waited = 0.0
 

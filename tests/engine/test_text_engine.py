@@ -1,4 +1,4 @@
-"""How the engine treats requests: where they end, what a cancel or a fault costs, and what is left behind."""
+"""Tests of the text engine's requests: their ends, cancellation, faults, and release of resources."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_stop_string_ends_an_answer_across_tokens(tiny_model: TinyModel) -> No
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
 def test_text_is_what_the_tokens_spell(tiny_model: TinyModel, kind: str) -> None:
-    """Random output is full of characters that are cut in two, and of bytes that never become one."""
+    """Random output is full of characters split over tokens, and of invalid bytes."""
     folder = tiny_model(kind)
     driver = Driver(folder)
     for start in range(100, 160, 10):
@@ -145,7 +145,7 @@ class BreakingProcessor:
 
 
 class BreakingOutputProcessor(RecordingOutputProcessor):
-    """An adapter whose stream processor breaks for the first answer."""
+    """An adapter whose stream processor fails for the first answer."""
 
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0

@@ -1,4 +1,4 @@
-"""Sequences come, go and move between batches, and nobody can tell by the tokens."""
+"""Tests of batches: sequences join, leave and move between batches without a change in their tokens."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OTHER = tuple(range(500, 520))
 
 @attrs.define
 class BatchOperations:
-    """What was done to batches and their caches."""
+    """Counts of operations on batches and their caches."""
 
     splits: int = 0
     merges: int = 0
     compactions: int = 0
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Count from now on, until the patch is undone."""
+        """Count operations until the patch is undone."""
         split, merge, compact = Batch.split, Batch.merge, Batch.compact
 
         def counted_split(self_: Batch, sequences: GenericSequence[Sequence]) -> Batch:
@@ -63,7 +63,7 @@ class BatchOperations:
 def test_batches_split_merge_and_compact_unseen(
     tiny_model: Callable[..., Path], kind: str, compaction_threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sequences with ends of their own in batches that are rearranged every third step, some cancelled."""
+    """Sequences of different lengths in batches that are rearranged every third step; some are cancelled."""
     folder, operations = tiny_model(kind), BatchOperations()
     operations.watch(monkeypatch)
     driver = EngineSetup(512, 1, 250.0, 2.0, compaction_threshold, 1e-6, 3, 0).driver(folder, monkeypatch)
@@ -87,7 +87,7 @@ def test_batches_split_merge_and_compact_unseen(
 def test_prompts_computed_together_lose_one_that_is_cancelled(
     tiny_model: Callable[..., Path], kind: str
 ) -> None:
-    """It must not be computed on, nor be remembered with what its neighbours' steps leave in the cache."""
+    """The prompt is neither computed further nor cached with tokens of its neighbours' steps."""
     folder = tiny_model(kind)
     driver = Driver(folder, prefix_cache=PrefixCache(1 << 28))
     prompts = [tuple(range(start, start + 60)) for start in (100, 200, 300)]

@@ -1,4 +1,4 @@
-"""A large cache grows a part at each step, before it has to: no step copies all of it."""
+"""Tests of cache growth: a large cache grows in parts ahead of need, so no step copies all of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.tests.support.texts.prompts import words
 
 
 def capacities(driver: Driver) -> list[int]:
-    """Return for how many tokens each layer of the only batch has room."""
+    """Return the token capacity of each layer of the only batch."""
     (running,) = driver.engine._batches
     layers = caches.flat_layers(running._cache.layers)
     return [layer.keys.shape[2] if layer.keys is not None else 0 for layer in layers]
@@ -48,7 +48,7 @@ def test_at_most_one_layer_grows_at_a_step(
 def test_a_large_prompt_leaves_time_to_grow(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, kv_bits: int | None
 ) -> None:
-    """Even if it ends where its last block does."""
+    """Holds even if the prompt ends at the end of its last block."""
     monkeypatch.setattr(kv_memory, "LARGE_BYTES", 0)
     driver = Driver(tiny_model("qwen3"), kv_bits=kv_bits)
     driver.submit(words(255, 1), 20)

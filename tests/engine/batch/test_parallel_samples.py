@@ -1,4 +1,4 @@
-"""Several answers to one prompt: computed once, and each what its own seed samples alone."""
+"""Tests of parallel samples: one prefill, and each answer equals a single request's with its seed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_all_choices_are_cancelled_together(tiny_model: TinyModel) -> None:
 
 
 def alone(folder: Path, index: int, parameters: GenerationParameters, matcher: Any = None) -> Driver:
-    """Return a request by itself that samples with the seed of a further choice."""
+    """Return a single request with the seed of another choice."""
     driver = Driver(folder)
     seed: Any = f"{parameters.seed}/{index}" if index else parameters.seed  # what `fold_seed` makes of both
     driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1, seed=seed), matcher=matcher)
@@ -89,7 +89,7 @@ CORNERS: list[dict[str, Any]] = [
 def test_each_choice_is_what_its_seed_alone_samples(
     tiny_model: TinyModel, kind: str, settings: dict[str, Any]
 ) -> None:
-    """Also where caches cannot be merged, and choices are decoded side by side (llama4)."""
+    """Includes caches that cannot be merged, whose choices decode in batches of their own (llama4)."""
     folder = tiny_model(kind)
     parameters = GenerationParameters(seed=9, n=3, **settings)
     driver = Driver(folder)
@@ -132,7 +132,7 @@ def test_each_choice_under_a_constraint_is_what_its_seed_alone_samples(
 def test_choices_of_a_prompt_that_takes_long_to_copy_begin_with_the_cached_one(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part of it at each step, instead of as many copies as there are choices in one."""
+    """The cached prompt is copied in parts, one per step, instead of once per choice in one step."""
     monkeypatch.setattr(copy_budget, "MAX_COPY_MS", 0.0)
     folder = tiny_model("qwen3")
     prompt = tuple(words(400, 1))

@@ -1,4 +1,4 @@
-"""Which models can be asked for, and by which names."""
+"""Tests of the catalog: servable models and their names."""
 
 from __future__ import annotations
 

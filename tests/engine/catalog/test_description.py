@@ -1,4 +1,4 @@
-"""What is told of a model by its files."""
+"""Tests of model descriptions from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of unequal length that are computed together come out as each does alone, by mlx-lm's own code."""
+"""Tests of batching patches: rows of unequal length give the same results in a batch as alone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from greenroom.tests.support.engines.schedules import soak_only
 TinyModel = Callable[..., Path]
 
 MENDED = ("nemotron_h", "rwkv7", "baichuan_m1", "longcat_flash_ngram", "afm7", "recurrent_gemma", "gemma2")
-"""One for each sort of fault; the long run has all."""
+"""One architecture for each kind of fault; the long run covers all."""
 
 ALSO_MENDED = soak_only("mamba", "falcon_mamba", "jamba", "olmo_hybrid", "bailing_moe_linear")
 
 STEPS = 3
 
 LARGEST_DIFFERENCE = 1e-4
-"""Of logits, over their spread: sums are made in another order in a batch."""
+"""Tolerance for logits, relative to their spread, since batches sum in a different order."""
 
 
 @attrs.frozen
@@ -33,8 +33,8 @@ class Row:
     """A prompt of a batch.
 
     Args:
-        cached: Tokens that its cache holds before the batch is made.
-        joins: It is computed alone and joins when the others are decoded.
+        cached: Number of tokens in its cache before the batch is made.
+        joins: Whether it is computed alone and joins for decoding.
     """
 
     length: int
@@ -73,14 +73,14 @@ def prefilled(model: Any, tokens: Sequence[int]) -> caches.Cache:
 
 
 def alone(model: Any, row: Row) -> mx.array:
-    """Return the logits `[steps, vocabulary]` behind a prompt and the steps after it."""
+    """Return the logits `[steps, vocabulary]` after a prompt and the steps that follow."""
     cache = prefilled(model, row.prompt[:-1])
     inputs = [row.prompt[-1], *range(100, 99 + STEPS)]
     return mx.concatenate([model(mx.array([[token]]), cache=cache)[0] for token in inputs])
 
 
 def together(model: Any, rows: Sequence[Row]) -> mx.array:
-    """Return the logits `[rows, steps, vocabulary]`; those rows that join come last."""
+    """Return the logits `[rows, steps, vocabulary]`, with joining rows last."""
     first = [row for row in rows if not row.joins]
     joining = [row for row in rows if row.joins]
     cache = caches.merge([prefilled(model, row.prompt[: row.cached]) for row in first])

@@ -1,4 +1,4 @@
-"""Importing the model libraries leaves the process as it was."""
+"""Tests that imports of the model libraries leave the process unchanged."""
 
 from __future__ import annotations
 

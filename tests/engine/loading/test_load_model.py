@@ -1,4 +1,4 @@
-"""A model loads with progress, can be abandoned, and says in one line what is wrong with its files."""
+"""Tests of loading: progress, abandoning, and one-line errors for broken files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TinyModel = Callable[..., Path]
 
 @pytest.fixture
 def copy(tiny_model: TinyModel, tmp_path: Path) -> Path:
-    """A tiny model's folder to do damage to."""
+    """Copy of a tiny model's folder, for tests that damage it."""
     return shutil.copytree(tiny_model("qwen3"), tmp_path / "broken-model")
 
 
 def refusal(
     folder: Path, settings: Settings | None = None, expected: tuple[int, str] = (503, "load_failed")
 ) -> str:
-    """Return what is said when the folder is loaded, with that status and code."""
+    """Load a folder, and return the detail of the expected problem."""
     with pytest.raises(ProblemError) as caught:
         load_model(folder, settings or Settings())
     problem = caught.value.problem
@@ -130,7 +130,7 @@ def test_a_config_that_names_code_is_refused_without_running_it(copy: Path) -> N
 
 
 def run_code(folder: Path, code: str, expected: tuple[int, str] = (503, "load_failed")) -> str:
-    """Return what is said of a model that brings that code and may run it."""
+    """Load a model with that code of its own, and return the detail of the expected problem."""
     (folder / "architecture.py").write_text(code)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_file": "architecture.py"}))
@@ -159,7 +159,7 @@ def test_code_that_needs_a_package_says_which(copy: Path, code: str) -> None:
 
 
 def test_an_architecture_names_the_package_that_it_needs(copy: Path) -> None:
-    """mlx-lm's file for OLMo calls `exit` where that is missing."""
+    """mlx-lm's file for OLMo calls `exit` if that package is missing."""
     if importlib.util.find_spec("hf_olmo") is not None:
         pytest.skip("it is installed")
     config = json.loads((copy / "config.json").read_text())
@@ -174,7 +174,7 @@ def test_an_unknown_architecture_is_called_so(copy: Path) -> None:
 
 
 def split(folder: Path) -> list[str]:
-    """Spread the weights over two files with an index, as large models come."""
+    """Split the weights into two files with an index, as in large models."""
     weights: Any = mx.load(str(folder / "model.safetensors"))
     mx.eval(weights)
     (folder / "model.safetensors").unlink()

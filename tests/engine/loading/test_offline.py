@@ -1,4 +1,4 @@
-"""Threads whose foreign code fetches nothing."""
+"""Tests of threads on which foreign code must not download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLX has one default device, and one set of switches, for all threads: what we serve leaves them alone."""
+"""Tests that our code leaves MLX's process-wide default device and switches alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROCESS_WIDE = re.compile(
     r"mx\.stream\(|StreamContext|set_default_(device|stream)\(|(dis|en)able_compile\(|"
     r"set_(wired|cache|memory)_limit\("
 )
-"""`mx.stream` sets the default device too, for all threads, until it is left."""
+"""Calls with process-wide effects; `mx.stream` too sets the default device for all threads until it exits."""
 
 OWN_LOOP = "a loop that generates: we have our own"
 OTHER_TASK = "makes or hears something that we do not serve"
@@ -108,7 +108,7 @@ def test_our_own_code_changes_the_default_device_once_and_nothing_else() -> None
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The devices that a process on a machine with a GPU makes its default."""
+    """Default devices set by a process on a machine with a GPU."""
     return pretend_gpu(monkeypatch, METAL)[0]
 
 

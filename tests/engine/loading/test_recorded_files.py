@@ -1,4 +1,4 @@
-"""On a GPU nothing is computed from weights before their bytes have been read, whatever the disk does."""
+"""Tests that on a GPU nothing is computed from weights before their bytes are read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def folder_of(
     tiny_whisper: Path,
     tmp_path: Path,
 ) -> MakeFolder:
-    """`folder_of(kind)` is the folder of a tiny model of any kind."""
+    """Function from a model kind to the folder of a tiny model: `folder_of(kind)`."""
 
     def make(kind: str) -> Path:
         match kind.split(":"):
@@ -69,13 +69,13 @@ def folder_of(
 
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load as on a GPU."""
+    """Load as if on a GPU."""
     monkeypatch.setattr(recorded_files, "computes_on_gpu", lambda: True)
 
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The models that are loaded, whatever their kind."""
+    """Loaded models of all types."""
     models = list[Any]()
 
     def read_and_keep(model: Any, *others: Any) -> None:
@@ -91,7 +91,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def load(folder: Path, settings: Settings | None = None, **callbacks: Any) -> None:
-    """Load a model of any kind as a server does."""
+    """Load a model of any type as a server does."""
     given = {"progress": lambda fraction: None, "is_abandoned": lambda: False, **callbacks}
     model, settings = ModelFolder(folder.name, folder, detect(folder)), settings or Settings()
     adapter = open_adapter(model, settings, "")

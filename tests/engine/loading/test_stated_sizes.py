@@ -1,4 +1,4 @@
-"""Sizes that config.json states are held against the tensors that there are, before anything is built."""
+"""Tests of the validation of sizes in config.json against the tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's bounds on computed prompts, in memory and on disk, from the settings to what is kept."""
+"""Tests of the settings that limit the prefix cache in memory and on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.tests.support.texts.prompts import words
 
 PROMPTS = tuple(tuple(words(100, seed)) for seed in range(12))
 BYTES_PER_TOKEN = 4 * 2 * 2 * 32 * 4
-"""Layers, keys and values, heads, numbers and bytes of the tiny qwen3."""
+"""Product of layers, keys and values, heads, dimensions and bytes per number of the tiny qwen3."""
 
 
 def open_engine(folder: Path, **settings: Any) -> TextEngine:
@@ -27,7 +27,7 @@ def open_engine(folder: Path, **settings: Any) -> TextEngine:
 
 
 def cached_tokens(engine: TextEngine, prompt: Sequence[int]) -> int:
-    """Answer a prompt with one token; return how many of its tokens were cached."""
+    """Answer a prompt with one token; return the number of its cached tokens."""
     request = InferenceRequest("r", ModelKey("tiny"), RawInput(tuple(prompt)))
     prepared = PreparedPrompt(
         tuple(prompt), frozenset(), max_tokens=1, parameters=GREEDY, stop=(), parse=False

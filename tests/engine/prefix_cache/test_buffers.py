@@ -1,4 +1,4 @@
-"""Buffers of cached prefixes: few for each node, counted, and bounded for all models together."""
+"""Tests of prefix cache buffers: few per node, counted, and bounded over all models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEVICE_LIMIT = 1000
 FOR_PREFIXES = DEVICE_LIMIT // 4
 LAYERS = 4
 PER_NODE = {None: 2 * LAYERS, 4: 2 * LAYERS + 1, 8: 2 * LAYERS + 1}
-"""Keys and values of each layer, and one array of all scales and biases."""
+"""Buffers of a node: keys and values of each layer, and one array of all scales and biases."""
 
 
 def prefilled(folder: Path, prompt: list[int], kv_bits: int | None) -> Cache:
@@ -39,7 +39,7 @@ def prefilled(folder: Path, prompt: list[int], kv_bits: int | None) -> Cache:
 
 
 def assert_equal(found: Cache, exact: Cache, length: int) -> None:
-    """Assert that two caches hold the same bits of so many tokens, in the same form."""
+    """Assert that the first tokens of two caches have the same bits in the same form."""
     for one, other in zip(caches.flat_layers(found), caches.flat_layers(exact), strict=True):
         assert caches.token_count(one) == caches.token_count(other)
         for tensor, same in zip(caches.kv_tensors(one), caches.kv_tensors(other), strict=True):
@@ -62,7 +62,7 @@ def restored(cache: PrefixCache, folder: Path, prompt: list[int], kv_bits: int |
 
 
 def counted(cache: PrefixCache) -> int:
-    """Return the arrays that the nodes of a prefix cache hold."""
+    """Return the arrays held by the nodes of a prefix cache."""
     return sum(
         array is not None for node in cache.memory.tree(KEY) for array in (*node.kv, *(node.states or ()))
     )
@@ -110,7 +110,7 @@ LAYER = st.none() | st.tuples(
     st.sampled_from([(64, 64), (64, 32), (96, 64)]),
     st.sampled_from([(mx.float32, mx.float32), (mx.bfloat16, mx.float32), (mx.float16, mx.bfloat16)]),
 )
-"""Heads, widths and types of keys and values; None holds nothing."""
+"""Heads, widths and dtypes of keys and values; None for an empty layer."""
 
 
 @given(layers=st.lists(LAYER, min_size=1, max_size=5))

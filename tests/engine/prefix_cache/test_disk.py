@@ -1,4 +1,4 @@
-"""Computed prompts survive a restart, in a folder that others may use, fill up and break."""
+"""Tests of the disk tier: prefixes survive a restart, in a folder that others may use, fill up and damage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEY = ModelKey("tiny")
 
 
 class Life:
-    """An engine from start to end, over a folder that was there before and stays."""
+    """An engine from start to end, over a persistent folder."""
 
     def __init__(
         self, model: Path, root: Path, fingerprint: str = FINGERPRINT, limit: int = GENEROUS
@@ -40,7 +40,7 @@ class Life:
         self.driver = Driver(model, prefix_cache=PrefixCache(GENEROUS, self.disk))
 
     def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
-        """Return the answer's tokens, and how many of the prompt's were cached."""
+        """Return the answer's tokens, and the number of cached prompt tokens."""
         return ask(self.driver, prompt, count)
 
     def end(self) -> DiskStatistics:
@@ -128,7 +128,7 @@ def test_a_broken_file_costs_its_part_only(tiny_model: TinyModel, tmp_path: Path
 
 
 def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Neither by the reading of a folder nor by making room in it."""
+    """Neither a scan of the folder nor an eviction removes foreign files."""
     outside = tmp_path / "outside"
     outside.mkdir()
     name = "kv-" + "a" * 32 + ".safetensors"
@@ -187,7 +187,7 @@ def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
 
 
 def test_two_engines_share_a_folder(tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Both write the same and other things, each removes what the other reads."""
+    """Both write equal and different files, and each evicts files that the other reads."""
     folder = tiny_model("lfm2")
     lives = [Life(folder, tmp_path, limit=1 << 20) for _ in range(2)]
     for seed in range(12):
@@ -224,7 +224,7 @@ def test_another_model_finds_nothing(tiny_model: TinyModel, tmp_path: Path) -> N
 
 
 class StuckFolder(DiskFolder):
-    """A disk that does not answer until told to."""
+    """A disk that blocks until released."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, FINGERPRINT, GENEROUS)

@@ -1,4 +1,4 @@
-"""The files of the disk tier: every byte comes back, or the file is discarded; what a model is known by."""
+"""Tests of disk tier files: contents are restored exactly or the file is discarded; and of fingerprints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_byte_comes_back(tmp_path: Path, dtype: mx.Dtype) -> None:
 
 
 def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBlock]:
-    """Return a file written by hand, of 40 tokens."""
+    """Write a file of 40 tokens; return its folder, path and description."""
     folder = DiskFolder(root, FINGERPRINT, limit)
     block = CacheBlock("kv", token_hash(b""), 0, pack(range(40)))
     words = np.random.default_rng(2).integers(0, 1 << 32, (1, 1, 40, 50), dtype=np.uint32)
@@ -60,14 +60,14 @@ def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBl
 
 
 def block_of(number: int) -> tuple[CacheBlock, HostTensors]:
-    """Return one of several files of 40 tokens and some 8 KB."""
+    """Return one of several files of 40 tokens and about 8 KB."""
     words = np.full((1, 1, 40, 50), number, dtype=np.uint32)
     tokens = pack(range(number, number + 40))
     return CacheBlock("kv", token_hash(b""), 0, tokens), (HostTensor("mlx.core.float32", words),)
 
 
 class SmallDisk:
-    """A disk of which others have taken all but so many bytes: a real one cannot be filled here."""
+    """A simulated disk with limited free space, since a real one cannot be filled here."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -1,4 +1,4 @@
-"""Prompts that begin alike are computed once, and nobody can tell by the answer."""
+"""Tests of the prefix cache: shared prefixes are computed once, without a change in the answers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_neighbours_that_share_a_prefix(tiny_model: TinyModel, kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_arrives_together_is_computed_once(tiny_model: TinyModel, kind: str) -> None:
-    """One prompt leads, those behind it continue where they part; nobody knew the beginning before."""
+    """One prompt leads, and the others continue where they diverge; nothing was cached before."""
     folder = tiny_model(kind)
     engine = driver(folder)
     system = words(600, 4)

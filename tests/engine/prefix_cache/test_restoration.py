@@ -1,4 +1,4 @@
-"""Cached prefixes come back in slices: nobody who decodes waits for more than one, nor for the disk."""
+"""Tests of restoration in slices: no stream waits for more than one slice, nor for the disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = ModelKey("tiny")
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
 HURRIED = PrefillPolicy(max_stall=1e-9)
-"""No time for anything but the least that a step must do."""
+"""Policy without time for more than the minimum of each step."""
 
 PROMPT = [*words(300, 1), TURN_END]
 
@@ -40,14 +40,14 @@ def disk_of(root: Path) -> DiskTier:
 
 
 def written(folder: Path, root: Path) -> None:
-    """Have PROMPT on disk."""
+    """Write PROMPT to disk."""
     driver = Driver(folder, prefix_cache=PrefixCache(GENEROUS, disk_of(root)))
     ask(driver, [*PROMPT, *words(40, 2)], 1)
     driver.engine.close()
 
 
 def calm(driver: Driver) -> int:
-    """Start a stream that goes on for long; return its index."""
+    """Start a long stream; return its index."""
     index = int(driver.submit(words(20, 90), 2000))
     while len(driver.tokens[index]) < 5:
         driver.step()
@@ -89,7 +89,7 @@ def test_neighbors_decode_between_slices(
 
 
 def mx_arrays(folder: Path) -> list[mx.array]:
-    """Return the arrays of a cache with room for a prompt like those that are asked here."""
+    """Return the arrays of a cache with capacity for prompts like those used here."""
     layers = caches.flat_layers(prefilled_cache(folder, words(500, 1)))
     return [array for layer in layers for array in (*caches.kv_tensors(layer), *getattr(layer, "cache", ()))]
 
@@ -113,7 +113,7 @@ def test_slices_fit_into_what_is_allowed(tiny_model: TinyModel) -> None:
 
 
 def test_slices_grow_step_by_step(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the first nobody knows what it costs."""
+    """The first slice is small, since its cost is unknown."""
     monkeypatch.setattr(prefix_reuse, "FIRST_SLICE_BYTES", 1)
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(idle_ms=1e9), PrefixCache(GENEROUS))
     ask(driver, [*PROMPT, *words(40, 2)], 1)
@@ -193,7 +193,7 @@ def test_a_sequence_preempted_while_it_is_restored_resumes(tiny_model: TinyModel
 
 
 class StuckFolder(DiskFolder):
-    """A disk that does not answer until told to."""
+    """A disk that blocks until released."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, FINGERPRINT, GENEROUS)
@@ -254,7 +254,7 @@ def test_a_disk_that_answers_too_late_is_not_waited_for(
 def test_a_long_prompt_is_inserted_in_parts(
     tiny_model: TinyModel, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Little is copied at its end, and to split a node; what was computed before a hang-up is kept."""
+    """Little is copied at its end or to split a node, and parts computed before a cancel are kept."""
     monkeypatch.setattr(client, "PART_BYTES", 1)
     monkeypatch.setattr(tier, "NODE_BYTES", 1 << 16)
     folder = tiny_model(kind)
@@ -280,7 +280,7 @@ def test_a_long_prompt_is_inserted_in_parts(
 def test_a_long_answer_is_inserted_in_parts(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    """Not all of it in the step in which it ends."""
+    """The last step does not copy all of the answer."""
     folder = tiny_model("qwen3")
     monkeypatch.setattr(
         client, "PART_BYTES", 64 * kv_tensors.bytes_per_token(prefilled_cache(folder, PROMPT))

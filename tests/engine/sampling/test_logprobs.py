@@ -1,4 +1,4 @@
-"""Log-probabilities equal a plain forward pass; seeds and penalties mean what they say in any batch."""
+"""Tests of log-probabilities, seeds and penalties against a plain forward pass, in any batch."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_another_seed_samples_something_else_and_none_is_new_every_time(tiny_mod
 
 
 def adjusted(logits: Any, parameters: GenerationParameters, prompt: Sequence[int], answer: list[int]) -> Any:
-    """Penalties and biases by their definitions, one token after the other."""
+    """Apply penalties and biases by their definitions, one token at a time."""
     logits = logits.copy()
     penalty = parameters.repetition_penalty
     for token in {*prompt, *answer}:
@@ -147,7 +147,7 @@ def adjusted(logits: Any, parameters: GenerationParameters, prompt: Sequence[int
 def test_penalties_and_biases_are_what_their_definitions_say(
     tiny_model: TinyModel, settings: dict[str, Any]
 ) -> None:
-    """Greedy rows, one of which joins later, against one step of a plain loop at a time."""
+    """Compares greedy rows, one of which joins later, with a plain loop."""
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
     parameters = GenerationParameters(temperature=0.0, **settings)
@@ -226,7 +226,7 @@ def test_the_likeliest_fall(tiny_model: TinyModel) -> None:
 
 
 def test_any_number_of_log_probabilities_in_a_mixed_batch(tiny_model: TinyModel) -> None:
-    """None but the token's own, and as many as may be asked for, beside rows that ask for nothing."""
+    """Covers requests for no alternatives and for the maximum, beside rows without log-probabilities."""
     folder = tiny_model("qwen3")
     driver = Driver(folder)
     tops = {0: 0, 3: 20, 5: 0, 6: 20, 9: 5}

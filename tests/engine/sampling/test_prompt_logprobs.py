@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt's own tokens equal a plain forward pass, however it is computed."""
+"""Tests of prompt log-probabilities against a plain forward pass, for any way of prefill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCORED = GenerationParameters(temperature=0.0, logprobs=True, top_logprobs=3)
 
 
 def chunks_of(tokens: int) -> EchoedPrompt:
-    """Return an echo for which so many tokens are scored together at most."""
+    """Return an echo with which at most `tokens` tokens are scored together."""
     return EchoedPrompt(" ", 0, scored=True, vocabulary=64 * MEGABYTE // 4 // tokens)
 
 

@@ -1,4 +1,4 @@
-"""Samples follow the distribution that the settings describe, row by row, whatever the other rows want."""
+"""Tests that samples follow the distribution of each row's parameters, whatever the other rows request."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from greenroom.engine.sampling.top_k import top_k_candidates
 
 Counts = np.ndarray[Any, np.dtype[Any]]
 ROWS = 4000
-"""Samples of one distribution: the rows of one large batch, each with a seed of its own."""
+"""Number of samples of one distribution, as rows of one large batch with different seeds."""
 
 
 def sample_counts(logits: Sequence[float], **settings: float) -> Counts:
-    """Return how often each token was sampled."""
+    """Return the number of samples of each token."""
     rows = [SamplingParameters(**settings, seed=fold_seed(row)) for row in range(ROWS)]  # type: ignore[arg-type]
     tokens = Sampler(rows, [7] * ROWS)(mx.broadcast_to(mx.array(list(logits)), (ROWS, len(logits))))
     return np.bincount(np.array(tokens), minlength=len(logits))
@@ -39,7 +39,7 @@ def reference(
     xtc_probability: float = 0.0,
     xtc_threshold: float = 0.1,
 ) -> Counts:
-    """Return the distribution that the settings describe, by their definitions."""
+    """Return the distribution that the parameters define."""
     scaled = np.array(logits, dtype=np.float64) / temperature
     weights = np.exp(scaled - scaled.max())
     order = np.argsort(-weights, kind="stable")
@@ -57,7 +57,10 @@ def reference(
 
 
 def fits(counts: Counts, probabilities: Counts) -> bool:
-    """Pearson's chi-square at 1 in 10,000 (by Wilson and Hilferty); nothing outside the support."""
+    """Return whether counts pass Pearson's chi-square test at 1 in 10,000 (by Wilson and Hilferty).
+
+    Samples of tokens with zero probability fail the test.
+    """
     if counts[probabilities == 0].sum():
         return False
     expected = probabilities * counts.sum()
@@ -114,7 +117,7 @@ def test_the_test_sees_a_setting_that_is_ignored(settings: dict[str, float]) -> 
 def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
     top_p: float, steepness: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
+    """Covers a nearly flat distribution, whose nucleus exceeds the candidates, and a steeper one."""
     monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 16)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
     assert fits(sample_counts(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
@@ -124,7 +127,7 @@ def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
 def test_nothing_outside_a_small_share_of_a_flat_distribution_is_sampled(
     top_p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More tokens than are looked at first, and so small a share that all attempts may fail."""
+    """The nucleus exceeds the candidates, yet is so small that all attempts may be rejected."""
     monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 1)
     logits = [-0.0001 * ((i * 37) % 200) for i in range(200)]
     nucleus = reference(logits, top_p=top_p) > 0

@@ -1,4 +1,4 @@
-"""Prompts that arrive together at an idle engine: each decodes as soon as it is done."""
+"""Tests of the batching window for prompts that arrive together at an idle engine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TOKENS = 6
 
 
 def policy(batching_window_ms: float) -> PrefillPolicy:
-    """One of these prompts in a chunk and one chunk a step, whatever they cost, but for the window."""
+    """Prefill policy with one of these prompts per chunk and one chunk per step, except for the window."""
     return PrefillPolicy(max_stall=1e-9, idle_ms=1e-3, batching_window_ms=batching_window_ms, min_chunk=45)
 
 
 def first_tokens(driver: Driver) -> list[int]:
-    """Run to the end; return the step after which each request had a token, in order of submission."""
+    """Run to the end; return the step of each request's first token, in order of submission."""
     first: dict[int, int] = {}
     step = 0
     while driver.engine.has_work:

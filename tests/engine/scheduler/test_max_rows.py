@@ -1,4 +1,4 @@
-"""No more sequences are computed at once than an engine may: further choices of a request follow in turn."""
+"""Tests of the row limit: an engine runs no more sequences at once, and other choices follow in turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def submit_all(driver: Driver) -> None:
 
 
 def most_rows(driver: Driver) -> int:
-    """Run to the end; return how many sequences were computed at once at most."""
+    """Run to the end; return the largest number of sequences running at once."""
     most = 0
     while driver.engine.has_work:
         driver.step()
@@ -36,7 +36,7 @@ def most_rows(driver: Driver) -> int:
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama4"])
 def test_answers_are_the_same_however_few_rows_there_are(tiny_model: TinyModel, kind: str) -> None:
-    """Also where caches cannot be merged, and choices are decoded side by side (llama4)."""
+    """Includes caches that cannot be merged, whose choices decode in batches of their own (llama4)."""
     unbounded, bounded = Driver(tiny_model(kind)), Driver(tiny_model(kind), max_rows=ROWS)
     for driver in (unbounded, bounded):
         submit_all(driver)

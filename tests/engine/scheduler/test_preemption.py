@@ -1,4 +1,4 @@
-"""Whose answer is stopped when memory is short: whoever holds most, or has had more than was reserved."""
+"""Tests of preemption: clients with the most rows, and answers beyond their reservation, come first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TinyModel = Callable[..., Path]
 
 
 def tight(folder: Path, megabytes: float, reserved: int) -> Driver:
-    """Return an engine with so much room for caches, which reserves so many tokens for an answer."""
+    """Return an engine with limited memory for caches and a given reservation per answer."""
     account = MemoryAccount(kv_limit=int(megabytes * (1 << 20)))
     driver = Driver(folder, prefix_cache=PrefixCache(1 << 26), account=account)
     driver.engine.admission.max_reserved_tokens = reserved
@@ -34,7 +34,7 @@ def prompt(seed: int, count: int = 230) -> list[int]:
 
 
 def preempted(driver: Driver) -> Counter[str]:
-    """Run to the end; return how many times each request was preempted."""
+    """Run to the end; return the number of preemptions of each request."""
     with capture_logs() as logs:
         driver.run()
     assert all(isinstance(events[-1], Finished) for events in driver.events.values())

@@ -1,4 +1,4 @@
-"""From the settings of an operator to the chunks in which a prompt is computed beside a stream."""
+"""Tests of the prefill settings: their effect on the chunks of a prompt beside a stream."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def submit(engine: TextEngine, name: str, prompt: tuple[int, ...], max_tokens: i
 
 
 def chunks_beside_a_stream(folder: Path, file: Path | None, **flags: float) -> list[int]:
-    """Return the tokens of each chunk of a prompt that arrives while another request is answered."""
+    """Return the tokens of each chunk of a prompt that arrives during another answer."""
     settings = read_settings(file, {"prefix_cache_bytes": 0, **flags})
     engine = opened(folder, settings)
     submit(engine, "stream", PROMPT[:8], 10_000)

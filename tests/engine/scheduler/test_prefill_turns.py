@@ -1,4 +1,4 @@
-"""Whose prompt is computed next."""
+"""Tests of the order in which prompts are prefilled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_MS = 5.0
 
 
 def drained(queue: PrefillQueue) -> list[str]:
-    """Compute all prompts; return whose chunks came in which order."""
+    """Compute all prompts; return the request ids of the chunks in order."""
     order: list[str] = []
     while queue.prefilling:
         reached, _ = queue.advance(decode_ms=STEP_MS)

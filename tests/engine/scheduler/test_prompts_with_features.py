@@ -1,4 +1,4 @@
-"""Prompts with images beside others: streams give way to them as to one prompt, not as to a burst."""
+"""Prompts with images beside others: streams yield to them as to one prompt, not as to a burst."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TOKEN_MS = 0.5
 
 
 def first_chunk(folder: Path, *, features: bool, behind: int) -> int:
-    """Return how many tokens of a prompt are computed between two steps of a stream.
+    """Return the tokens of a prompt that are prefilled between two steps of a stream.
 
     Args:
-        features: It comes with some.
-        behind: Prompts of text that wait behind it.
+        features: Whether the prompt has features.
+        behind: Number of text prompts that wait after it.
     """
     model, costs = loaded(folder)[0], StepCosts()
     for context in range(0, 3000, 30):

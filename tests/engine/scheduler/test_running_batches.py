@@ -1,4 +1,4 @@
-"""Sequences that are preempted just after they were moved from one batch to another."""
+"""Tests of running batches, mainly of sequences preempted just after a move between batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prefilled(folder: Path, name: str, length: int) -> PrefilledSequences:
 def test_a_token_of_a_preempted_sequence_is_not_read_where_it_was_sampled(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, moves: int, active: list[int]
 ) -> None:
-    """It is sampled again when the sequence resumes, and would be in the answer twice."""
+    """The token is sampled again when the sequence resumes, and would otherwise be in the answer twice."""
     monkeypatch.setattr(running_batches, "STEPS_PER_REARRANGEMENT", 1)
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
@@ -71,7 +71,7 @@ def test_who_would_hold_up_others_by_joining_decodes_beside(
 
 
 def test_who_does_not_fit_into_a_batch_fails_alone(tiny_model: TinyModel) -> None:
-    """Of several that join at once, each is tried by itself."""
+    """If several sequences fail to join at once, each is tried by itself."""
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
     batches = RunningBatches(model, StepCosts(), None, KvMemory(None, CacheSizeModel.of(model), None))
@@ -89,7 +89,7 @@ def test_who_does_not_fit_into_a_batch_fails_alone(tiny_model: TinyModel) -> Non
 
 
 def step(batches: RunningBatches) -> list[str]:
-    """Launch a step, and return whose tokens of the one before are read."""
+    """Launch a step; return the ids of the requests whose previous tokens are read."""
     batches.launch()
     read = [sequence.request_id for batch in batches for sequence, _ in batch.read()]
     for batch in batches:

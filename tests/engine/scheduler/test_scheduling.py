@@ -1,4 +1,4 @@
-"""How prompts and running streams share a machine, on a machine whose clock is an addition."""
+"""Simulations of prompts beside running streams, on a machine with a simulated clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tiny_model: Callable[..., Path]) -> Path:
 
 @attrs.define
 class Machine:
-    """A machine on which a step takes what these figures say, and some noise."""
+    """A machine whose steps take the given times plus some noise."""
 
     weights: float = 2.5
     row: float = 0.5
@@ -57,7 +57,7 @@ PROMPT = 1800
 
 @attrs.define
 class Beside:
-    """A real prefill queue and model beside 8 streams that exist in the machine's time only."""
+    """A real prefill queue and model, beside 8 streams simulated in the machine's time."""
 
     folder: Path
     machine: Machine
@@ -66,7 +66,7 @@ class Beside:
     costs: StepCosts = attrs.field(factory=StepCosts)
 
     def prefill(self, prompt: int = PROMPT) -> tuple[float, list[float]]:
-        """Compute a prompt; return when it is done, and the gaps between the streams' tokens, sorted."""
+        """Prefill a prompt; return its end time, and the sorted gaps between the streams' tokens."""
         queue = PrefillQueue(loaded(self.folder)[0], self.policy, self.costs, clock=lambda: self.now / 1e3)
         timer = StepTimer(self.costs, clock=lambda: self.now / 1e3)
         for _ in range(40):
@@ -94,7 +94,7 @@ class Beside:
 
 
 def undisturbed(machine: Machine) -> list[float]:
-    """Gaps between tokens of the streams by themselves, sorted."""
+    """Sorted gaps between tokens of the streams without prefill."""
     return sorted(machine.decode(STREAMS) for _ in range(1000))
 
 
@@ -124,7 +124,7 @@ def test_streams_keep_their_pace_on_a_machine_that_has_other_things_to_do(folder
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_copy_is_timed_whichever_interval_it_lies_in(late: bool) -> None:
-    """With its step's launch where launching blocks, and one interval later where it does not."""
+    """The copy falls into its step's interval if launching blocks, and into the next one if not."""
     now = 0.0
     costs = StepCosts()
     timer = StepTimer(costs, clock=lambda: now)
@@ -183,7 +183,7 @@ def test_chunks_shrink_as_the_prompt_grows() -> None:
 
 
 def test_a_machine_that_becomes_slow_does_not_starve_the_prompt(folder: Path) -> None:
-    """Blaming the slowness on the chunks would make them ever smaller."""
+    """If the slowness were attributed to the chunks, they would shrink without end."""
 
     @attrs.define
     class Slowing(Machine):
@@ -208,11 +208,11 @@ def test_an_unbounded_stall_computes_prompts_as_fast_as_possible(folder: Path) -
 def run_queue(
     folder: Path, waiting: list[tuple[str, str, int]], last: str, later: Iterable[tuple[str, str, int]] = ()
 ) -> list[str]:
-    """Return the prompts in the order in which they are done, up to the last one that matters.
+    """Return the prompts in order of completion, up to the last relevant one.
 
     Args:
         waiting: Client, name and tokens of each prompt.
-        later: Prompts of which one arrives at each step.
+        later: Prompts, one of which arrives at each step.
     """
     costs = StepCosts()
     for context in range(0, 3000, 30):

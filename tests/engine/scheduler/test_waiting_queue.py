@@ -1,4 +1,4 @@
-"""Which request gets memory next: preempted sequences, of clients that hold little first, then new ones."""
+"""Tests of the waiting queue's order: preempted sequences, least-served clients first, then new requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One answer, token by token: what it says when it ends."""
+"""Tests of a sequence's events, token by token, and of its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROMPT = tuple(range(100, 140))
 
 
 class Scripted:
-    """A detokenizer that says the same whatever the tokens."""
+    """A detokenizer that returns scripted text for any tokens."""
 
     def __init__(self, *pieces: str) -> None:
         self._pieces = [*pieces]

@@ -1,4 +1,4 @@
-"""Drafts by a second model: right, refused where they cannot be, and told in the usage of an answer."""
+"""Tests of draft models: correctness, refusal of unsuitable models, and the usage figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = {"hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 128}
 
 
 class Clocked:
-    """A model whose every pass takes a share of a tick; a pass of the other model takes a whole one."""
+    """A model whose passes take a fraction of a tick of a simulated clock; the target's take a whole tick."""
 
     def __init__(self, model: Any, share: float) -> None:
         self._model = model
@@ -52,7 +52,7 @@ class Clocked:
 
 
 def drafting(folder: Path, share: float = 0.05) -> Speculation:
-    """Drafts by that model, on a simulated clock."""
+    """Return speculative decoding with that model, on a simulated clock."""
     model = Clocked(loaded(folder)[0], share)
     return Speculation(DraftModel(model, VOCABULARY, share), clock=model.now)
 
@@ -139,7 +139,7 @@ def test_a_long_text_is_read_only_if_that_is_likely_to_pay(tiny_model: TinyModel
 def test_a_draft_models_cache_is_in_the_account(
     tiny_model: TinyModel, rows_that_fit: float, drafts: bool
 ) -> None:
-    """The model drafts for itself, so its cache is as large as the sequence's."""
+    """The model drafts for itself, so its draft cache is as large as the sequence's."""
     folder = tiny_model("qwen3")
     row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)
     account = MemoryAccount(kv_limit=int(rows_that_fit * row_bytes))

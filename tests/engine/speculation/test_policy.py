@@ -1,4 +1,4 @@
-"""Drafts are made where they pay, and hardly any where they do not: on a simulated clock."""
+"""Tests of the speculation policy on a simulated clock: it drafts where that pays off, rarely elsewhere."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Stream:
 
     Args:
         step: Milliseconds of a plain step.
-        cost: Milliseconds of a pass over so many drafted tokens.
-        likely: How likely a drafted token is right.
-        late: What a plain step costs more if it was launched late.
-        match: How often there is anything to draft from.
+        cost: Function from the number of draft tokens to the milliseconds of their pass.
+        likely: Probability that a draft token is right.
+        late: Additional milliseconds of an unpipelined plain step.
+        match: Probability that a draft is available.
     """
 
     step: float
@@ -33,7 +33,7 @@ class Stream:
     drafted: int = 0
 
     def run(self, policy: SpeculationPolicy, tokens: int, seed: int = 1) -> float:
-        """Tokens per plain step over that many tokens; 1 is as fast as without speculation."""
+        """Return the tokens per plain step's time over so many tokens; 1 is the speed without speculation."""
         chance = random.Random(seed)
         began, target = self.now, self.tokens + tokens
         while self.tokens < target:
@@ -60,12 +60,12 @@ class Stream:
 
 
 def flat(count: int) -> float:
-    """Return a machine that waits for memory: more tokens cost hardly more."""
+    """Return a memory-bound machine: more tokens cost hardly more."""
     return 1.1 + 0.02 * count
 
 
 def steep(count: int) -> float:
-    """Return a machine that computes each token for itself."""
+    """Return a compute-bound machine: each token costs its own time."""
     return 1.0 + 0.9 * count
 
 

@@ -1,4 +1,4 @@
-"""Drafts from the text itself: what followed where it said the same before."""
+"""Tests of prompt lookup: drafts that repeat what followed earlier in the text."""
 
 from __future__ import annotations
 

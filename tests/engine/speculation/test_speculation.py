@@ -1,4 +1,4 @@
-"""Speculative decoding gives what the model would have said without it, to a stream that is alone."""
+"""Tests that speculative decoding of a lone stream gives the same tokens as plain decoding."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Prompt = tuple[int, ...]
 
 
 def rarely(*cases: Any) -> list[Any]:
-    """Cases that the default suite leaves out."""
+    """Mark cases for the long run only."""
     return [pytest.param(case, marks=pytest.mark.soak) for case in cases]
 
 
 def lookup() -> Speculation:
-    """As it is where verifying a draft takes no longer than a plain step: each token arrives a tick later."""
+    """Return prompt lookup on a clock where verification takes as long as a plain step."""
     ticks = itertools.count()
     return Speculation(PromptLookup(), clock=lambda: next(ticks) / 1000)
 
@@ -47,7 +47,7 @@ def text_of(driver: Driver, request: str) -> str:
 
 @functools.cache
 def mlx_lms(folder: Path, prompt: tuple[int, ...], count: int) -> list[int]:
-    """Return the greedy answer by mlx-lm, which has a bias of its own."""
+    """Return mlx-lm's greedy answer, with a logit bias."""
     from mlx_lm import stream_generate
     from mlx_lm.sample_utils import make_logits_processors
 
@@ -60,7 +60,7 @@ def mlx_lms(folder: Path, prompt: tuple[int, ...], count: int) -> list[int]:
 
 REPEATED = tuple(range(200, 230)) * 3
 FEW = GenerationParameters(temperature=0.0, logit_bias=((100, 60.0), (107, 60.0), (114, 60.0)))
-"""Three tokens to choose from: what was said before is often said again, and often not."""
+"""Three allowed tokens, so that the text repeats itself often, but not always."""
 SAMPLED = attrs.evolve(FEW, temperature=0.8, top_p=0.9, seed=5)
 PROMPT = tuple(range(100, 140))
 
@@ -260,7 +260,7 @@ def test_quantized_caches_trim_rejected_drafts(tiny_model: TinyModel) -> None:
 
 
 def test_tokens_of_a_pass_are_sampled_from_the_logits_of_single_steps(tiny_model: TinyModel) -> None:
-    """What speculation relies on: a pass over several tokens computes what as many passes do."""
+    """Speculation relies on this: one pass over several tokens gives the same logits as single steps."""
     model, _ = loaded(tiny_model("qwen3"))
     tokens = mx.array([list(range(200, 209))])
     one, many = caches.new_cache(model), caches.new_cache(model)

@@ -1,4 +1,4 @@
-"""From what the operator lets draft to the drafts that an answer's usage tells of."""
+"""Tests of the speculation settings, up to the draft counts in an answer's usage."""
 
 from __future__ import annotations
 

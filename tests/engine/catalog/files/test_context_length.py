@@ -1,4 +1,4 @@
-"""How long a context is, as a model's files say."""
+"""Tests of the context length stated in a model's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose code needs a package that is not installed is answered with the line that installs it."""
+"""Tests that a missing Python package is reported with the command that installs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 @pytest.fixture
 def janus(tmp_path: Path, tiny_vision_model: TinyVisionModel, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of an architecture that sees, whose code imports OpenCV, where that is not installed."""
+    """Folder of a vision architecture whose code imports OpenCV, which is not installed."""
     for name in [name for name in sys.modules if name.startswith("mlx_vlm.models.multi_modality")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cv2", None)

@@ -1,4 +1,4 @@
-"""What is read of a model's folder: regular files of sizes that can be meant, wherever links lead."""
+"""Tests that only regular files of plausible size are read from a model's folder, links included."""
 
 from __future__ import annotations
 

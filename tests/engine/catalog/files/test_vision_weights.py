@@ -1,4 +1,4 @@
-"""Whether a folder holds the weights of something that sees, by their names alone."""
+"""Tests of the detection of vision weights by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads of models that the operator named."""
+"""Tests of downloads of models that the operator named."""
 
 from __future__ import annotations
 

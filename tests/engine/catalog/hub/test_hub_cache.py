@@ -1,4 +1,4 @@
-"""Models in the folder that the hub's library fills."""
+"""Tests of the lookup of models in the hub's cache folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is, from its files alone; hostile and broken files are a clear refusal."""
+"""Tests of model detection from files; hostile and broken files are refused with a clear error."""
 
 from __future__ import annotations
 

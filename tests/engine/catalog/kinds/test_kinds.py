@@ -1,4 +1,4 @@
-"""Which kind a model is of, from its files alone, over every architecture that a library knows."""
+"""Tests of the detected model type of every architecture that a library supports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RERANKER = {"architectures": ["BertForSequenceClassification"]}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder whose name tells nothing."""
+    """Folder with a neutral name."""
     (tmp_path / "m").mkdir()
     return tmp_path / "m"
 

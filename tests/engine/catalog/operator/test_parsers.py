@@ -1,4 +1,4 @@
-"""The operator's word on parsers goes before the model's record."""
+"""Tests that the operator's parser settings override the model's record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System prompts of the operator: which model has which, and files that cannot be used."""
+"""Tests of the operator's system prompts: their models, and unusable files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models see, as the operator and the machine's memory have it."""
+"""Tests of the conditions for vision: the operator's setting and the machine's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose code is not in the table is proved when it is loaded, once."""
+"""Tests that a model with unknown code gets a batch-invariance check when it is loaded, but only once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROVED = "batching proved"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A process that has proved nothing yet, and has time for it, of a user who has proved nothing either."""
+    """Isolate the test from cached results, and allow enough time for checks."""
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setattr(decide, "MIN_SECONDS", 600.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -38,12 +38,12 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where proofs are kept."""
+    """Path of the results file."""
     return tmp_path / "cache" / "greenroom" / "batching.json"
 
 
 def with_own_code(folder: Path, target: Path, architecture: str) -> Path:
-    """Return a copy of a model whose folder brings its own code, which is that of mlx-lm."""
+    """Return a copy of a model's folder that brings mlx-lm's code as its own."""
     shutil.copytree(folder, target)
     file = importlib.import_module(f"mlx_lm.models.{architecture}").__file__
     assert file is not None
@@ -57,7 +57,7 @@ def with_own_code(folder: Path, target: Path, architecture: str) -> Path:
 def loaded(
     folder: Path, on_unproved: Callable[[IdleProof], None] = lambda proof: None
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Return a model and what was logged of its batching."""
+    """Return a model and the log lines about its batching."""
     with structlog.testing.capture_logs() as logs:
         model = load_model(folder, Settings(trust_remote_code=True), on_unproved=on_unproved)
     return model, [dict(line) for line in logs if line["event"] in (ALONE, PROVED)]
@@ -77,7 +77,7 @@ def test_what_the_table_forbids_is_computed_alone(tiny_model: TinyModel) -> None
 
 
 def pretend_gpu(monkeypatch: pytest.MonkeyPatch, architecture: str, *, is_metal: bool = True) -> None:
-    """Have a GPU of that architecture seem to be what models compute on."""
+    """Make models seem to compute on a GPU of that architecture."""
     monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.DeviceType.gpu))
     monkeypatch.setattr(mx, "device_info", lambda: {"architecture": architecture})
     monkeypatch.setattr(mx.metal, "is_available", lambda: is_metal)

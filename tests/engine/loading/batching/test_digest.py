@@ -1,4 +1,4 @@
-"""A proof is of the code that it was made with: an architecture's file, and all that it imports."""
+"""Tests of code digests, which cover an architecture's file and all its imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a model must have been idle before a pass of its proof begins."""
+"""Tests of the idle time that a background check waits for before a pass."""
 
 from __future__ import annotations
 

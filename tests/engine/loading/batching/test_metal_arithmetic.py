@@ -1,4 +1,4 @@
-"""Under the arithmetic of a Mac's GPU a proof refuses nothing that is right, and all that is wrong."""
+"""Tests of the batch-invariance check under Metal's arithmetic: it refuses wrong models and only those."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLENTY = 1e9
 
 SOUND = ("qwen3_moe", "gemma3_text", "falcon_h1", "deepseek_v3", "nemotron_h", "baichuan_m1")
 DEEP = 16
-"""Layers in which a difference grows."""
+"""Number of layers that amplify a difference."""
 
 UNSOUND = (
     "nemotron_h",
@@ -45,21 +45,21 @@ UNSOUND = (
     "afm7",
     "minimax_m3_vl",
 )
-"""Without the patches that mend all but the last when they are loaded."""
+"""Architectures that are wrong without our patches; all but the last are patched when loaded."""
 
 BY_ROUTING = "dbrx"
-"""Left out: its experts are matrices of their own, and how many rows each computes depends on the padding."""
+"""Excluded architecture: its experts are separate matrices, whose row counts depend on the padding."""
 
 TABLED = [
     name
     for name, entry in json.loads(TABLE.read_text())["architectures"].items()
     if entry["prefill"] and name != BY_ROUTING
 ]
-"""What the table says is right, with our patches."""
+"""Architectures that the table lists as correct, with our patches."""
 
 
 def proved(model: Any, row_limit: int) -> Findings:
-    """Return what a proof finds on a device with that limit."""
+    """Return the results of a check on a device with that row limit."""
     proof = Proof(model)
     with metal_arithmetic(row_limit):
         proof.run(PLENTY)
@@ -74,7 +74,7 @@ def patched(name: str) -> Any:
 
 
 def logits_behind(model: Any, prompts: list[list[int]]) -> mx.array:
-    """Return the logits of the first row's next token, prompts in one pass."""
+    """Return the logits of the first row's next token after a single pass over the prompts."""
     cache = caches.new_cache(model)
     if len(prompts) > 1:
         cache = caches.merge([cache, *(caches.new_cache(model) for _ in prompts[1:])])

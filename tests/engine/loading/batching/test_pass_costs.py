@@ -1,4 +1,4 @@
-"""What a pass will take is known from smaller ones."""
+"""Tests of the prediction of pass times from smaller passes."""
 
 from __future__ import annotations
 

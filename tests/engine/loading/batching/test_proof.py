@@ -1,4 +1,4 @@
-"""A short proof finds what computes padded rows otherwise, and says nothing of what does not."""
+"""Tests that the batch-invariance check finds models that padding changes, and accepts the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RIGHT = ("llama", "gemma3_text", "falcon_h1")
 
 
 def proved(model: Any) -> Findings:
-    """Return what a proof finds that has time for everything."""
+    """Return the results of a check without a time limit."""
     proof = Proof(model)
     proof.run(PLENTY)
     assert proof.findings.complete
@@ -85,7 +85,7 @@ def test_a_restricted_model_makes_caches_that_no_batch_takes_until_it_is_no_more
 
 
 class WrongInAnyBatch:
-    """A model that takes each token for the next one as soon as there are several rows, padded or not."""
+    """A model that reads each token as the next id in any batch of several rows, padded or not."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -102,7 +102,7 @@ def test_what_is_wrong_in_any_batch_is_found() -> None:
 
 
 class TickingByTokens:
-    """A machine on which every token of a pass takes a second, and the clock that tells."""
+    """A simulated machine and its clock, on which every token of a pass takes a second."""
 
     def __init__(self, model: Any) -> None:
         self.now = 0.0
@@ -173,7 +173,7 @@ def test_what_was_found_is_not_computed_again_and_what_was_dropped_is() -> None:
 
 
 class OutOfMemory:
-    """A model whose second pass finds no memory."""
+    """A model whose second pass runs out of memory."""
 
     def __init__(self, model: Any) -> None:
         self.passes = 0

@@ -1,4 +1,4 @@
-"""The table that ships is of the installed mlx-lm, with our patches; `make batching-table` makes it anew."""
+"""Tests that the shipped table (`make batching-table`) matches the installed mlx-lm and our patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.tests.support.engines.schedules import soak_only
 ENTRIES = json.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
 
 FEW = ("llama", "mamba")
-"""Plain, and mended; the long run has all."""
+"""One plain and one patched architecture; the long run covers all."""
 
 
 def test_it_has_every_architecture_with_its_code_as_it_is_installed() -> None:
