@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
+import attrs
 import pytest
+from openai.types.audio.speech_create_params import Voice
 
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities
 from greenroom.engine.speech.preparing.speech_adapter import MAX_CHARACTERS, SpeechAdapter
+from greenroom.engine.speech.preparing.voice_choice import OPENAI_VOICES
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, RawInput
@@ -84,6 +87,22 @@ def test_a_voice_is_found_whatever_its_case(adapter: SpeechAdapter, voice: str |
     assert adapter.prepare_input(spoken("Hi", voice=voice)).voice in (None, "default", "alba")
 
 
+@pytest.mark.parametrize("voice", sorted(OPENAI_VOICES))
+def test_a_voice_of_openai_is_left_to_the_model(adapter: SpeechAdapter, voice: str) -> None:
+    assert adapter.prepare_input(spoken("Hi", voice=voice.capitalize())).voice is None
+    assert SpeechAdapter("voice", ANY).prepare_input(spoken("Hi", voice=voice)).voice is None
+    mute = attrs.evolve(ANY, takes_voice=False)
+    assert SpeechAdapter("voice", mute).prepare_input(spoken("Hi", voice=voice)).voice is None
+    assert refused(SpeechAdapter("voice", mute), voice="nobody")[0] == "voice"
+    own = attrs.evolve(ANY, listed_voices=True, voices=("nobody", voice.upper()))
+    assert SpeechAdapter("voice", own).prepare_input(spoken("Hi", voice=voice)).voice == voice.upper()
+
+
+def test_the_names_of_voices_are_those_of_the_official_client() -> None:
+    known = [each for each in get_args(Voice) if get_origin(each) is Literal]
+    assert {name for each in known for name in get_args(each)} == OPENAI_VOICES
+
+
 def test_a_model_that_lists_no_voices_gets_any_name_but_no_path() -> None:
     adapter = SpeechAdapter("voice", ANY)
     fields: dict[str, Any] = {"voice": "tara", "language": "en-GB", "instructions": "Softly", "speed": 2.0}
@@ -115,6 +134,8 @@ def test_reference_audio_is_read_at_any_rate(cloning: SpeechAdapter, tmp_path: P
     assert cloning.prepare_input(spoken("Hi", reference=str(path))).reference is not None
     assert len(reference.samples) == pytest.approx(48_000, abs=100)
     assert cloning.prepare_input(spoken("Hi", voice="default", reference=str(path))).voice is not None
+    assert cloning.prepare_input(spoken("Hi", voice="alloy", reference=str(path))).voice is None
+    assert refused(cloning, voice="nobody", reference=str(path))[0] == "voice"
     assert refused(cloning, reference=str(path), reference_text="x" * 5_000)[0] == "ref_text"
 
 

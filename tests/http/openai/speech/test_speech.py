@@ -66,6 +66,23 @@ async def test_each_form_decodes_to_the_right_length(served: Served) -> None:
     assert len(pcm.content) == SECONDS * 24_000 * 2
 
 
+async def test_a_voice_of_openai_is_the_models_own_choice(served: Served) -> None:
+    def speak(voice: str) -> Callable[[openai.OpenAI], Any]:
+        return lambda client: create(client, voice=voice, response_format="pcm", input="Hi")
+
+    with structlog.testing.capture_logs() as logs:
+        own, alloy = await ask_together(served, speak("default"), speak("alloy"))
+    assert len(alloy.content) == len(own.content) > 0
+    (left,) = [log for log in logs if log["event"] == "voice left to the model"]
+    assert (left["voice"], left["model"]) == ("alloy", "tiny-voice")
+
+    def speak_as_nobody(client: openai.OpenAI) -> None:
+        with pytest.raises(openai.BadRequestError, match="it has alba, default"):
+            create(client, voice="nobody")
+
+    await ask(served, speak_as_nobody)
+
+
 async def test_speech_is_sent_while_it_is_generated(served: Served) -> None:
     def listen(client: openai.OpenAI) -> tuple[int, bytes]:
         streaming = client.audio.speech.with_streaming_response
@@ -123,7 +140,7 @@ BAD: tuple[tuple[dict[str, Any], str], ...] = (
     ({"model": ""}, "model"),
     ({"voice": 5}, "voice"),
     ({"voice": {"name": "alba"}}, "voice"),
-    ({"voice": "onyx"}, "voice"),
+    ({"voice": "nobody"}, "voice"),
     ({"response_format": "ogg"}, "response_format"),
     ({"response_format": 3}, "response_format"),
     ({"stream_format": "ws"}, "stream_format"),
