@@ -10,12 +10,12 @@ import mlx.core as mx
 
 from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.speech.load_speaking_model import load_speaking_model
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities, find_abilities
 from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter
 from greenroom.engine.speech.preparing.weight_names import check_speech_weights
@@ -59,11 +59,9 @@ def open_speech_engine(load: ModelLoad) -> SpeechEngine:
 
 
 def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[int], None]) -> Any:
-    """Return the library's model. It is told the architecture: by itself it would guess from the path."""
     check_speech_weights(load.folder)
-    load_lazily = import_model_code("mlx_audio.tts.utils").load_model
     with recorded_files(load.is_abandoned) as files:
-        model = load_lazily(load.folder, lazy=True, model_type=abilities.architecture, model_name_parts=[])
+        model = load_speaking_model(load.folder, abilities.architecture)
     mx.eval(mx.random.state)  # random weights would stay alive through the thread's random key
     charge(weight_bytes(model))
     read_weights(model, files, load.progress, load.is_abandoned)

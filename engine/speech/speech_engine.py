@@ -13,13 +13,13 @@ from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.fairness.fair_turns import FairTurns
-from greenroom.engine.loading.offline import offline
+from greenroom.engine.loading.offline import FetchRefusedError, offline
 from greenroom.engine.memory.account import Share
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech
 from greenroom.engine.speech.speakers.speaker import Speaker
 from greenroom.engine.speech.utterance import NotFiniteError, Utterance
 from greenroom.schemas.events import Failed, InferenceEvent
-from greenroom.schemas.problems import Problem, ProblemError, model_broken
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_broken
 from greenroom.schemas.requests import InferenceRequest
 
 Events = list[tuple[str, InferenceEvent]]
@@ -198,6 +198,8 @@ class SpeechEngine(CachelessEngine):
             return error.problem
         if isinstance(error, NotFiniteError):
             return model_broken("this text", "input")
+        if isinstance(error, FetchRefusedError):
+            return load_failed(self._folder.name, str(error))
         log.exception("request failed", request_id=utterance.request_id, step="speech")
         if module := missing_module(error):  # which reads the voices that lie in some models' folders
             return library_missing(self._folder.name, module)

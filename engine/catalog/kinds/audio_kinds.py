@@ -20,8 +20,9 @@ _NOT_SERVED: Mapping[str, str] = {
 }
 """Purposes of the models in mlx-audio's other folders."""
 
-_BACKBONES = frozenset({"llama", "qwen3", "dense"})
-"""Folders of mlx-audio named after language models; such a name does not identify an audio model."""
+_BACKBONES = frozenset({"llama", "qwen3"})
+"""Folders of mlx-audio named after language models; such a name does not identify an audio model
+(`spoken_backbones.py` tells which of them speak)."""
 
 _SIGNS: Mapping[str, frozenset[str]] = {
     "tada": frozenset({"acoustic_dim"}),

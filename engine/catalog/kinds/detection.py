@@ -19,6 +19,7 @@ from greenroom.engine.catalog.kinds.encoder_kinds import encoder_kind, why_encod
 from greenroom.engine.catalog.kinds.families import family_of
 from greenroom.engine.catalog.kinds.kind_traits import with_kind_traits
 from greenroom.engine.catalog.kinds.libraries import MODULE_NAME, text_module
+from greenroom.engine.catalog.kinds.spoken_backbones import speaking_architecture
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -46,6 +47,8 @@ def detect(
         raise ProblemError(load_failed(name, f"{error}.")) from error
     if not trust_remote_code:
         _refuse_remote_code(config, name)
+    if (speaking := speaking_architecture(folder, config, name)) is not None:
+        return with_kind_traits(CapabilityRecord("speech", "default", speaking, 0), folder, config)
     kind = _model_type(folder, config, architecture, name, sees)
     if kind is None and not (trust_remote_code and config.get("model_file")):
         raise ProblemError(load_failed(name, _why_unknown(config, architecture)))

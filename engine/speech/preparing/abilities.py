@@ -19,6 +19,9 @@ _OWN_SPEED = frozenset({"kokoro", "kitten_tts"})
 _FILE_VOICES = frozenset({"kokoro", "pocket_tts"})
 """Architectures that would look for an unknown voice in the hub, or open it as a file."""
 
+_FIXED_VOICE = frozenset({"outetts"})
+"""Architectures that open a voice's name as a file, and would fetch a Whisper to imitate a recording."""
+
 _INSTRUCTIONS = ("instruct", "instructions", "instruction")
 _LANGUAGES = ("lang_code", "language", "lang")
 
@@ -68,11 +71,11 @@ def find_abilities(folder: Path, architecture: str) -> SpeechAbilities:
         name,
         voices,
         listed_voices=bool(voices) or name in _FILE_VOICES,
-        takes_voice="voice" in arguments,
+        takes_voice="voice" in arguments and name not in _FIXED_VOICE,
         own_speed=name in _OWN_SPEED,
         instructions=_first(arguments, _INSTRUCTIONS),
         language=_first(arguments, _LANGUAGES),
-        clones="ref_audio" in arguments and _has_encoder(folder, name),
+        clones="ref_audio" in arguments and name not in _FIXED_VOICE and _has_encoder(folder, name),
         reads_reference="ref_text" in arguments,
         streams={"stream", "streaming_interval"} <= set(arguments),
     )
