@@ -15,6 +15,8 @@ from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.speech.preparing.weight_names import check_speech_weights
+from greenroom.engine.transcription.preparing.architectures import library_name
 from greenroom.engine.transcription.recognizers.one_piece_recognizer import OnePieceRecognizer
 from greenroom.engine.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
@@ -45,7 +47,10 @@ def _load_lazily(folder: Path, architecture: str) -> Any:
     The library would also take an architecture from the parts of the folder's path, and fetches what is
     not there: it is told both.
     """
-    check_weight_files(folder)
+    if any(folder.glob("model*.safetensors")):
+        check_weight_files(folder)
+    else:  # Mistral's own releases call theirs `consolidated.safetensors`
+        check_speech_weights(folder)
     load_model = import_model_code("mlx_audio.stt.utils").load_model
     with offline():
         model = load_model(folder, lazy=True, model_type=architecture, model_name_parts=[architecture])
@@ -55,4 +60,6 @@ def _load_lazily(folder: Path, architecture: str) -> Any:
 
 
 def _recognizer(model: Any, architecture: str) -> Recognizer:
-    return WhisperRecognizer(model) if architecture == "whisper" else OnePieceRecognizer(model)
+    if architecture == "whisper":
+        return WhisperRecognizer(model)
+    return OnePieceRecognizer(model, library_name(architecture))

@@ -41,12 +41,12 @@ def named_failures(
         raise ProblemError(load_failed(model or folder.name, detail)) from error
 
 
-def failure_reason(error: BaseException, folder: Path) -> str:
+def failure_reason(error: BaseException, folder: Path | None = None) -> str:
     """Return a one-line reason for the client, without the server's paths.
 
     Args:
         error: Exception of the library or the model's own code; SystemExit if it calls `exit()`.
-        folder: Folder of the model.
+        folder: Folder of the model; None if no file of it is concerned.
     """
     if isinstance(error, SystemExit):
         text = (
@@ -55,6 +55,7 @@ def failure_reason(error: BaseException, folder: Path) -> str:
             else "its code ended the program."
         )
     else:
-        text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
+        said = str(error).strip()
+        text = (said if folder is None else said.replace(str(folder), folder.name)) or type(error).__name__
     line = " ".join(text.split())
     return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"

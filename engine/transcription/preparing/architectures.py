@@ -1,21 +1,89 @@
-"""Which models of mlx-audio that hear are served beside Whisper."""
+"""Which models of mlx-audio that hear are served beside Whisper, and how each is told what is spoken."""
 
 from __future__ import annotations
 
-ONE_PIECE_ARCHITECTURES = frozenset(
-    {
-        "canary",
-        "cohere_asr",
-        "fireredasr2",
-        "glmasr",
-        "granite_speech",
-        "mms",
-        "moonshine",
-        "nemotron_asr",
-        "parakeet",
-        "qwen3_asr",
-        "sensevoice",
-    }
-)
-"""Those that take samples and give text, and read nothing but their own folder. The rest want something else
-(a text to align, a question, a conversation) or fetch what they lack."""
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from greenroom.engine.catalog.kinds.libraries import library_constant
+
+LanguageForm = Literal["code", "name"]
+
+
+@attrs.frozen
+class OnePieceTraits:
+    """What the code of one architecture is told.
+
+    Args:
+        language: Arguments of `generate` that tell the language that is spoken, never that of a translation.
+        form: `code` as ISO 639-1 has it, or its English `name`.
+        says_none: It takes its own default for the language, unless it is told that there is none.
+        bounded: Its answer ends after `MOST_TOKENS` tokens; by itself it would after fewer than a
+            window of fast speech has, or never.
+        parts: Its answer has parts with times, and a text that is no transcript but JSON.
+    """
+
+    language: tuple[str, ...] = ()
+    form: LanguageForm = "code"
+    says_none: bool = False
+    bounded: bool = False
+    parts: bool = False
+
+
+MOST_TOKENS = 448
+"""Of a window: as many as Whisper writes of a longer one."""
+
+_NAMED = OnePieceTraits(("language",), "name", bounded=True)
+
+ONE_PIECE: Mapping[str, OnePieceTraits] = {
+    "canary": OnePieceTraits(("source_lang", "target_lang"), bounded=True),
+    "cohere_asr": OnePieceTraits(("language",), bounded=True),
+    "fireredasr2": OnePieceTraits(),
+    "fun_asr_nano": OnePieceTraits(("language",), bounded=True),
+    "glmasr": OnePieceTraits(bounded=True),
+    "granite_speech": OnePieceTraits(("source_language",), bounded=True),
+    "higgs_audio_3": OnePieceTraits(bounded=True),
+    "mega_asr": _NAMED,
+    "mimo_v2_asr": OnePieceTraits(("language",), bounded=True),
+    "ming_v3_asr": OnePieceTraits(("language",), bounded=True),
+    "mms": OnePieceTraits(),
+    "moonshine": OnePieceTraits(),
+    "moss_transcribe_diarize": OnePieceTraits(bounded=True, parts=True),
+    "nemotron_asr": OnePieceTraits(("language",)),
+    "parakeet": OnePieceTraits(),
+    "qwen3_asr": _NAMED,
+    "sensevoice": OnePieceTraits(("language",)),
+    "vibevoice_asr": OnePieceTraits(bounded=True, parts=True),
+    "voxtral": OnePieceTraits(("language",), says_none=True, bounded=True),
+    "voxtral_realtime": OnePieceTraits(bounded=True),
+}
+"""Those that take samples and give text."""
+
+PACKAGES: Mapping[str, tuple[str, str]] = {
+    "voxtral": ("mistral_common", 'pip install "mistral-common[audio]"'),
+}
+"""Modules that are imported as they hear, and not before, with the line that installs them."""
+
+_CHANGES_DEVICE = "its code changes MLX's default device, for all models of the process, while it is loaded"
+_UNPACKS = "mlx-audio would unpack its archive into the user's cache, and read what it finds there"
+
+NOT_SERVED: Mapping[str, str] = {
+    "granite_speech5_ctc": _CHANGES_DEVICE,
+    "granite_speech_nar": _CHANGES_DEVICE,
+    "lasr_ctc": "mlx-audio gives the numbers of its tokens, and no text",
+    "moss_music": "it describes music, and writes down nothing that is said",
+    "phonon": _UNPACKS,
+    "phonon2": _UNPACKS,
+    "qwen2_audio": "it answers questions about sounds; asked for nothing it describes them",
+    "qwen3_forced_aligner": "it finds the times of words in a text that it is given, which no request has",
+    "wav2vec": "it makes features of sounds, and no text",
+}
+"""Why the others are not."""
+
+
+def library_name(architecture: str) -> str:
+    """Return what mlx-audio calls an architecture: some have several names."""
+    remapping: Mapping[str, str] = library_constant("mlx_audio", "stt/utils.py", "MODEL_REMAPPING")
+    return remapping.get(architecture, architecture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,15 @@ import attrs
 
 from greenroom.engine.audio.decoding import decode_recording
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.missing_packages import library_missing
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.slices import Slices, run_slices
-from greenroom.engine.transcription.preparing.architectures import ONE_PIECE_ARCHITECTURES
+from greenroom.engine.transcription.preparing.architectures import (
+    NOT_SERVED,
+    ONE_PIECE,
+    PACKAGES,
+    library_name,
+)
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
@@ -88,16 +95,20 @@ def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecor
     """Make the adapter of a model, without its weights.
 
     Raises:
-        ProblemError: 501: models of its architecture are not served.
+        ProblemError: 501: models of its architecture are not served, or a package is missing.
     """
     if record.architecture == "whisper":
         config = read_optional(folder / "config.json")
         languages = _whisper_languages(config)
         return TranscriptionAdapter(model, record, languages, translates=len({*languages.values()}) > 1)
-    if record.architecture not in ONE_PIECE_ARCHITECTURES:
-        served = ", ".join(sorted({"whisper", *ONE_PIECE_ARCHITECTURES}))
-        detail = f"'{model}' is a '{record.architecture}' model, which is not served; these are: {served}."
+    name = library_name(record.architecture)
+    if name not in ONE_PIECE:
+        served = ", ".join(sorted({"whisper", *ONE_PIECE}))
+        why = NOT_SERVED.get(name, "its code in mlx-audio is of no form that is known here")
+        detail = f"'{model}' is a '{name}' model, which is not served: {why}. These are: {served}."
         raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
+    if name in PACKAGES and importlib.util.find_spec(PACKAGES[name][0]) is None:
+        raise ProblemError(library_missing(model, *PACKAGES[name]))
     return TranscriptionAdapter(model, record, None, translates=False)
 
 

@@ -11,6 +11,7 @@ import pytest
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
+from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Finished
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.transcription_engines import open_transcriber
@@ -82,9 +83,29 @@ def test_what_such_a_model_cannot_do_is_refused_by_name(moonshine: Path, tmp_pat
             assert (refused.value.problem.status, refused.value.problem.param) == (400, param)
 
 
-def test_an_architecture_that_is_not_served_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_forced_aligner"}))
+@pytest.mark.parametrize(
+    ("model_type", "said"),
+    [
+        (
+            "qwen3_forced_aligner",
+            "'qwen3_forced_aligner' model, which is not served: it finds the times",
+        ),
+        ("parakeet_tdt_five_value", "is a 'phonon2' model"),
+        ("voxtral", 'pip install "mistral-common[audio]"'),
+    ],
+)
+def test_an_architecture_that_is_not_served_is_refused_with_the_reason(
+    tmp_path: Path, model_type: str, said: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     with pytest.raises(ProblemError) as refused:
         make_transcription_adapter("aligner", tmp_path, detect(tmp_path))
     assert refused.value.problem.status == 501
-    assert "qwen3_forced_aligner" in refused.value.problem.detail
+    assert said in refused.value.problem.detail
+
+
+@pytest.mark.parametrize("model_type", ["parakeet_tdt", "voxtral_realtime", "vibevoice_asr", "glm"])
+def test_an_architecture_is_known_by_its_second_name_too(tmp_path: Path, model_type: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    record = CapabilityRecord("transcription", "default", model_type, 0)
+    assert make_transcription_adapter("hears", tmp_path, record) is not None
