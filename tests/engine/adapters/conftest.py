@@ -19,7 +19,7 @@ from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenize
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """`folder(name)` holds a tokenizer with that template; keywords change its tokenizer_config.json."""
+    """Return `folder(name)`: a tokenizer folder with that template; keywords change its configuration."""
     import_text_libraries()
 
     def make(name: str, **changes: Any) -> Path:
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> MakeAdapter:
-    """`adapter(name)` speaks for a model with that template; further settings as keywords."""
+    """Return `adapter(name)`: an adapter of a model with that template; keywords are settings."""
     import_text_libraries()
     home = tmp_path_factory.mktemp("tokenizers")
     folders: dict[str, Path] = {}

@@ -1,4 +1,4 @@
-"""No text of a user can write a control token, wherever in a request it stands."""
+"""User text cannot produce control tokens anywhere in a request."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_marks_in_user_text_cannot_glue_a_control_token_together(folder: Folder)
 
 
 def test_control_tokens_are_spelled_without_stray_spaces(tmp_path: Path) -> None:
-    """SentencePiece-like tokenizers put a space before the beginning of every text."""
+    """SentencePiece-like tokenizers prepend a space to every text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     import_text_libraries()

@@ -1,4 +1,4 @@
-"""How much of the device an error concerns; real errors of torn files come from a real stream."""
+"""Severity of device errors; real errors of truncated files come from a real stream."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_failed_load_is_judged_by_what_led_to_it(message: str, crash: Crash) -
 
 
 def look_twice(path: Path, files: int) -> list[Crash | None]:
-    """Launch the reading of files that are torn, and look twice for what comes to light."""
+    """Launch reads of truncated files, and look for pending errors twice."""
     found: list[Crash | None] = []
 
     def run() -> None:
@@ -91,7 +91,7 @@ def test_nothing_comes_to_light_where_nothing_has_failed(tmp_path: Path) -> None
 
 
 def test_both_streams_are_waited_for_and_the_worse_error_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where there is a GPU a thread has two streams; this stands in for them.
+    # With a GPU, a thread has two streams; this stands in for them.
     pending = {"cpu": ["[read] Unable to read."], "gpu": [TIMED_OUT]}
 
     def synchronize(stream: object) -> None:

@@ -85,7 +85,7 @@ def test_causes_that_form_a_circle_come_to_an_end() -> None:
 
 
 def on_a_worker(look: Callable[[], None]) -> None:
-    """Have a thread of its own look: on the main one MLX throws errors of the CPU earlier."""
+    """Check on a thread of its own: on the main thread, MLX throws CPU errors earlier."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -103,7 +103,7 @@ def on_a_worker(look: Callable[[], None]) -> None:
 
 
 def read_torn_file(folder: Path, stream: Any = mx.cpu) -> None:
-    """Launch the reading of a file that was cut off after it was opened; the launch itself is fine."""
+    """Launch the read of a file that was truncated after it was opened; the launch itself succeeds."""
     path = folder / "torn.safetensors"
     launched = False
     while not launched:

@@ -1,4 +1,4 @@
-"""An error of the device that comes late: no request for vectors or scores ends with others for it."""
+"""Late device errors: no embedding or rerank request ends with different numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATE = [1, 20, *soak_only(0, 2, 3, 5, 9)]
 
 
 def run(engine: EncoderEngine) -> tuple[Ended, Mapping[str, Job]]:
-    """Answer all; return the events of the requests that have ended, and those that can go on elsewhere."""
+    """Answer all; return the events of ended requests, and the requests that can continue elsewhere."""
     events: Ended = {}
     left: Mapping[str, Job] = {}
     try:
@@ -53,7 +53,7 @@ def check(
     opened: Callable[[], EncoderEngine],
     late: int,
 ) -> None:
-    """Spoil one pass after the other, and compare who has ended with what each gets when nothing fails."""
+    """Make one pass after another fail, and compare ended requests with their results without failures."""
     right, _ = run(begin())
     for spoiled in range(1, 4):
         engine = begin()
@@ -90,7 +90,7 @@ def test_no_request_ends_with_other_vectors(
 def test_no_request_ends_with_other_scores(
     tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:
-    """What the pairs of a request begin with is computed apart."""
+    """The shared prefix of a request's pairs is computed separately."""
     folder: Path = tiny_encoder("qwen3-rerank")
 
     def begin() -> EncoderEngine:

@@ -1,4 +1,4 @@
-"""An error of the device in a load: no engine comes of it, and nothing is remembered of the model."""
+"""Device errors during a load: no engine is created, and no result of the load is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 NEVER = 10**6
-"""Launches that no load comes to: the error is found by who waits for everything, or by nobody."""
+"""Number of launches beyond those of any load: only a wait for all work could find such an error."""
 
 
 def open_on(account: MemoryAccount, folder: Path) -> Any:
@@ -43,7 +43,7 @@ def open_on(account: MemoryAccount, folder: Path) -> Any:
 
 
 def count_launches(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> int:
-    """Return how many launches a call makes."""
+    """Return the number of launches that a call makes."""
     count = 0
 
     def counted(launch: Callable[..., None]) -> Callable[..., None]:
@@ -70,7 +70,7 @@ def folder(
     tiny_pocket: Path,
     tiny_whisper: Path,
 ) -> Path:
-    """A model of each kind."""
+    """Return the folder of a model of each kind."""
     match request.param:
         case "text":
             return tiny_model("qwen3")
@@ -107,7 +107,7 @@ def test_no_engine_comes_of_a_load_in_which_the_device_has_failed(
 
 
 class Memory:
-    """What is remembered of proofs, by this process and in the user's cache folder."""
+    """Stored results of batch-invariance checks, in this process and in the user's cache folder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._process: dict[str, Findings] = {}
@@ -126,7 +126,7 @@ class Memory:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Memory:
-    """Nothing is known of any model, and a proof may take all the time that it needs."""
+    """Start without results for any model, and without a time limit of the check."""
     monkeypatch.setattr(decide, "MIN_SECONDS", 600.0)
     monkeypatch.setattr(decide, "table", dict)
     return Memory(monkeypatch, tmp_path / "cache")

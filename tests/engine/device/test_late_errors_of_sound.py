@@ -1,4 +1,4 @@
-"""An error of the device that comes late: nobody hears or reads to its end what was computed wrong for it."""
+"""Late device errors: no audio or transcript that was computed wrong reaches its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.tests.support.engines.transcription_engines import Transcriber, o
 from greenroom.tests.support.media.recordings import noise, write_recording
 
 Result = tuple[object, ...]
-"""All that a request got: sound, or segments."""
+"""The output of a request: audio, or segments."""
 
 LATE = [1, 20, *soak_only(0, 2, 3, 5, 9)]
 SPOILED = [1, 4, *soak_only(2, 3, 6, 9, 14)]
@@ -28,7 +28,7 @@ TEXTS = {"first": "One two three.", "second": "Four."}
 
 
 def ended(engine: SpeechEngine | TranscriptionEngine) -> dict[str, Result]:
-    """Answer all; return what the requests got that have ended, whether the engine fails or not."""
+    """Answer all; return the output of ended requests, whether the engine fails or not."""
     events: dict[str, list[InferenceEvent]] = {}
     try:
         while engine.has_work:
@@ -96,6 +96,6 @@ def test_no_recording_is_written_down_to_its_end_otherwise(
 
 
 def ended_of(transcriber: Transcriber, files: Sequence[Path]) -> dict[Path, Result]:
-    """Return what was written down of the recordings to whose end the engine came."""
+    """Return the segments of the recordings that the engine finished."""
     requests = {transcriber.submit(file, client=file.name): file for file in files}
     return {requests[name]: result for name, result in ended(transcriber.engine).items()}

@@ -1,4 +1,4 @@
-"""An error of the device that comes late: no prompt's answer ends wrong for it, its own or another's."""
+"""Late device errors: no answer ends wrong, whether the error is its own or another's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTINUED = [*FIRST, *words(40, 3)]
 
 @attrs.frozen
 class Asked:
-    """A prompt, the step before which it is submitted, and the tokens that are wanted."""
+    """A prompt, the step before which it is submitted, and the number of tokens wanted."""
 
     step: int
     prompt: list[int]
@@ -38,7 +38,7 @@ class Asked:
 
 
 def open_driver(folder: Path, cached: Cached, root: Path) -> Driver:
-    """Return an engine, which may find the files of one before."""
+    """Return an engine, which may find the files of a previous one."""
     if cached == "none":
         return Driver(folder)
     disk = DiskTier(root, FINGERPRINT, GENEROUS) if cached == "disk" else None
@@ -46,7 +46,7 @@ def open_driver(folder: Path, cached: Cached, root: Path) -> Driver:
 
 
 def run(driver: Driver, asked: list[Asked]) -> list[list[int] | None]:
-    """Answer what is asked; return the tokens of each answer that has ended, None for one that has not."""
+    """Answer the prompts; return the tokens of each ended answer, None for others."""
     waiting, step, ids = [*asked], 0, dict[int, str]()
     try:
         while waiting or driver.engine.has_work:
@@ -66,7 +66,7 @@ def run(driver: Driver, asked: list[Asked]) -> list[list[int] | None]:
 
 
 def check(folder: Path, driver: Driver, asked: list[Asked], reload: Callable[[], Driver]) -> int:
-    """Have an engine that fails answer, then the next; return how many answers the first one ended."""
+    """Run a failing engine, then the next one; return the number of answers that the first one ended."""
     tokens = [expected(folder, tuple(each.prompt), each.count) for each in asked]
     answers = run(driver, asked)
     ended = [(answer, right) for answer, right in zip(answers, tokens, strict=True) if answer is not None]

@@ -1,4 +1,4 @@
-"""An error of the device that comes late, while images are computed: no answer ends wrong for it."""
+"""Late device errors while images are computed: no answer ends wrong."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ONE: Parts = ["def read(self, ", picture(1), " size=-1): return"]
 AGAIN: Parts = ["What is ", picture(1), " if not a picture"]
 TEXT: Parts = ["Just text for a change, and nothing else to be seen"]
 ASKED: tuple[tuple[int, Parts, int], ...] = ((0, ONE, 16), (4, TEXT, 16), (12, AGAIN, 16))
-"""Steps before which prompts are submitted, and the tokens that are wanted."""
+"""Steps before which prompts are submitted, with the number of tokens wanted."""
 
 _PIECES = 12
-"""Launches in which an image is computed, and the beginning of its prompt, at least."""
+"""Minimum number of launches to compute an image and the start of its prompt."""
 
 
 def open_driver(folder: Path) -> VisionDriver:
@@ -28,7 +28,7 @@ def open_driver(folder: Path) -> VisionDriver:
 
 
 def run(driver: VisionDriver) -> list[list[int] | None]:
-    """Answer what is asked; return the tokens of each answer that has ended, None for one that has not."""
+    """Answer the prompts; return the tokens of each ended answer, None for others."""
     step, submitted = 0, 0
     try:
         while submitted < len(ASKED) or driver.engine.has_work:

@@ -1,4 +1,4 @@
-"""Who is next: shares are by address, and inside an address by key."""
+"""Serving order of the fair queue: shares are per address, and per key within an address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NameSource = Callable[[], str]
 
 
 def serve(queue: FairQueue, turns: int, *sources: NameSource, cost: Callable[[int], float]) -> Counter[int]:
-    """Serve sources that always have one prompt waiting, under their next name; return what each got."""
+    """Serve sources that always have one prompt waiting, under changing names; return each one's total."""
     waiting = [source() for source in sources]
     served: Counter[int] = Counter()
     for _ in range(turns):

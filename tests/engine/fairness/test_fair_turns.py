@@ -1,4 +1,4 @@
-"""Answers that are heard while they are made: clients have equal shares, and no request stands still."""
+"""Fairness of streamed requests: clients have equal shares, and no request starves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from greenroom.engine.fairness.fair_turns import FairTurns
 
 
 def serve(turns: FairTurns[str], number: int, cost: float = 1) -> list[str]:
-    """Give that many turns; return whose they were."""
+    """Serve a number of slices; return the request of each."""
     served = []
     for _ in range(number):
         served.append(next(turns.in_turn()))

@@ -1,4 +1,4 @@
-"""Who holds most: addresses count before the keys in them, since anybody may make up keys."""
+"""Counts of batch rows: addresses count before their keys, since anybody may make up keys."""
 
 from __future__ import annotations
 

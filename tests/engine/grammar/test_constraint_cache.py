@@ -1,4 +1,4 @@
-"""Which compiled constraints are kept for later requests."""
+"""Eviction of compiled constraints that are cached for later requests."""
 
 from __future__ import annotations
 

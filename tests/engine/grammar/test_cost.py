@@ -20,7 +20,7 @@ from greenroom.tests.support.models.large_vocabulary import large_tokenizer
 
 
 def step_seconds(model: Any, width: int, matcher: Matcher | None, steps: int) -> float:
-    """Median seconds of a greedy step of eight sequences, of which one may be constrained."""
+    """Return the median seconds of a greedy step of eight sequences, of which one may be constrained."""
     import mlx.core as mx
     from mlx_lm.models.cache import make_prompt_cache
 

@@ -1,4 +1,4 @@
-"""The table of limits in the guide says what the code holds."""
+"""The table of limits in the guide matches the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constrained sequences in the real loop: what they write, and what they cost their neighbours."""
+"""Constrained sequences in the real engine loop: their output, and their cost to other sequences."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def end(driver: Driver, request_id: str) -> Any:
 
 
 def write(folder: Path, schemas: Sequence[Any]) -> tuple[int, int]:
-    """Let one batch write under all schemas that can be compiled; how many ended, and how many were cut."""
+    """Generate under all schemas that compile, in one batch; return the counts of ended and cut answers."""
     driver, ended, cut = Driver(folder), 0, 0
     ids = {}
     for index, schema in enumerate(schemas):
@@ -160,7 +160,7 @@ def test_a_sequence_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel
     ids = [submit(driver, None, 30, GenerationParameters(temperature=0.0)), submit(driver, broken, 50)]
     for _ in range(8):
         driver.step()
-    # A token that its grammar does not allow: the matcher is in error from here on.
+    # The grammar does not allow this token: the matcher is in error from here on.
     with pytest.raises(ProblemError):
         broken.accept_token(driver.output_processor.adapter.tokenizer.vocab["9"])
     driver.run()
@@ -175,7 +175,7 @@ def test_a_sequence_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel
 
 
 def step_ratio(bare: Driver, held: Driver, steps: int) -> float:
-    """Return how much longer a step of the second takes, by medians of steps taken in turn."""
+    """Return the ratio of step times, second to first, by medians of alternating steps."""
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(steps):
         for driver, seconds in zip((bare, held), spent, strict=True):

@@ -1,4 +1,4 @@
-"""Recurrent layers that are merged while they are empty keep no mask of it, and pile up no graph."""
+"""Recurrent layers that are merged while empty create no mask and accumulate no graph."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from greenroom.tests.support.engines.text_engines import Driver, expected
 TinyModel = Callable[..., Path]
 
 HYBRID = "nemotron_h"
-"""Recurrent layers, some of them patched, and attention."""
+"""Architecture with recurrent layers, some of them patched, and attention layers."""
 
 
 def together(folder: Path) -> Driver:
-    """Return an engine that computes prompts, and steps, in common wherever it can."""
+    """Return an engine that batches prefill and decode wherever it can."""
     policy = PrefillPolicy(max_stall=float("inf"), idle_ms=250.0, min_chunk=512, max_chunk=512)
     return Driver(folder, policy, None, BatchPolicy(1e-6))
 
@@ -39,7 +39,7 @@ def prompt_of(length: int, seed: int) -> tuple[int, ...]:
 
 
 def masks_made(monkeypatch: pytest.MonkeyPatch) -> list[mx.array | None]:
-    """Return a list to which recurrent layers append each mask that they make."""
+    """Return a list to which recurrent layers append each mask that they create."""
     from mlx_lm.models.cache import ArraysCache
 
     made: list[mx.array | None] = []
@@ -97,7 +97,7 @@ def test_rows_without_a_state_that_join_others_leave_no_mask(monkeypatch: pytest
 def test_a_pass_over_padded_rows_asks_the_device_for_no_lengths(
     monkeypatch: pytest.MonkeyPatch, announced: bool
 ) -> None:
-    """Unless they were told to the layers past us."""
+    """Lengths announced by `caches.prepare` are known on the host; others are read from the device."""
     model = make(HYBRID)
     patch_for_batching(model)
     recurrent = [layer for layer in model.layers if isinstance(layer.mixer, RaggedRows)]
@@ -129,11 +129,11 @@ def test_a_pass_over_padded_rows_asks_the_device_for_no_lengths(
 
 STEPS = 1000
 WATCHED = 130
-"""Steps at the beginning and at the end; counters are evaluated after every 64."""
+"""Number of steps watched at the start and at the end; counters are evaluated every 64 steps."""
 
 
 def pending_arrays(driver: Driver) -> int:
-    """Return how many arrays the cache of the only batch holds on to, computed or not."""
+    """Return the number of arrays that the only batch's cache keeps alive, evaluated or not."""
     (running,) = driver.engine._batches
     arrays = [array for array in mx_arrays(caches.state(running._cache.layers)) if array is not None]
     graph = StringIO()
@@ -152,7 +152,7 @@ def mx_arrays(state: Any) -> list[mx.array]:
 def test_a_cache_holds_on_to_no_more_arrays_after_1000_steps(
     tiny_model: TinyModel, lengths: tuple[int, ...]
 ) -> None:
-    """Two rows of equal length: of two prompts, or of one whose two answers begin without a state."""
+    """The two rows have equal length: two prompts, or one prompt whose two answers start without a state."""
     driver = together(tiny_model(HYBRID))
     parameters = GenerationParameters(temperature=0.0, n=2 // len(lengths))
     for seed, length in enumerate(lengths):

@@ -1,4 +1,4 @@
-"""Arrays that wait to be computed keep those that they are computed from, each a buffer of the device."""
+"""Pending arrays keep their inputs alive, each of which is a buffer of the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 1000
 
 
 def pending(driver: Driver) -> int:
-    """Return how much is not computed yet of what the caches hold, masks and lengths included."""
+    """Return the number of pending arrays in the caches, including masks and lengths."""
     arrays: list[mx.array] = []
     for batch in driver.engine._batches:
         for layer in caches.flat_layers(batch._cache.layers):

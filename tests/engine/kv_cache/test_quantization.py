@@ -1,4 +1,4 @@
-"""Keys and values in few bits: what a batch does to them, and what comes out."""
+"""Quantized keys and values: batch operations, and their results."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ KINDS = ("qwen3", "gemma3", "lfm2")
 BITS = (8, 4)
 HEADS, WIDTH = 2, 32
 LENGTHS = st.sampled_from([0, 1, 5, 40, 255, 256, 257])
-"""Around the steps in which caches grow."""
+"""Numbers of tokens around the growth steps of caches."""
 
 
 def numbers(tokens: int, seed: int) -> mx.array:
-    """Keys or values `[1, heads, tokens, width]`."""
+    """Return keys or values `[1, heads, tokens, width]`."""
     drawn = np.random.default_rng(seed).normal(size=(1, HEADS, tokens, WIDTH))
     return mx.array(drawn.astype(np.float32))
 
@@ -62,7 +62,7 @@ def dequantized(packed: Sequence[mx.array], group_size: int, bits: int) -> mx.ar
 
 
 def unpacked(layer: QuantizedLayer) -> np.ndarray[Any, Any]:
-    """Return the keys that attention computes with; those of the values must be their mirror image."""
+    """Return the keys that attention computes with; the values must be their mirror image."""
     keys, values = (
         np.array(dequantized(packed, layer.group_size, layer.bits)) for packed in layer.keys_and_values()
     )
@@ -71,9 +71,9 @@ def unpacked(layer: QuantizedLayer) -> np.ndarray[Any, Any]:
 
 
 def rounded(keys: mx.array, bits: int) -> np.ndarray[Any, Any]:
-    """Each group of numbers on the evenly spaced levels that so many bits can tell apart, by NumPy.
+    """Return the numbers rounded to evenly spaced levels in each group, computed with NumPy.
 
-    The grid passes through the end that is farther from zero, and through zero itself (MLX's affine mode).
+    The grid contains zero and the end that is farther from zero (MLX's affine mode).
     """
     groups = np.array(keys)
     low, high = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
@@ -99,13 +99,13 @@ def test_numbers_come_back_as_near_as_their_bits_allow(bits: int) -> None:
 
 
 def is_near(found: np.ndarray[Any, Any], keys: mx.array, bits: int) -> bool:
-    """Equal but for a few numbers that lie between two levels, which may go either way."""
+    """Return whether two arrays are equal, except for a few numbers halfway between two levels."""
     difference = np.abs(found - rounded(keys, bits))
     return bool(np.mean(difference > 1e-4) < 1e-3 and difference.max() < 16 / 2**bits)
 
 
 def as_stored(keys: mx.array, bits: int) -> np.ndarray[Any, Any]:
-    """Return what a number becomes by being stored, whoever is stored with it."""
+    """Return numbers as a cache stores them, which does not depend on other rows."""
     if not keys.shape[2]:
         return np.array(keys)
     packed = mx.quantize(keys, group_size=WIDTH, bits=bits)
@@ -113,7 +113,7 @@ def as_stored(keys: mx.array, bits: int) -> np.ndarray[Any, Any]:
 
 
 def rows_of(batch: BatchedQuantizedCache) -> list[np.ndarray[Any, Any]]:
-    """Return what attention sees of each row, by mask."""
+    """Return the keys of each row that its mask shows to attention."""
     keys, mask = unpacked(batch), batch.make_mask(1, return_array=True)
     assert mask is not None
     seen = np.array(mask)[:, 0, 0, : batch.size()]
@@ -125,7 +125,7 @@ def rows_of(batch: BatchedQuantizedCache) -> list[np.ndarray[Any, Any]]:
 def test_rows_stay_what_they_are_whatever_a_batch_does(
     data: st.DataObject, bits: int, lengths: list[int]
 ) -> None:
-    """Rows are compared with what went in after every merge, step, padded chunk, extension and filter."""
+    """Rows are compared with their input after every merge, step, padded chunk, extension and filter."""
     known = [numbers(length, seed) for seed, length in enumerate(lengths)]
     batch = QuantizedCache.merge([plain(bits, keys) for keys in known])
     for seed in range(100, 100 + data.draw(st.integers(1, 6))):
@@ -222,7 +222,7 @@ def test_only_full_attention_is_quantized(tiny_model: TinyModel) -> None:
 
 
 def test_a_token_takes_as_many_bytes_as_its_bits_say(tiny_model: TinyModel) -> None:
-    """Of 32 numbers in float32 each head keeps 32 times the bits, and a scale and a bias in float32."""
+    """Each head stores 32 float32 numbers in 32 times the bits, plus a scale and a bias in float32."""
     sizes = []
     for bits in (None, 8, 4):
         model = quantized(tiny_model("qwen3"), bits)
@@ -241,7 +241,7 @@ def test_heads_of_an_odd_width_stay_as_they_are(tiny_model: TinyModel) -> None:
 
 
 def test_attention_that_cannot_use_it_is_found_out(tmp_path: Path) -> None:
-    """GPT-OSS has attention sinks, with which mlx-lm's quantised attention does not work."""
+    """GPT-OSS has attention sinks, which mlx-lm's quantized attention does not support."""
     config = {
         **CONFIGS["qwen3"],
         "model_type": "gpt_oss",

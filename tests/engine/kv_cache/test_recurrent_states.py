@@ -1,4 +1,4 @@
-"""States of recurrent layers are copied, cut out and kept with their own row, beside quantized keys too."""
+"""Recurrent states are copied, extracted and kept with their own row, beside quantized keys too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLED = GenerationParameters(temperature=0.9, seed=5, n=2)
 LENGTHS = (40, 1, 36, 3, 70, 38)
 
 BRANCHES = ((500,), (600, 7, 8, 9), tuple(range(700, 740)))
-"""What follows a beginning that prompts share: their states are kept where they diverge."""
+"""Continuations of a shared prompt prefix; states are stored where the prompts diverge."""
 
 OTHERS = [kind for kind in RECURRENT if kind != "nemotron_h"]
 
@@ -38,7 +38,7 @@ def requests() -> list[Request]:
 
 
 def answers(driver: Driver, submitted: Sequence[Request]) -> Counter[tuple[int, ...]]:
-    """Return the tokens of all choices; two more requests come every third step."""
+    """Return the token ids of all choices; two more requests arrive every third step."""
     driver.restart()
     waiting, step = list(submitted), 0
     while waiting or driver.engine.has_work:

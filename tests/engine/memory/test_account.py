@@ -1,4 +1,4 @@
-"""The account of memory: threads that take and give back never hold more than there is."""
+"""Memory account under several threads: charges never exceed the limit."""
 
 from __future__ import annotations
 

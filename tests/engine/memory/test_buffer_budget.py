@@ -1,4 +1,4 @@
-"""Buffers of a device, counted for all models of a process: prefix caches keep to theirs, in fair shares."""
+"""Device buffers counted for all models of a process: prefix caches stay within their fair shares."""
 
 from __future__ import annotations
 

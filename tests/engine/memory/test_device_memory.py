@@ -1,4 +1,4 @@
-"""Memory that models may have, by what a device tells of itself."""
+"""Default memory of models, derived from the device's information."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UseGpu = Callable[[Mapping[str, str | int]], Limits]
 
 @pytest.fixture
 def use_gpu(monkeypatch: pytest.MonkeyPatch) -> UseGpu:
-    """Compute on a GPU that tells these things of itself; return the limits that are set."""
+    """Compute on a GPU that reports this information; return the limits that are set."""
 
     def use(information: Mapping[str, str | int]) -> Limits:
         _, limits = pretend_gpu(monkeypatch, information)

@@ -1,4 +1,4 @@
-"""Too little memory for all: what is evicted or preempted, and that no answer differs for it."""
+"""Memory pressure: evictions and preemptions do not change any answer."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SETTINGS = (
 
 
 def words(seed: int, count: int = 230) -> tuple[int, ...]:
-    """Return a prompt; those of this length outgrow 256 tokens, by which caches grow, in a short answer."""
+    """Return a prompt; those of this length outgrow the cache's growth step of 256 in a short answer."""
     return tuple(random.Random(seed).choices(range(300, 2000), k=count))
 
 
 def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, MemoryAccount]:
-    """Return an engine that admits more than it can hold, because it reserves next to nothing for answers."""
+    """Return an engine that admits more than fits, because it reserves almost nothing for answers."""
     account = MemoryAccount(kv_limit=int(megabytes * MEGABYTE))
     driver = Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account)
     driver.engine.admission.max_reserved_tokens = reserved
@@ -46,7 +46,7 @@ def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, Me
 
 
 def run(driver: Driver, account: MemoryAccount) -> None:
-    """Step to the end, which has to come, never above the limit."""
+    """Step until all requests end, and check the limit at each step."""
     most = driver.engine.statistics().steps + 20_000
     while driver.engine.has_work:
         driver.step()
@@ -62,7 +62,7 @@ def ask(driver: Driver, count: int) -> None:
 
 
 def without_times(events: Sequence[InferenceEvent]) -> list[Any]:
-    """Return what a client gets; texts of one choice are joined, since they may come in other pieces."""
+    """Return a client's events without times, with the text of each choice joined."""
     said: dict[int, list[Any]] = {}
     for event in events:
         if isinstance(event, TextDelta):
@@ -148,7 +148,7 @@ def test_a_sequence_that_does_not_fit_alone_ends_with_length(tiny_model: TinyMod
 
 
 def test_rows_that_were_preempted_are_removed_though_no_larger_layer_would_fit(tiny_model: TinyModel) -> None:
-    """Two rows of 512 tokens leave room for a copy of a layer, but not of one that has grown."""
+    """Two rows of 512 tokens leave enough memory for a copy of a layer, but not of a grown one."""
     driver, account = tight(tiny_model("qwen3"), 2.6)
     for seed in range(2):
         driver.submit(words(seed, 240), 280)
@@ -190,7 +190,7 @@ def test_a_prompt_that_no_longer_fits_does_not_wait_for_ever(tiny_model: TinyMod
 def test_choices_end_together_if_their_prompt_no_longer_fits_after_it_was_preempted(
     tiny_model: TinyModel,
 ) -> None:
-    """Its prompt was preempted before it was computed, so none of its choices has begun."""
+    """Its prompt was preempted before prefill, so none of its choices has begun."""
     account = MemoryAccount(limit=6 * MEGABYTE)
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=4, max_chunk=4), account=account)
     driver.engine.admission.max_reserved_tokens = 1
@@ -310,7 +310,7 @@ def test_sequences_that_cannot_share_a_batch_are_preempted_too(tiny_model: TinyM
 
 @pytest.mark.soak
 def test_models_share_one_account(tiny_model: TinyModel) -> None:
-    """Two engines, stepped in turns: the idle one's cache is evicted, and sequences of both end."""
+    """Two engines step in turns: the idle one's cache is evicted, and the sequences of both end."""
     account = MemoryAccount(kv_limit=4 * MEGABYTE)
     folders = [tiny_model("qwen3"), tiny_model("llama")]
     drivers = [Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account) for folder in folders]

@@ -1,4 +1,4 @@
-"""Thousands of requests under a small account: it is never exceeded, and nothing is left behind."""
+"""Thousands of requests under a small account: its limit holds, and nothing is leaked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SYSTEM = tuple(random.Random(0).choices(range(300, 2000), k=400))
 
 @attrs.define
 class Watch:
-    """What MLX holds beyond the weights and beyond what the account knows, in bytes."""
+    """Tracks MLX's memory beyond the weights and the account, in bytes."""
 
     weights: int
     most_active: int = 0
@@ -47,7 +47,7 @@ class Watch:
 
 
 def parameters(choose: random.Random) -> GenerationParameters:
-    """Any mixture of what changes how a sequence is computed."""
+    """Generate any mixture of parameters that change how a sequence is computed."""
     return GenerationParameters(
         temperature=choose.choice([0.0, 0.7, 1.0]),
         seed=choose.randrange(1000),
@@ -79,7 +79,7 @@ def test_the_account_holds_over_thousands_of_requests(
     watch = Watch(mx.get_active_memory())
     pending = REQUESTS
     while pending or driver.engine.has_work:
-        # All are released now and then, to see what is left.
+        # All sequences end now and then, so that leaks show.
         rests = (REQUESTS - pending) % 125 == 0 and driver.engine.statistics().requests
         while pending and not rests and driver.engine.statistics().requests < AT_ONCE:
             name = submit(driver, choose)

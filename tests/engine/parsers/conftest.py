@@ -1,4 +1,4 @@
-"""Cases of other projects are collected only where `PARSER_CASES` names the folder that holds them."""
+"""Cases of other projects are collected only if `PARSER_CASES` names the folder that contains them."""
 
 from __future__ import annotations
 

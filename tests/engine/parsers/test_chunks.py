@@ -1,4 +1,4 @@
-"""What a parser finds depends on the text alone, never on where it was cut."""
+"""Parser output depends on the text only, never on how it was split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARSERS = {parser_id: make_tool_parser(parser_id) for parser_id in [*WRITTEN, "n
 
 
 def merged(events: list[ParserEvent]) -> list[ParserEvent]:
-    """Return the events with neighbouring pieces of text, or of arguments, joined."""
+    """Return the events with adjacent pieces of text, or of arguments, joined."""
     joined: list[ParserEvent] = []
     for event in events:
         match joined[-1:], event:
@@ -55,7 +55,7 @@ def cut(text: str, boundaries: list[int]) -> list[str]:
 
 
 def outputs(parser_id: str) -> st.SearchStrategy[str]:
-    """Texts that are hard for a parser: whole calls, torn ones, markers, braces, whitespace, words."""
+    """Generate difficult texts: complete and partial calls, markers, braces, white space, words."""
     written = WRITTEN.get(parser_id, "<tool_call>{}</tool_call>")
     torn = st.integers(0, len(written)).map(lambda end: written[:end])
     rest = st.integers(0, len(written)).map(lambda start: written[start:])
@@ -80,7 +80,7 @@ def test_calls_do_not_depend_on_boundaries(parser_id: str, release: Release, dat
     assert read(parser.new_stream(TOOLS, release), pieces) == whole
     assert read(parser.new_stream(TOOLS, release), list(text)) == whole
     found = collect_calls(whole[0])
-    # What stands between messages is no text.
+    # Text between messages is dropped.
     if not found.calls and release == "validated" and parser_id not in ("harmony", "gigachat3"):
         assert found.text == text
 
@@ -144,7 +144,7 @@ def test_text_around_a_call_is_kept_while_it_is_written(parser_id: str) -> None:
     assert rest == [CallArguments('Paris", "days": 2}'), CallEnd(), PlainText(" Ok.")]
 
 
-# Python behind Llama's tag is never demanded, and read when it is complete.
+# Python behind Llama's tag is never forced, and parsed once it is complete.
 @pytest.mark.parametrize("parser_id", sorted(WRITTEN.keys() - {"llama_python"}))
 def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
     stream = PARSERS[parser_id].new_stream(TOOLS, "immediate")

@@ -1,4 +1,4 @@
-"""Texts from the tests of other projects come out as they expect, or otherwise for a reason, however cut.
+"""Test texts of other projects are parsed as they expect, or differently for a stated reason.
 
 Only with `make test PARSER_CASES=FOLDER`.
 """

@@ -1,4 +1,4 @@
-"""Answers that come in messages, or between markers of their own."""
+"""Answers in messages, or between markers of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIGACHAT = WRITTEN["gigachat3"]
 
 
 def read(tool_parser: str, thinking_parser: str, text: str, starts: bool = False) -> dict[str, Any]:
-    """Return what comes of a text, alike in one piece and character by character."""
+    """Return the result of a text, equal for the whole text and for single characters."""
     whole = parse_case(tool_parser, thinking_parser, TOOLS, starts, [text])
     assert parse_case(tool_parser, thinking_parser, TOOLS, starts, list(text)) == whole
     return whole

@@ -1,4 +1,4 @@
-"""Control tokens that nothing reads: dropped where they are tokens, kept where they are text."""
+"""Control tokens that no parser reads: dropped as tokens, kept as ordinary text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY = "<|channel>thought\n<channel|>"
 def read(
     text: str, tool_format: str = "hermes_json", thoughts: str = "think_tag", *, spelled: bool = False
 ) -> ParsedAnswer:
-    """Read a text whose control tokens are such, or spelled with ordinary tokens."""
+    """Parse a text whose control tokens are tokens, or are spelled with ordinary tokens."""
     prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
     stream = StreamProcessor(
         make_tool_parser(tool_format), make_thinking_parser(thoughts), prepared, lambda: "id"

@@ -1,4 +1,4 @@
-"""From output to deltas: thoughts, calls, visible text and stop strings in one pass."""
+"""Single-pass conversion of output to deltas: reasoning, tool calls, visible text and stop strings."""
 
 from __future__ import annotations
 

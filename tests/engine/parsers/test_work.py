@@ -1,6 +1,6 @@
-"""What reading costs grows with the text, however it is cut and whatever it holds.
+"""Parsing cost is linear in the text, whatever it contains and however it is split.
 
-Counted are the characters of all strings that the parsers make; no clock is asked.
+The cost is the number of characters in all strings that the parsers create; no time is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROSE = "A word, 3 < 4,\nand [more] {words}. "
 
 
 class CopiedCharacters:
-    """Counts the characters of strings that come into being while parsers run."""
+    """Counts the characters of strings that parsers create."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -58,7 +58,7 @@ def copied(stream: ToolCallStream | ThinkingStream, text: str, size: int = 4) ->
 
 
 def unfinished(parser_id: str) -> dict[str, Callable[[int], str]]:
-    """Return texts of any length: what they hold is not decided before they end."""
+    """Return texts of any length whose kind is undecided until they end."""
     written = WRITTEN[parser_id]
     begun = written[: written.index("Paris")]
     start = make_tool_parser(parser_id).markers[0][0]
@@ -73,7 +73,7 @@ def unfinished(parser_id: str) -> dict[str, Callable[[int], str]]:
 
 
 def grown(make: Callable[[], Any], text: Callable[[int], str]) -> float:
-    """Return how much more is copied of a text that is twice as long."""
+    """Return the growth of copied characters when a text doubles."""
     return copied(make(), text(3_000)) / copied(make(), text(1_500))
 
 

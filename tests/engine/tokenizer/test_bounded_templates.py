@@ -1,4 +1,4 @@
-"""Chat templates that come with a model: what they may take of the machine, and that none is changed."""
+"""Resource limits of models' chat templates, which must not change any rendering."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def compiled(source: str, environment: type, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a template as transformers compiles it, in an environment of that class."""
+    """Return a template as transformers compiles it, in an environment of the given class."""
     bound_templates()
     monkeypatch.setattr(chat_template_utils, "ImmutableSandboxedEnvironment", environment)
     return chat_template_utils._cached_compile_jinja_template(source)

@@ -1,4 +1,4 @@
-"""Forgetting what was handed out changes no character of an answer, with any of mlx-lm's detokenizers."""
+"""Removal of text already read changes no character of an answer, with any of mlx-lm's detokenizers."""
 
 from __future__ import annotations
 

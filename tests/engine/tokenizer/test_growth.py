@@ -1,4 +1,4 @@
-"""Tokenizers that make texts much longer are refused before they are given one."""
+"""Tokenizers that expand texts too much are refused before they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large tokenizer that is read in pieces is the one that the library reads at once."""
+"""A large tokenizer loaded in pieces equals the one that the library loads at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = "def f(x):\n    return 'grün 你好' <|im_end|> NAME<|x|> again"
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read small files in pieces too."""
+    """Load small files in pieces too."""
     import_text_libraries()
     monkeypatch.setattr(reading_in_pieces, "_LARGE", 0)
 

@@ -1,4 +1,4 @@
-"""A tokenizer that was saved with the limits of its training: they are not those of prompts."""
+"""Truncation and padding saved with a tokenizer after training do not apply to prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long text, tokenized piece by piece: the same tokens, and no more of them than are needed."""
+"""Tokenization of long text in pieces: the same tokens, and little more work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBERS_FROM_THEIR_END = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))|" + _LLAMA_WORD
 
 
 def byte_level(words: str | None) -> Tokenizer:
-    """Return what GPT-2 has, or with its words Llama 3 and Qwen."""
+    """Return the parts of GPT-2's tokenizer, or with its word pattern Llama 3's and Qwen's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words is None)
@@ -40,7 +40,7 @@ def byte_level(words: str | None) -> Tokenizer:
 
 
 def sentence_piece(model: models.Model, scheme: str | None) -> Tokenizer:
-    """Return what Llama 2 and Mistral, or Gemma and T5, have."""
+    """Return the parts of Llama 2's and Mistral's tokenizers, or of Gemma's and T5's."""
     tokenizer = Tokenizer(model)
     if scheme is None:
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
@@ -80,7 +80,7 @@ RUNS = (
     *("\U0001f44d\U0001f3fd", "\U0001f468\u200d\U0001f469", " \U0001f600", "\u00a0", "\u0915\u094d", "it's "),
     *("<|im_end|>", "<|im_"),
 )
-"""What texts repeat so that no place in them is like a word's or a line's end."""
+"""Units of repetitive texts in which no position is like the end of a word or a line."""
 
 MAKERS: dict[str, Any] = {
     "bytes": lambda: byte_level(None),
@@ -94,7 +94,7 @@ MAKERS: dict[str, Any] = {
 
 @pytest.fixture(params=MAKERS, scope="module")
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
-    """A tokenizer of each kind, trained on a little text."""
+    """Return a tokenizer of each kind, trained on a little text."""
     tmp_path = tmp_path_factory.mktemp("tokenizer")
     made = MAKERS[request.param]()
     special = ["<unk>", "<s>", "</s>", "<|im_end|>"]
@@ -141,7 +141,7 @@ def test_pieces_have_the_tokens_of_the_whole(tokenizer: ChatTokenizer, text: str
 
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Part texts of some thousand characters, as longer ones are."""
+    """Split texts of several thousand characters as longer ones are."""
     monkeypatch.setattr(text_encoder, "PIECE", 2_048)
     monkeypatch.setattr(text_pieces, "PIECE", 2_048)
 

@@ -1,4 +1,4 @@
-"""Any conversation, in any order, through any template: everything said reaches the model, in order."""
+"""Any conversation through any template: all text reaches the model, in order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Adapter
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
-    """Turns of all kinds in any order; every result answers an earlier call, and every text is unique."""
+    """Generate turns of all kinds in any order; results answer earlier calls, texts are unique."""
     messages: list[Message] = []
     open_calls: list[str] = []
     words = iter(f"word{n}" for n in range(1000, 2000))

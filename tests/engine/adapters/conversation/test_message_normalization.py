@@ -1,4 +1,4 @@
-"""Long conversations brought into order: each text is copied once, each result placed once."""
+"""Reordering of long conversations: each text is copied once, each result placed once."""
 
 from __future__ import annotations
 

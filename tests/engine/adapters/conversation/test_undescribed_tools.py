@@ -1,4 +1,4 @@
-"""Tools that join in the middle of a conversation: callable, and the prompt's beginning stays as it was."""
+"""Tools added in the middle of a conversation: callable, without changing the start of the prompt."""
 
 from __future__ import annotations
 

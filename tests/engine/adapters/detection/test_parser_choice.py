@@ -1,4 +1,4 @@
-"""Parsers are chosen by what they read back of a template, and a prompt speaks of one format only."""
+"""Parsers are chosen by a round trip through the template, and a prompt uses one call format only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BARE = """{"name": "{{ call.function.name }}", "arguments": {{ call.function.arg
 
 
 def template(calls: str = HERMES, described: str = DESCRIBED, thought: str = "", start: str = "") -> str:
-    """Return a template in ChatML."""
+    """Return a ChatML template."""
     return (
         f"{described}{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n"
         f"{{% if m.reasoning_content %}}{thought}{{% endif %}}{{{{ m.content or '' }}}}"
@@ -46,7 +46,7 @@ def template(calls: str = HERMES, described: str = DESCRIBED, thought: str = "",
 
 @pytest.fixture
 def made(folder: Folder) -> Callable[..., Adapter]:
-    """Return what makes adapters of templates; keywords are the record's, or settings under `settings`."""
+    """Return a factory of adapters by template; keywords are for the record, or settings under `settings`."""
 
     def make(text: str, settings: Settings | None = None, family: Any = "default", **record: Any) -> Adapter:
         tokenizer = load_tokenizer(folder("qwen", chat_template=text))
@@ -104,7 +104,7 @@ def test_without_injection_the_template_describes_tools_whatever_reads_the_calls
 
 
 def test_what_the_template_asks_for_goes_before_what_it_shows(made: Made) -> None:
-    """The template of Phi-4-mini asks for `functools[…]` and writes past calls without it."""
+    """Phi-4-mini's template requests `functools[…]` and writes past calls without it."""
     asks = '{% if tools %}Call functools[{"name": …}]. {{ tools | tojson }}{% endif %}'
     adapter = made(template(BARE, asks))
     read = prompt(adapter, *ASKED)
@@ -114,7 +114,7 @@ def test_what_the_template_asks_for_goes_before_what_it_shows(made: Made) -> Non
 
 
 def test_tools_that_the_template_fails_to_describe_are_injected_for_that_request(made: Made) -> None:
-    """Some templates recurse without end on a list of types."""
+    """Some templates recurse endlessly on a list of types."""
     fails = (
         "{% macro kind(t) %}{% if t is string %}{{ t }}{% else %}{{ kind(t) }}{% endif %}{% endmacro %}"
         "{% for tool in tools or [] %}{{ tool.function.name }}"

@@ -1,4 +1,4 @@
-"""Tables that no server appended: written by a model, or by who wants two images to have one number."""
+"""Tables that the server did not append: written by a model, or by a client to give two images one number."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _content(name: str) -> str:
 
 
 def _alike() -> tuple[ImagePart, ImagePart]:
-    """Return two images whose hashes have the same first eight digits; 100,000 files hold such a pair."""
+    """Return two images whose hashes share the first eight digits; 100,000 files contain such a pair."""
     seen: dict[bytes, bytes] = {}
     for number in itertools.count():
         file = b"\x89PNG%d" % number

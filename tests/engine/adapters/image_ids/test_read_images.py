@@ -1,4 +1,4 @@
-"""Images of a conversation as models read them: document 002's stable ids, step by step."""
+"""Images of a conversation as models read them: the stable ids of document 002, step by step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table(*rows: tuple[int, str], marker: str = "<!-- greenroom:filenames -->\n"
 
 
 def shown(images: ReadImages) -> list[tuple[str, ...]]:
-    """Each message's texts, with `*` for an image."""
+    """Return each message's texts, with `*` for an image."""
     return [
         tuple(part.text if isinstance(part, TextPart) else "*" for part in message.content)
         for message in images.messages

@@ -1,4 +1,4 @@
-"""Conversations that outgrow their context, with real templates and tokenizers."""
+"""Conversations that outgrow the context, with real templates and tokenizers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_oldest_turns_are_dropped_where_that_is_asked_for(adapter: MakeAdapt
     assert prepared.prompt_tokens >= 2048 * 3 // 8
     shown = text_of(model, prepared)
     dropped = prepared.dropped_messages
-    # Whole turns: an even number, the earliest; what stays begins with the question after them.
+    # Whole, earliest turns are dropped, so the number is even; the rest starts with the next question.
     assert dropped % 2 == 0
     assert [f"q{i} " in shown for i in range(60)] == [i >= dropped // 2 for i in range(60)]
     assert "You are terse." in shown
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_conversation_is_named_where_it_stands(folder: Fold
 
 
 def test_ten_thousand_messages_cost_little_more_than_to_look_at_them(folder: Folder) -> None:
-    """However long a conversation is, only so much of it is rendered as may fit, a few times."""
+    """Only as much of a conversation is rendered as may fit, a few times, however long it is."""
     model = adapter_of(folder("qwen"), context=4096)
     rendered: list[int] = []
     render = model.tokenizer.render
@@ -137,7 +137,7 @@ def test_ten_thousand_messages_cost_little_more_than_to_look_at_them(folder: Fol
     prepared = model.prepare_input(asked(messages))
     kept = len(messages) - prepared.dropped_messages
     assert kept > 20
-    # The whole once, since its length alone does not tell; then never much more than what stays.
+    # The whole is rendered once, since its length alone does not decide; then little more than fits.
     assert rendered[0] == len(messages) == MAX_MESSAGES
     assert 2 < len(rendered) <= 10
     assert all(count <= 5 * kept for count in rendered[1:])

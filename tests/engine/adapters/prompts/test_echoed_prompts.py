@@ -1,4 +1,4 @@
-"""Raw prompts that are sent back: what of them is the client's own."""
+"""Echoed raw prompts, without the tokens that the server added."""
 
 from __future__ import annotations
 

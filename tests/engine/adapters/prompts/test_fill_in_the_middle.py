@@ -1,4 +1,4 @@
-"""Prompts with a gap: in each family's order, with the client's text as text, and only where a model can."""
+"""Prompts with a gap: in each family's order, without control tokens, and only for capable models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAMILIES = {
 
 
 def coder(folder: Path, tokens: tuple[str, ...]) -> Adapter:
-    """Return the adapter of a model whose vocabulary has these tokens; they are no special ones."""
+    """Return the adapter of a model whose vocabulary has these tokens, which are not special."""
     from tokenizers import AddedToken, Tokenizer
 
     path = folder / "tokenizer.json"

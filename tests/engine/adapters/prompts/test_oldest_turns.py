@@ -1,4 +1,4 @@
-"""Which turns of a conversation that is too long are dropped, without any model."""
+"""Selection of the turns to drop from overlong conversations, without a model."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def conversation(*specs: Spec) -> list[Message]:
         ("s s u a s u", [5]),
         ("u u u", [1, 2]),
         ("u,a:x,t:x,a,u", [4]),
-        # The result comes after what the user said meanwhile.
+        # The result follows a user message.
         ("u,a:x,u,t:x,a,u", [5]),
         ("u,a:x y,t:x,u,t:y,u,a,u", [5, 7]),
-        # An id that is used again belongs to the call before it.
+        # A reused id belongs to the latest call before it.
         ("u,a:x,t:x,u,a:x,t:x,u", [3, 6]),
     ],
 )
@@ -63,20 +63,20 @@ def test_system_messages_stay() -> None:
 
 
 def test_the_cut_stays_while_a_conversation_grows() -> None:
-    """Every start on the grid of a conversation is on the grid of all that continue it."""
+    """Every start on the grid of a conversation is on the grid of all its continuations."""
     grids = []
     for turns in range(1, 60):
         messages = conversation(*["u", "a"] * turns, "u")
         grids.append(starts_on_grid(messages, turn_starts(messages), 400))
     for shorter, longer in pairwise(grids):
         assert longer[: len(shorter)] == shorter
-    # Of 66 bytes each, so many turns pass the multiples of 400.
+    # With 66 bytes each, these turns exceed multiples of 400.
     assert grids[-1] == [2 * -(-400 * step // 66) for step in range(1, 10)]
 
 
 @hypothesis.given(st.integers(0, 10_000), st.data())
 def test_a_few_attempts_find_the_first_that_fits(count: int, data: st.DataObject) -> None:
-    """None of them is much longer than what fits."""
+    """No attempt is much longer than the result."""
     first = data.draw(st.integers(0, count))
     attempts: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Prompts as tokens: their length, their limits, and how they end."""
+"""Token ids of prompts: their number, their limits and their end."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_operators_bound_is_below_the_models(folder: Folder) -> None:
 
 @pytest.mark.parametrize("unit", ["a", "the ", "<|im_end|>", "\u20ac"])
 def test_an_absurdly_long_text_is_refused_at_once(folder: Folder, unit: str) -> None:
-    """It costs less than to tokenise a tenth of it."""
+    """Refusal costs less than tokenizing a tenth of the text."""
     model = adapter_of(folder("qwen"))
     text = unit * (20_000_000 // len(unit))
     began = time.process_time()

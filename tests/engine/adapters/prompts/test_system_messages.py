@@ -1,4 +1,4 @@
-"""What a conversation is told beside the client's words."""
+"""The server's additions to the client's system message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations under real chat templates: those that installed packages bring, and this project's own."""
+"""Conversations under real chat templates: those of installed packages and this project's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each template can do is found by trying it."""
+"""Probing of templates for their traits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations are rewritten for what a template cannot do, and lose nothing by it."""
+"""Conversations are rewritten for the limits of a template, without loss."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def request(*messages: Message, **fields: Any) -> InferenceRequest:
 
 
 def prompt(adapter: Adapter, *messages: Message, **fields: Any) -> str:
-    """Return what the model reads."""
+    """Return the rendered prompt."""
     return adapter.tokenizer.decode(adapter.prepare_input(request(*messages, **fields)).tokens)
 
 

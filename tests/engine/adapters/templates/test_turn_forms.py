@@ -1,4 +1,4 @@
-"""Past turns are written as their model writes them, where its template alone would not do so."""
+"""Past turns are written in their model's form if its template alone would not do so."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Prompt = Callable[..., str]
 
 @pytest.fixture
 def prompt(tmp_path: Path) -> Prompt:
-    """Return what renders a conversation with a template."""
+    """Return a function that renders a conversation with a template."""
 
     def render(template: str, *messages: Message, parser: str, thoughts: str = "null") -> str:
         make_chat_tokenizer("mistral", tmp_path, chat_template=template)

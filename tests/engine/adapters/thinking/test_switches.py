@@ -1,4 +1,4 @@
-"""What a request gets of its model's thoughts, where the model cannot do all that is asked."""
+"""Reasoning chosen for a request when the model cannot do all that is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of notes/thinking.md says what each template's model reads, for all that a client may ask."""
+"""The table in notes/thinking.md matches each template's prompts, for all client requests."""
 
 from __future__ import annotations
 

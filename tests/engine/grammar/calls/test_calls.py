@@ -73,7 +73,7 @@ AUTO, REQUIRED, NAMED = ToolChoice("auto"), ToolChoice("required"), ToolChoice("
 
 @pytest.fixture(scope="module")
 def marked(grammars: Grammars) -> Grammars:
-    """A tokenizer in which the markers of all formats are special tokens."""
+    """Return a tokenizer in which the markers of all formats are special tokens."""
     tokenizer = Tokenizer.from_str(grammars.backend)
     tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS])
     known = GrammarTokenizer(tokenizer, [grammars.token(END)])
@@ -82,7 +82,7 @@ def marked(grammars: Grammars) -> Grammars:
 
 @pytest.fixture(params=["spelled", "special"])
 def either(request: pytest.FixtureRequest, grammars: Grammars, marked: Grammars) -> Grammars:
-    """Markers that ordinary tokens spell, and markers that are tokens of their own."""
+    """Run with markers spelled with ordinary tokens, and with markers that are tokens."""
     return grammars if request.param == "spelled" else marked
 
 

@@ -1,4 +1,4 @@
-"""Constrained answers of gpt-oss: what stands in which channel."""
+"""Constrained answers of gpt-oss and their channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools whose schemas pass the limits: strict ones are refused, others take any object."""
+"""Tools whose schemas exceed the limits: strict ones are refused, others accept any object."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Forced calls under random schemas: every format writes what validates, and reads and renders it back.
+"""Forced calls under random schemas: every format writes valid calls, and parses and renders them.
 
-Random walks through the grammars write 200 of them a format (`make soak`, some 4 minutes for all), and so
+Random walks through the grammars write 200 of them per format (`make soak`, about 4 minutes for all), and so
 do tiny models with a template of the format, in one batch (15 minutes).
 """
 
@@ -39,7 +39,7 @@ def values(calls: tuple[ParsedCall, ...]) -> list[tuple[str, object]]:
 def read_while_written(
     parser: ToolCallParser, text: str, tools: tuple[Tool, ...], seed: int
 ) -> list[ParserEvent]:
-    """Return the events of a text that came in random pieces; no call has to be complete to be handed out."""
+    """Return the events of a text fed in random pieces; calls are emitted before they are complete."""
     chance, stream = random.Random(seed), parser.new_stream(tools, "immediate")
     events, at = list[ParserEvent](), 0
     while at < len(text):
@@ -54,7 +54,7 @@ def read_while_written(
 
 
 def force_a_call(grammars: Grammars, call_format: str, seed: int) -> None:
-    """Demand a call to one of two tools with random schemas, strict or not, and check what is written."""
+    """Force a call to one of two tools with random schemas, strict or not, and check the output."""
     schemas, parser = RandomSchemas(seed), make_tool_parser(call_format)
     tools = tuple(schemas.tool(name, strict=seed % 3 > 0) for name in ("look_up", "find_all"))
     choice, parallel = (NAMED if seed % 5 == 0 else REQUIRED), seed % 4 > 0
@@ -97,7 +97,7 @@ def test_a_model_makes_two_hundred_forced_calls_in_a_batch(
     folder = tiny_model("qwen3")
     answers = force_calls(folder, call_adapter(folder, tmp_path, call_format), range(200))
     whole = [answer for answer in answers if answer.reason == "tool_calls"]
-    assert len(whole) >= len(answers) - 2  # Others have reached the limit of tokens.
+    assert len(whole) >= len(answers) - 2  # The other answers have reached the token limit.
     for answer in whole:
         assert answer.calls
         assert not answer.text.strip()

@@ -1,4 +1,4 @@
-"""Calls of tools that take one text: every format writes what their grammar holds, and reads it back."""
+"""Calls of tools with one text argument: every format writes texts of its grammar, and parses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUIRED = ToolChoice("required")
 
 
 def written_input(grammars: Grammars, call_format: str, tool: Tool, seed: int) -> str:
-    """Force a call of the tool and return the text that a reader finds in it."""
+    """Force a call of the tool and return the parsed text argument."""
     constraint = Constraint(calls=CallConstraint((tool,), REQUIRED, call_format, parallel=False))
     walks = (grammars.walk(constraint, seed + 10 * again, limit=800, eager={END: 0.7}) for again in range(9))
     written = next(written for written in walks if written.stopped)

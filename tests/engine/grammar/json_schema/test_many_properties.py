@@ -1,4 +1,4 @@
-"""As many optional properties as the guide allows: the answer goes on, wherever it stands among them."""
+"""The documented maximum of optional properties: the answer continues at any position among them."""
 
 from __future__ import annotations
 

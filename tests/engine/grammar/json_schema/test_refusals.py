@@ -154,7 +154,7 @@ def test_broken_grammars_are_refused(grammars: Grammars, wanted: ResponseFormat,
 
 
 def _chain(length: int) -> Any:
-    """Each definition doubles the one before: 2^length leaves, if they were written out."""
+    """Return definitions that each double the previous one: 2^length leaves if expanded."""
     definitions: dict[str, Any] = {"d0": {"type": "string"}}
     for index in range(1, length):
         ref = {"$ref": f"#/$defs/d{index - 1}"}

@@ -32,7 +32,7 @@ def check_walks(grammars: Grammars, schema: Any, seed: int) -> None:
     written = grammars.walk(constraint, seed)
     assert written.stopped, "a bounded schema has to end"
     validate(schema, written.text)
-    # Cut anywhere, it is the beginning of something valid: another walk can finish it.
+    # Every prefix can be continued to a valid value: another walk can finish it.
     cut = random.Random(seed).randrange(len(written.tokens) + 1)
     matcher = grammars.matcher(constraint)
     for token in written.tokens[:cut]:

@@ -1,4 +1,4 @@
-"""Schemas whose compilation would multiply or recurse without end are refused before any of it is done."""
+"""Schemas whose compilation would multiply or recurse endlessly are refused before it starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NULL: Any = {"type": "null"}
 
 
 def references(length: int) -> Any:
-    """Definitions that each require an object of the next: two levels a reference."""
+    """Return definitions that each require an object of the next: two levels per reference."""
     definitions: dict[str, Any] = {f"d{length}": NULL}
     for index in range(length):
         following = {"a": {"$ref": f"#/$defs/d{index + 1}"}}
@@ -32,14 +32,14 @@ def references(length: int) -> Any:
 
 
 def undeclared(levels: int, leaf: Any = NULL) -> Any:
-    """Three required names that one schema describes, again and again: 3^levels."""
+    """Return a schema of three required names that one schema describes, repeatedly: 3^levels."""
     for _ in range(levels):
         leaf = {"type": "object", "required": ["a", "b", "c"], "additionalProperties": leaf}
     return leaf
 
 
 def copies(names: int, size: int) -> Any:
-    """Every name of one object gets a copy of what describes the other names of the second."""
+    """Return a schema in which every name of one object gets a copy of the other object's schema."""
     large = {"properties": {f"q{index}": NULL for index in range(size)}}
     named: Any = {"properties": {f"p{index}": {} for index in range(names)}}
     return {"allOf": [named, {"additionalProperties": large}]}
@@ -69,7 +69,7 @@ MULTIPLYING: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("number", range(len(MULTIPLYING)))
 def test_what_multiplies_is_refused_before_it_is_compiled(number: int) -> None:
-    # Natively these run for seconds to centuries; here the count ends with the budget.
+    # Native compilation would take seconds to centuries; here the count ends with the budget.
     with pytest.raises(ProblemError) as refused:
         check_schema(MULTIPLYING[number], "tools[3].function.parameters")
     assert refused.value.problem.status == 400
@@ -110,7 +110,7 @@ thread.join()
 
 
 def test_the_stack_of_a_worker_holds_many_times_the_longest_path() -> None:
-    # A chain of twice the limit's levels, on a quarter of the stack.
+    # The chain has twice the allowed levels, on a quarter of the stack.
     schema = json.dumps(references(limits.MAX_PATH))
     ended = subprocess.run(
         [sys.executable, "-c", CHAIN], input=schema, capture_output=True, text=True, check=False
@@ -135,7 +135,7 @@ def test_definitions_that_refer_to_each_other_are_met_once(grammars: Grammars) -
 
 
 class Budget(ConstraintBudget):
-    """Says what was spent."""
+    """Records the steps spent."""
 
     def __init__(self) -> None:
         super().__init__()

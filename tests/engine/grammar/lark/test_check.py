@@ -1,4 +1,4 @@
-"""Grammars that clients write are refused where compiling them would take for ever or overflow the stack."""
+"""Clients' grammars are refused if compiling them would take forever or overflow the stack."""
 
 from __future__ import annotations
 

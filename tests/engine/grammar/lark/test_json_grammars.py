@@ -1,4 +1,4 @@
-"""Grammars inside JSON strings: the escaped form accepts the escaped forms of the same texts."""
+"""Grammars inside JSON strings: the escaped grammar accepts the escaped forms of the same texts."""
 
 from __future__ import annotations
 

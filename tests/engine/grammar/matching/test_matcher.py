@@ -181,7 +181,7 @@ def test_a_budget_ends_a_thought_cleanly(grammars: Grammars, budget: int, held: 
         if held and budget == 0 and not opened:
             validate(SCHEMA, written.text)
             continue
-        # The thought, then its forced end; at most three tokens more to finish a character.
+        # The reasoning, then its forced end; up to three more tokens finish a character.
         spent = len(grammars.tokenizer.encode(inside.removesuffix("\n")))
         assert spent <= 4 * (budget + 3), (inside, budget)
         if held:
@@ -263,7 +263,7 @@ def test_a_tokenizer_without_a_fast_form_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def large() -> Grammars:
-    """A vocabulary of 152,000 tokens."""
+    """Return a vocabulary of 152,000 tokens."""
     tokenizer = large_tokenizer()
     known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
     return Grammars(known, GrammarCompiler(known), "")

@@ -1,4 +1,4 @@
-"""A sequence whose masks are slow sits steps out: its neighbors go on, and every answer is as if alone."""
+"""A sequence with slow masks skips steps: its neighbors continue, and all answers stay the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AMBIGUOUS = LarkFormat("start: a\na: a a | b\nb: /[a-z ]/ | /[a-m]/\n")
 
 
 def held(folder: Path, requested: Any = WORDS, *, slow: bool = True) -> Matcher:
-    """Return a matcher of a constraint that shares nothing with others, whose masks have been slow so far."""
+    """Return a matcher of an unshared constraint whose masks have been slow so far."""
     adapter = loaded(folder)[1]
     compiler = GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
     matcher = compiler.compile(Constraint(requested))
@@ -48,7 +48,7 @@ def submit(driver: Driver, matcher: Matcher | None, count: int, parameters: Any 
 
 
 def alone(folder: Path, requested: Any, count: int, parameters: Any = GREEDY) -> Driver:
-    """Return an engine that has answered that request alone, all masks computed between its steps."""
+    """Return an engine that has answered the request alone, with all masks computed between its steps."""
     driver = Driver(folder)
     submit(driver, held(folder, requested, slow=False), count, parameters)
     driver.run()
@@ -57,7 +57,7 @@ def alone(folder: Path, requested: Any, count: int, parameters: Any = GREEDY) ->
 
 @attrs.frozen
 class Gate:
-    """Holds the threads on which slow masks are computed."""
+    """Blocks the threads on which slow masks are computed."""
 
     opened: threading.Event = attrs.field(factory=threading.Event)
 

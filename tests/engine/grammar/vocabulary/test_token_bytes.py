@@ -1,4 +1,4 @@
-"""A vocabulary as llguidance is given it: the same bytes that its own reading of the tokenizer gives."""
+"""The vocabulary given to llguidance equals the bytes that its own tokenizer support reads."""
 
 from __future__ import annotations
 

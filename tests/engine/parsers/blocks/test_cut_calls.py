@@ -1,4 +1,4 @@
-"""Calls in a text that ends before they do."""
+"""Tool calls in output that is cut off before they end."""
 
 from __future__ import annotations
 

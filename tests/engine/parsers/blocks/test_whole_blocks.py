@@ -1,4 +1,4 @@
-"""A block counts as read only if all of it was used; everything else is text as it was written."""
+"""A block counts as a tool call only if all of it was parsed; anything else stays unchanged text."""
 
 from __future__ import annotations
 

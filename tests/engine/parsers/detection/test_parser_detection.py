@@ -1,4 +1,4 @@
-"""Which parser a model gets."""
+"""Detection of a model's parsers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls in sections: DeepSeek, Step 3, Hunyuan."""
+"""Tool calls in sections: DeepSeek, Step 3, Hunyuan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each format of calls, as its models write it."""
+"""Every tool-call format, as its models write it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REWRITTEN = {
 }
 TO_THE_END = {"granite_json"}
 STRUCTURE = {"<|message_sep|>"}
-"""Beginnings of a call's marker that stand around answers too, and mean nothing alone."""
+"""Prefixes of call markers that also surround answers and have no meaning alone."""
 NAME_FIRST = {"functionary_v32"}
-"""Formats in which a line that is not a tool's name is text at once, so that it is no broken call."""
+"""Formats in which a line that is not a tool's name is immediately text, so it is no malformed call."""
 ONLY_ALONE = {"llama_json", "bare_pythonic", "xlam", "functionary_v32"}
 
 
@@ -43,7 +43,7 @@ def test_a_call_is_found(parser_id: str) -> None:
 
 
 def state_of(value: object) -> object:
-    """Return all that an object holds, however deep, as text."""
+    """Return the complete state of an object as text."""
     if isinstance(value, dict):
         return [(repr(key), state_of(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
@@ -57,7 +57,7 @@ def state_of(value: object) -> object:
 
 @pytest.mark.parametrize("parser_id", sorted(TOOL_PARSERS))
 def test_reading_leaves_a_parser_as_it_was(parser_id: str) -> None:
-    # The thread that prepares prompts and the one that reads answers have one and the same.
+    # The thread that prepares prompts and the one that parses answers share the parser.
     parser = make_tool_parser(parser_id)
     before = state_of(parser)
     for text in (*WRITTEN.values(), "no call at all"):

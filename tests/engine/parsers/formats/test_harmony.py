@@ -1,4 +1,4 @@
-"""The channels of gpt-oss: which message is a thought, which the answer, and which a call."""
+"""The channels of gpt-oss: reasoning, answers and tool calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARGUMENTS = json.dumps(PARIS)
 
 
 def read(text: str, tools: tuple[Tool, ...] = TOOLS, *, open_thought: bool = False) -> tuple[str, str, int]:
-    """Return the thought, the answer and the number of calls, found alike whole and by characters."""
+    """Return the reasoning, the answer and the number of calls, equal for whole and split text."""
     offered = [{"name": tool.name, "parameters": dict(tool.parameters)} for tool in tools]
     whole = parse_case("harmony", "harmony", offered, open_thought, [text])
     assert parse_case("harmony", "harmony", offered, open_thought, list(text)) == whole

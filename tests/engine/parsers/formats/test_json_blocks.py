@@ -1,4 +1,4 @@
-"""Calls as JSON behind a marker, and formats in which no marker stands before them."""
+"""JSON tool calls behind a marker, and formats without markers."""
 
 from __future__ import annotations
 

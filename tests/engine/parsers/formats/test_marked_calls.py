@@ -1,4 +1,4 @@
-"""Formats that put calls of a common shape between markers of their own."""
+"""Formats that put tool calls of a common shape between markers of their own."""
 
 from __future__ import annotations
 

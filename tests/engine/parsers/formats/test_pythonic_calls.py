@@ -1,4 +1,4 @@
-"""Calls written as Python, between markers or in a bare list."""
+"""Tool calls written as Python, between markers or in a bare list."""
 
 from __future__ import annotations
 

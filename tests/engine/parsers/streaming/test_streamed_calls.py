@@ -1,4 +1,4 @@
-"""Calls that are handed out while they are written are those that are read when they are complete."""
+"""Incrementally parsed tool calls equal those parsed from complete blocks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ OTHERWISE_WRITTEN = [
 
 
 def check_streamed(parser: ToolCallParser, text: str) -> None:
-    """Raise unless a text is read alike while it is written, cut once anywhere and everywhere."""
+    """Check that incremental parsing finds the same calls if the text is split once or everywhere."""
     found = extract_calls(parser, text, TOOLS)
     assert found.calls, text
     for pieces in ([*text], *([text[:at], text[at:]] for at in range(0, len(text), 6))):

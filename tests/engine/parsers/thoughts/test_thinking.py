@@ -1,4 +1,4 @@
-"""Thoughts before an answer."""
+"""Reasoning before an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls at the end of a thought that never closes."""
+"""Tool calls at the end of reasoning that is never closed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(
     ended_by_model: bool = True,
     release: Release = "validated",
 ) -> ParsedAnswer:
-    """Read an output that begins inside a thought."""
+    """Parse an output that starts inside reasoning."""
     prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
     calls, thoughts = make_tool_parser(tool_format), make_thinking_parser("think_tag")
     stream = StreamProcessor(calls, thoughts, prepared, lambda: "id", release=release)
