@@ -50,7 +50,7 @@ class FairTurns(Generic[T]):
             self._shares = ClientShares()
 
     def client_of(self, request: T) -> str:
-        """Return whose request it is."""
+        """Return the client of a request."""
         return self._clients[request]
 
     def clear(self) -> list[T]:

@@ -33,7 +33,7 @@ _OPTIONS = (
     "byte_fallback",
     "ignore_merges",
 )
-"""Options of a byte-pair encoding, named alike in its file and in its constructor."""
+"""Options of a byte-pair encoding, with the same names in its file and in its constructor."""
 
 _BY_NAME = ("_infer_thinking", "_infer_structural_markers", "_infer_tool_parser")
 """Functions of mlx-lm that request the whole vocabulary to look up names."""

@@ -105,7 +105,7 @@ class MessageConverter:
             turns = number_calls(turns, by_turn=forms.call_ids == "turn")
         converted = [self._convert_turn(turn) for turn in turns]
         if not forms.empty_beginning and converted and converted[0]["content"] == "":
-            converted[0]["content"] = " "  # Hunyuan A13B's template does what no sandbox allows.
+            converted[0]["content"] = " "  # Hunyuan A13B's template fails on an empty first message.
         shaped = [as_parts(turn) for turn in converted] if traits.parts else converted
         return [self._with_image_parts(turn) for turn in shaped]
 

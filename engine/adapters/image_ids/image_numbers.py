@@ -39,7 +39,7 @@ class ImageNumbers:
                 continue
             name = image_name(image)
             if _content(name) in shown or image.digest.hex() in self._names:
-                name = image_name(image, digits=len(image.digest.hex()))  # another's hash begins alike
+                name = image_name(image, digits=len(image.digest.hex()))  # The hash prefix collides.
             content = _content(name)
             shown.add(content)
             if content not in self._names:

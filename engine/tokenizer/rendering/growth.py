@@ -24,7 +24,7 @@ _ESCAPED = 100
 """Number of characters that one character may become if a codec writes its name."""
 
 _PIECE = 60
-"""Bytes of a short text in a list."""
+"""Size of a short text in a list, in bytes."""
 
 _LONG_TO_SPLIT = 1 << 16
 _QUOTED = 12
