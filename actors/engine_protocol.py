@@ -91,7 +91,7 @@ class SuspendableEngine(Engine[PreparedT], Protocol):
         """Resume, at the next step, a request that an earlier engine has suspended.
 
         Raises:
-            ProblemError: It cannot be answered.
+            ProblemError: The request cannot be answered.
         """
 
 

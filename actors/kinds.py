@@ -75,7 +75,7 @@ def open_engine(
         adapter: Adapter of the model, from `open_adapter`; its thread continues to use it.
 
     Raises:
-        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
+        ProblemError: 503 (`load_failed`), or 507 if the weights do not fit into memory.
         LoadAbandonedError: `is_abandoned` returned True.
     """
     _import_libraries(model.record.model_type)

@@ -30,8 +30,8 @@ class ChatInput:
         parallel_tool_calls: True if an answer may contain more than one tool call.
         thinking: Settings of reasoning.
         verbosity: Verbosity of the answer; `medium` is the model's default.
-        system_prompt: The operator's system prompt with which the conversation began, empty if there was
-            none; None for the current setting. It applies to conversations without a system message.
+        system_prompt: The operator's system prompt at the conversation's start, empty if there was none; None
+            for the current setting. It applies to conversations without a system message.
     """
 
     messages: tuple[Message, ...]
@@ -117,7 +117,7 @@ class SpeechInput:
         voice: Voice of the model; None for its default.
         speed: Speech rate; 1 is the model's own.
         instructions: Style of speech, for models that accept instructions.
-        language: ISO 639-1 code of the text's language; None lets the model detect it.
+        language: ISO 639-1 code of the text's language; None lets the model decide.
         reference: Path of a spooled audio file with a voice to imitate.
         reference_text: Transcript of `reference`.
     """

@@ -26,7 +26,7 @@ class RunStarted:
 
 @attrs.frozen
 class Heartbeat:
-    """A log entry that marks a pause; as an entry, it is numbered alike for all subscribers."""
+    """A log entry for a period without other events; as an entry, all subscribers number it alike."""
 
 
 @attrs.frozen

@@ -231,7 +231,7 @@ class DeleteItem:
     id: str
 
 
-# The store itself
+# Secrets of the server
 
 
 @attrs.frozen

@@ -35,7 +35,7 @@ class Envelope(Generic[M]):
 
 
 class Ref(Generic[M]):
-    """A reference to an actor that can only send messages."""
+    """A reference to an actor, for sending messages only."""
 
     def __init__(self, inbox: trio.MemorySendChannel[Envelope[M]]) -> None:
         self._inbox = inbox
@@ -65,7 +65,7 @@ class Ref(Generic[M]):
     async def ask(self, message: M, answer: type[R]) -> R | Failed:
         """Send a message and return the first event of type `answer`, or Failed.
 
-        A grant that arrives during the caller's cancellation is returned.
+        A grant that arrives during the caller's cancellation is closed.
 
         Raises:
             ActorStopped: The actor stopped without an answer.
@@ -133,4 +133,4 @@ class Inbox(Generic[M]):
         with self._receiver:
             async for envelope in self._receiver:
                 control.send(envelope)
-                del envelope  # or the last one's images stayed in memory until the next comes
+                del envelope  # otherwise its images stay in memory until the next message

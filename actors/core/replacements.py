@@ -20,7 +20,7 @@ FRESH_DEATHS = 2
 
 @attrs.frozen
 class DeviceReport:
-    """The device's behavior during a job.
+    """A job's findings about the device.
 
     Args:
         crash: Worst crash of the job, including one found later; None if there was none.

@@ -49,8 +49,7 @@ from greenroom.schemas.problems import Problem, draining, internal_error, model_
 class Model:
     """The actor of a model: prepares prompts in every state and generates while it is READY.
 
-    The pool tells it when to load and unload. Only the model changes its state, logs each change, and reports
-    it.
+    The pool tells it when to load and unload. Only the model itself changes, logs and reports its state.
 
     Args:
         report: Callback for reports; must not block.

@@ -114,7 +114,7 @@ def no_room_will_come(models: Iterable[ModelUse], max_loaded_models: int) -> boo
 
 
 def _is_idle(model: ModelUse) -> bool:
-    """Return whether the model can be unloaded: no lease is open, and none is due."""
+    """Return whether the model can be unloaded: no lease is open, and no request waits for its load."""
     if model.room is not Room.GRANTED or model.hung or model.leases:
         return False
     return model.ready or not model.waiting

@@ -39,12 +39,11 @@ class ModelRecord:
         slots: Number of answers generated at once; includes the queue if the model admits all requests.
         max_queue: Maximum number of requests that wait beyond the slots.
         model: Actor of the model; None if there is none.
-        remnant: Crashed actor whose worker still holds memory, and thus the room; None if there is none.
-        room: Grant by the pool; the model's own view is its state.
+        remnant: Crashed actor whose worker still holds memory, and thus the place; None if there is none.
+        room: Place among the loaded models, as granted by the pool; the model's own view is its state.
         paused: True if it admits no new requests because another model waits for its memory.
         admits_all: True if no request waits for a slot, and it can be unloaded while leases are open.
-        suspended: True if it was unloaded or crashed while leases may be open, which then wait for its next
-            load.
+        suspended: True if it was unloaded or crashed; requests with open leases then wait for its next load.
         leases: Open leases with the time of their grant.
         consultations: Requests that need no weights.
         state: State last reported by its actor.
@@ -121,13 +120,13 @@ class ModelRecord:
             self.state = ModelState.IDLE
 
     def record_unloaded(self, now: float) -> None:
-        """Record an unload and release the room; requests with leases queue behind those of other models."""
+        """Record an unload and free the place; requests with leases queue behind those of other models."""
         self.record_state(ModelState.IDLE, now)
         self.room, self.suspended = Room.NONE, True
         self.waiting_since = now
 
     def record_failure(self, problem: Problem, now: float) -> None:
-        """Record a failure: set ERROR, release the room, and count it unless the request caused it."""
+        """Record a failure: set ERROR, free the place, and count it unless the request caused it."""
         self.record_state(ModelState.ERROR, now)
         self.problem = problem
         self._take_room_back()
@@ -135,7 +134,7 @@ class ModelRecord:
             self.intensity.record_failure(now)
 
     def record_hung(self, problem: Problem, now: float) -> None:
-        """Record a hang: the worker does not release the memory, so the model keeps its room."""
+        """Record a hang: the worker does not release the memory, so the model keeps its place."""
         self.record_failure(problem, now)
         self.hung, self.room, self.suspended = True, Room.GRANTED, False
 
@@ -147,7 +146,7 @@ class ModelRecord:
             self.room = Room.GRANTED if self.hung else Room.RECLAIMED
 
     def record_exit(self, model: Model) -> None:
-        """Record the complete end of an actor, and release its room."""
+        """Record the complete end of an actor, and free its place."""
         if model is self.remnant:
             self.remnant, self.hung = None, False
             self._take_room_back()

@@ -84,7 +84,7 @@ class ModelTable:
             refusal = self._no_room(key)
         slots = min(choices, self._slots)
         if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > record.max_queue:
-            inside = max(0, record.used_slots - self._slots)  # of an engine that admits all
+            inside = max(0, record.used_slots - self._slots)  # waiting requests in an engine that admits all
             refusal = queue_full(record.key.model, len(record.tickets) + inside)
         if refusal is not None:
             reply.fail(refusal)
@@ -223,7 +223,7 @@ class ModelTable:
         self._started(record).send(Unload())
 
     def _stop_unused(self, record: ModelRecord) -> None:
-        """Stop an actor without room and without requests."""
+        """Stop an actor without a place among the loaded models and without requests."""
         if record.model is None or record.room is not Room.NONE or record.in_use:
             return
         record.model.send(Stop())

@@ -19,7 +19,7 @@ class RestartIntensity:
         self._failures: deque[float] = deque(maxlen=limit)
 
     def record_failure(self, now: float) -> None:
-        """Count a failure."""
+        """Record a failure at the time `now`, in seconds."""
         self._failures.append(now)
 
     def seconds_left(self, now: float) -> float:

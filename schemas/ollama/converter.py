@@ -1,4 +1,4 @@
-"""The converter of Ollama's wire types."""
+"""The cattrs converter of Ollama's wire types; their modules register their hooks on it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class TextParam:
 
 @attrs.frozen
 class CacheOptions:
-    """Options of prompt caching; accepted without effect, since every prompt is cached if memory allows."""
+    """Options of prompt caching; they change nothing, since every prompt is cached if memory allows."""
 
     mode: CacheMode | None = None
     ttl: str | None = None

@@ -80,7 +80,7 @@ class ItemsTable:
         )
 
     def last_before_response(self, conversation: int, behind: int) -> int | None:
-        """Return the number of the last item before the next response after item `behind`; None for all."""
+        """Return the last row number after `behind` but before the next response's items; None for all."""
         row = self._connection.first(
             "select min(number) - 1 as last from greenroom_items"
             " where conversation = ? and number > ? and response is not null",
