@@ -41,7 +41,6 @@ class Admission:
     """Admits requests to prefill, and prefilled sequences to batches, as far as memory allows.
 
     Args:
-        memory: Memory for this model's KV caches.
         max_rows: Maximum number of sequences that run at once.
 
     Attributes:

@@ -211,11 +211,7 @@ class PrefillQueue:
         return able[self._fair_queue.choose(waiting)] if able else None
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
-        """Launch a chunk of the chosen prompts.
-
-        Args:
-            tokens: Size of the chunk if it holds a single prompt.
-        """
+        """Launch a chunk of the chosen prompts, of that many tokens if there is a single prompt."""
         launched = self._runner.launch(chosen, tokens, budget)
         if launched.prefilled is not None:
             self._remove(chosen)
