@@ -1,4 +1,4 @@
-"""The road that every protocol's requests share: ask the pool, answer whole or as a stream."""
+"""Shared handling of generation requests of every protocol, as a complete response or as a stream."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from greenroom.schemas.requests import InferenceRequest
 
 
 class AnswerFormatter(Protocol):
-    """Formats the answer to one request in the words of its protocol."""
+    """Formats the response to one request in the format of its protocol."""
 
     def stream(self, model: str) -> StreamFormatter:
-        """Return what formats the answer of that model as a stream."""
+        """Return a formatter for a streamed response of that model."""
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> object:
-        """Return the complete answer of that model as JSON has it, or as bytes of JSON."""
+        """Return the complete response of that model, as a JSON-like object or as bytes of JSON."""
 
 
 async def answer_request(
@@ -46,19 +46,19 @@ async def answer_request(
     status_timeout: float,
     recording: Recording | None = None,
 ) -> Response:
-    """Generate, and return the answer: complete, or as a stream that has begun.
+    """Generate, and return a complete response or a stream whose first event has arrived.
 
-    The generations end with the HTTP request, whether its answer was sent or its client has left.
+    The generations end with the HTTP request, whether its response was sent or its client has disconnected.
 
     Args:
-        requests: The prompts of one HTTP request, alike in all but their input; their order and that of their
-            choices numbers the choices of the answer.
-        status_timeout: Seconds that the client of a stream waits for its status at most.
-        recording: What becomes of the answer to a single prompt when it is complete.
+        requests: Prompts of one HTTP request, equal in all but their input. Choices are numbered by prompt,
+            then by choice.
+        status_timeout: Longest wait for the status of a streamed response, in seconds.
+        recording: Step that stores the complete response to a single prompt; None to store nothing.
 
     Raises:
-        ProblemError: The request is refused, or failed before its status was sent; the answer could not be
-            recorded.
+        ProblemError: The request was refused or failed before its status was sent, or its response could not
+            be recorded.
     """
     requests = [await with_files(request) for request in requests]
     resources = request_resources()
@@ -82,14 +82,14 @@ async def stream_request(
     status_timeout: float,
     body: type[EventStream] = EventStream,
 ) -> Response:
-    """Generate, and return an answer that has begun and is never sent but as a stream.
+    """Generate, and return a stream for a request that is only ever answered by a stream.
 
     Args:
-        status_timeout: Seconds that the client waits for its status at most.
-        body: Sends the stream.
+        status_timeout: Longest wait for the status, in seconds.
+        body: Class of the response body.
 
     Raises:
-        ProblemError: The request is refused, or failed before its status was sent.
+        ProblemError: The request was refused, or failed before its status was sent.
     """
     generation = request_resources().enter_context(Generation(pool, await with_files(request)))
     received = await wait_for_first_event(generation, status_timeout)

@@ -1,4 +1,4 @@
-"""HTTP responses that hold an answer: a JSON document, or a stream of events."""
+"""HTTP responses for results: a JSON document, or a stream of events."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from greenroom.http.answering.streaming.event_stream import EventStream
 from greenroom.http.answering.streaming.paced_answer import PIECE_BYTES, PacedAnswer
 
 LARGE_BYTES = 65_536
-"""Characters that are stored, from which on they are put together on a thread of its own."""
+"""Size of stored data, in characters, from which on its JSON is built on a worker thread."""
 _ENCODING = trio.CapacityLimiter(1)
-"""Each takes several times its size while it is put together, and two would only compete for the GIL."""
+"""Limits encoding to one thread: a job takes several times its size in memory, and two fight for the GIL."""
 
 LARGE = 4_096
-"""Tokens that an answer shows one by one, from which on it is put together on a thread of its own."""
+"""Number of individually listed tokens from which on a response is encoded on a worker thread."""
 
 
 def json_response(document: object) -> Response:
-    """Return a response that holds a whole answer; bytes are JSON already."""
+    """Return a response with a complete document; bytes are taken as JSON."""
     encoded = document if isinstance(document, bytes) else json_bytes(document)
     return Response(encoded, content_type="application/json")
 
 
 async def stored_json_response(size: int, document: Callable[[], bytes]) -> Response:
-    """Return a response that holds JSON made of what is stored.
+    """Return a response with JSON that is built from stored data.
 
     Args:
-        size: In characters, of what is stored; much of it is put together on another thread, one at a time.
-        document: Puts it together; must be callable from any thread.
+        size: Size of the stored data, in characters; large data is encoded on a worker thread, one at a time.
+        document: Builds the JSON; must be callable from any thread.
 
     Raises:
-        ProblemError: 503: answers that wait for their readers leave no room for it.
+        ProblemError: 503: other unsent responses use up the memory budget.
     """
     hold_answer(size)
     if size < LARGE_BYTES:
@@ -47,16 +47,16 @@ async def stored_json_response(size: int, document: Callable[[], bytes]) -> Resp
 async def list_response(
     entries: Callable[[], Iterable[bytes]], size: int, ids: Sequence[str], has_more: bool
 ) -> Response:
-    """Return a response that holds a page of a list, as OpenAI's clients read it.
+    """Return a response with one page of a list, in OpenAI's format.
 
     Args:
-        entries: Makes the JSON of each; must be callable from any thread.
-        size: In characters, of all that is stored of them.
-        ids: Of the entries.
-        has_more: More stand behind them.
+        entries: Builds the JSON of each entry; must be callable from any thread.
+        size: Size of the stored data of all entries, in characters.
+        ids: Ids of the entries.
+        has_more: True if entries follow this page.
 
     Raises:
-        ProblemError: 503: answers that wait for their readers leave no room for it.
+        ProblemError: 503: other unsent responses use up the memory budget.
     """
     ends = {"first_id": ids[0], "last_id": ids[-1]} if ids else {"first_id": "", "last_id": ""}
     tail = json_bytes({**ends, "has_more": has_more}).removeprefix(b"{")
@@ -66,25 +66,25 @@ async def list_response(
 
 
 def paced_response(response: Response) -> Response:
-    """Return a response whose body, if it is whole and large, is counted and sent in pieces.
+    """Return the response; a large complete body is charged to the memory budget and sent in pieces.
 
     Raises:
-        ProblemError: 503: answers that wait for their readers leave no room for it.
+        ProblemError: 503: other unsent responses use up the memory budget.
     """
     body = response.response
     if isinstance(body, DataBody) and len(body.data) > PIECE_BYTES:
         hold_answer(len(body.data))
         response.response = PacedAnswer(body.data)
-        response.timeout = None  # The answer itself looks at its reader's pace.
+        response.timeout = None  # `PacedAnswer` enforces a minimum rate itself.
     return response
 
 
 async def large_json_response(document: Callable[[], object], tokens: int) -> Response:
-    """Return a response that holds a whole answer, made on another thread if it is large.
+    """Return a response with a complete document, encoded on a worker thread if it is large.
 
     Args:
-        document: Makes it, or its JSON; must be callable from any thread.
-        tokens: How many it shows one by one, as ids or with what is known of each.
+        document: Returns a JSON-like object or bytes of JSON; must be callable from any thread.
+        tokens: Number of tokens that it lists individually, as ids or with log-probabilities.
     """
     if tokens < LARGE:
         return json_response(document())
@@ -98,7 +98,7 @@ async def large_json_response(document: Callable[[], object], tokens: int) -> Re
 
 
 def stream_response(body: EventStream) -> Response:
-    """Return a response whose body may take as long as it needs."""
+    """Return a streamed response without a time limit."""
     headers = {
         "content-type": body.content_type,
         "cache-control": "no-cache",

@@ -1,4 +1,4 @@
-"""An answer that is sent when it is complete, put together from its events, in no protocol's dialect."""
+"""Assembly of a complete response from its events, independent of any protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from greenroom.schemas.problems import ProblemError, internal_error
 
 @attrs.frozen
 class Thought:
-    """A part of an answer that precedes what is visible."""
+    """A piece of reasoning that precedes visible output."""
 
     text: str
 
@@ -36,15 +36,17 @@ AnswerPart = TextPart | Thought | ToolCall
 
 @attrs.frozen
 class CollectedChoice:
-    """One choice of a complete answer.
+    """One choice of a complete response.
 
     Args:
-        parts: In the order in which the model wrote them; no two texts and no two thoughts are neighbors.
-        logprobs: Of the tokens of its text, if they were asked for.
-        dropped_messages: How many of the oldest messages were left out of the prompt.
-        prompt: Its prompt, piece by piece, if the client wants it back.
-        parameters: That its model answered with, where that is known.
-        system_prompt: The operator's that its conversation began with, empty for none; None if not known.
+        parts: Output in the order in which the model wrote it; adjacent texts are merged, and so is
+            reasoning.
+        logprobs: Log-probabilities of the tokens of its text, if they were requested.
+        dropped_messages: Number of oldest messages that were left out of the prompt.
+        prompt: Pieces of its prompt, if the client requested an echo.
+        parameters: Sampling parameters of the generation, where they are known.
+        system_prompt: Operator's system prompt at the start of its conversation: empty for none, None if
+            unknown.
     """
 
     parts: tuple[AnswerPart, ...]
@@ -57,29 +59,29 @@ class CollectedChoice:
 
     @property
     def text(self) -> str:
-        """All of its visible text."""
+        """The visible text."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def thought(self) -> str:
-        """All of its thoughts."""
+        """The reasoning text."""
         return "".join(part.text for part in self.parts if isinstance(part, Thought))
 
     @property
     def shown_tokens(self) -> int:
-        """Tokens of its prompt and its text whose log-probabilities it has."""
+        """The number of tokens, of prompt and text, that are listed with log-probabilities."""
         return len(self.logprobs) + sum(len(piece.logprobs) for piece in self.prompt)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Its calls."""
+        """The tool calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
 def worded_parts(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
-    """Return the parts that have words or call something; thoughts that only white space parted are one.
+    """Return the parts without blank texts, with reasoning merged where only a blank text separated it.
 
-    Clients send the parts of an answer back, and some protocols take none without text.
+    Clients send the parts back in later requests, and some protocols refuse a text part that is empty.
     """
     worded: list[AnswerPart] = []
     for part in parts:
@@ -96,10 +98,10 @@ def worded_parts(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
 async def collect_choices(
     events: Events, choices: int = 1, received: Iterable[InferenceEvent] = ()
 ) -> list[CollectedChoice]:
-    """Wait until all choices of an answer are complete, and return them.
+    """Wait until all choices of a response are complete, and return them.
 
     Args:
-        choices: How many there are.
+        choices: Number of choices.
         received: Events that came before those of `events`.
 
     Raises:
@@ -119,7 +121,7 @@ async def collect_choices(
 
 
 def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> None:
-    """Add what an event brings to the choice that it is about.
+    """Add an event to the choice it belongs to.
 
     Raises:
         ProblemError: The request failed.
@@ -135,7 +137,7 @@ def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> Non
 
 
 class ChoiceCollector:
-    """Puts one choice together, event by event."""
+    """Assembles one choice from its events."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
@@ -147,7 +149,7 @@ class ChoiceCollector:
         self.system_prompt: str | None = None
 
     def add(self, event: InferenceEvent) -> None:
-        """Add what an event of this choice brings."""
+        """Add an event of this choice."""
         match event:
             case Admitted():
                 self.dropped_messages, self.parameters = event.dropped_messages, event.parameters
@@ -183,7 +185,7 @@ class ChoiceCollector:
         )
 
     def _part(self, empty: TextPart | Thought) -> _Part:
-        """Return the last part if it is of that kind, else a new one."""
+        """Return the last part if it has that type, else append an empty one and return it."""
         if not self._parts or type(self._parts[-1].empty) is not type(empty):
             self._parts.append(_Part(empty))
         return self._parts[-1]

@@ -1,4 +1,4 @@
-"""The answer of a model that does not chat, when it is complete: its events of one kind."""
+"""Complete responses of models that do not generate text, such as embeddings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ E = TypeVar("E")
 
 @attrs.frozen
 class Results(Generic[E]):
-    """What a model made of a request.
+    """Result events of one request.
 
     Args:
-        model: Its own name.
-        events: In the order in which it made them.
+        model: Canonical name of the model.
+        events: Results in the order in which the model made them.
     """
 
     model: str
@@ -33,10 +33,10 @@ class Results(Generic[E]):
 
 
 async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *kinds: type[E]) -> Results[E]:
-    """Have a request answered, and return all events of some kinds; it ends with the HTTP request.
+    """Run a request, and return its events of the given types; it is cancelled when the HTTP request ends.
 
     Raises:
-        ProblemError: The request is refused, or failed.
+        ProblemError: The request was refused, or failed.
     """
     generation = request_resources().enter_context(Generation(pool, request))
     found: list[E] = []

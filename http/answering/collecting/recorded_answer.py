@@ -1,4 +1,4 @@
-"""Answers that are recorded when they are complete, and whose end tells the client that they are."""
+"""Responses that are stored once complete; the end of their stream confirms that they were."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ log = structlog.get_logger(actor="http")
 
 @attrs.frozen
 class Recording:
-    """What becomes of a complete answer, beside that it is sent.
+    """Storage step that follows a complete response.
 
     Args:
-        record: Gets the model and the choices; returns why the answer could not be recorded, if so.
-        closing: What a stream ends with; the client gets it when the answer is recorded.
+        record: Stores the choices of that model's response; returns a problem if that failed.
+        closing: Last bytes of a stream, which are sent once the response is recorded.
     """
 
     record: Callable[[str, Sequence[CollectedChoice]], Awaitable[Problem | None]]
@@ -29,10 +29,10 @@ class Recording:
 
 
 class CollectingFormatter:
-    """Formats a stream with another formatter, and puts the answer together meanwhile.
+    """Wraps a stream formatter and collects the choices that pass through it.
 
     Args:
-        choices: How many answers are streamed.
+        choices: Number of choices in the stream.
     """
 
     def __init__(self, formatter: StreamFormatter, choices: int) -> None:
@@ -44,28 +44,28 @@ class CollectingFormatter:
 
     @property
     def content_type(self) -> str:
-        """Of the response."""
+        """The content type of the response."""
         return self._formatter.content_type
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the stream has been formatted."""
+        """True once the end of the stream has been formatted."""
         return self._formatter.finished
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return what the client is to know of an event."""
+        """Return the bytes that an event sends to the client, and collect the event."""
         if not isinstance(event, Failed):
             collect(event, self._collectors)
         return self._formatter.event(event)
 
     def collected(self) -> list[CollectedChoice] | None:
-        """Return the choices if the answer is complete."""
+        """Return the choices if all are complete."""
         choices = [choice for collector in self._collectors if (choice := collector.collected())]
         return choices if len(choices) == len(self._collectors) else None
 
 
 class RecordedEventStream(EventStream):
-    """The body of a streamed response that is recorded: its closing waits for that, no token does."""
+    """The body of a streamed response that is stored: only its closing bytes wait for that, no token does."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""JSON as bytes, made quickly: an answer needs some for every token."""
+"""Fast encoding of JSON as bytes, since a response needs some for every token."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-"""Legal in JSON, but clients that split a stream with `str.splitlines` would cut an event there."""
+"""Line breaks that JSON allows in strings, but at which clients that use `str.splitlines` cut an event."""
 
 _PIECE = 512
-"""Items of an array that are encoded at once."""
+"""Array items to encode per call."""
 
 LOWEST = -9999.0
-"""Stands for minus infinity, which JSON does not have."""
+"""Stand-in for minus infinity, which JSON does not have."""
 
 
 def json_string(text: str) -> bytes:
-    """Return text as a JSON string, readable where it is not ASCII, safe in a stream of lines."""
+    """Return text as a JSON string that leaves non-ASCII readable and contains no line breaks."""
     encoded = _encode(text)
     if encoded.isascii():
         return encoded.encode("ascii")
@@ -31,9 +31,9 @@ def json_bytes(value: object) -> bytes:
 
 
 def json_bytes_in_pieces(value: object) -> bytes:
-    """Return the same, encoding no more than a piece of a long array or object at once.
+    """Return a value as JSON in UTF-8, encoding long arrays and objects piece by piece.
 
-    The encoder is C, and lets no other thread run before it is done: use this on a thread beside others.
+    The C encoder holds the GIL until it is done: use this on a worker thread.
     """
     return b"".join(_pieces(value))
 
@@ -61,10 +61,10 @@ def _pieces(value: object) -> Iterator[bytes]:
 
 
 def json_ascii(value: object) -> bytes:
-    """Return a value as JSON in ASCII, safe in a stream of lines."""
+    """Return a value as JSON in ASCII, which contains no line breaks."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def finite_logprob(logprob: float) -> float:
-    """Return a log-probability as JSON can have it, with the digits that mean something."""
+    """Return a log-probability rounded to six decimals and bounded below, since JSON has no infinity."""
     return round(max(logprob, LOWEST), 6)

@@ -1,4 +1,4 @@
-"""Points in time as JSON has them in the protocols that write them as text."""
+"""Points in time as text, for protocols that write them as RFC 3339."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import lru_cache
 
 
 def timestamp(seconds: float) -> str:
-    """Return a point in time as RFC 3339 writes it, in UTC.
+    """Format a point in time as RFC 3339, in UTC.
 
     Args:
-        seconds: Unix time.
+        seconds: Unix time in seconds.
     """
     second, microseconds = divmod(int(seconds * 1e6), 1_000_000)
     return f"{_second(second)}.{microseconds:06}Z" if microseconds else f"{_second(second)}Z"
@@ -18,5 +18,5 @@ def timestamp(seconds: float) -> str:
 
 @lru_cache(maxsize=16)
 def _second(second: int) -> str:
-    # Every line of a stream has its time, and thousands of them are of the same second.
+    # Cached because every line of a stream has a time, and thousands fall into the same second.
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

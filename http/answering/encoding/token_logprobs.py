@@ -1,4 +1,4 @@
-"""From log-probabilities to the wire: the array of tokens that all of OpenAI's APIs but the oldest have."""
+"""JSON of token log-probabilities as all of OpenAI's APIs but legacy completions have it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.schemas.events import Token, TokenLogprob
 
 
 def token_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
-    """Return the array as JSON."""
+    """Return the array of tokens and log-probabilities as JSON."""
     return b"[%b]" % b",".join(map(_token_logprob, logprobs))
 
 
@@ -24,5 +24,5 @@ def _token_logprob(entry: TokenLogprob) -> bytes:
 
 @lru_cache(maxsize=65536)
 def _token_members(token: Token) -> bytes:
-    """Return the members that are the same whenever the token comes up."""
+    """Return the members that are the same for every occurrence of a token."""
     return b'"token":%b,"bytes":%b' % (json_string(token.text), json_ascii(list(token.bytes)))

@@ -1,4 +1,4 @@
-"""Vectors on their way to the wire."""
+"""JSON of embedding vectors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from greenroom.schemas.result_events import Vector
 
 _DIGITS = 9
-"""Significant digits from which a number of 32 bits can be read back exactly."""
+"""Significant digits that round-trip a float32."""
 _SMALLEST = 1e-300
 _UNIT = 1e-5
-"""What differs so little from length 1 has it."""
+"""Largest deviation from length 1 that counts as a unit vector."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -24,17 +24,17 @@ def in_order(vectors: Iterable[Vector]) -> list[Vector]:
 
 
 def numbers_of(vectors: Sequence[Vector]) -> int:
-    """Return how many numbers vectors have together."""
+    """Return the total number of vector components."""
     return sum(len(vector.values) for vector in vectors) // 4
 
 
 def vector_json(vector: Vector, *, unit: bool = False) -> bytes:
-    """Return a vector as a JSON array of numbers, with as many digits as say something.
+    """Return a vector as a JSON array of numbers with only significant digits.
 
     Args:
-        unit: Give it length 1.
+        unit: Scale the vector to length 1.
     """
-    import numpy as np  # the engine has imported it; the server starts sooner without
+    import numpy as np  # deferred: the engine imports it anyway, and the server starts faster without
 
     values = np.frombuffer(vector.values, "<f4").astype(np.float64)
     length = float(np.linalg.norm(values)) if unit else 1.0

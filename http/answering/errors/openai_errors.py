@@ -1,4 +1,4 @@
-"""The shape of OpenAI's errors."""
+"""OpenAI's error format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenroom.schemas.problems import Problem
 
 
 def error_members(problem: Problem, _request_id: str | None) -> dict[str, Any]:
-    """Return what an error document carries for OpenAI's clients."""
+    """Return the members of an error document that OpenAI's clients read."""
     return {"error": error_object(problem)}
 
 
@@ -25,5 +25,5 @@ def error_object(problem: Problem) -> dict[str, Any]:
 
 
 def error_event(problem: Problem) -> bytes:
-    """Return the event that ends a stream of typed events which cannot be completed."""
+    """Return the server-sent event that ends a stream of typed events after a failure."""
     return data_event({"type": "error", "error": error_object(problem)})

@@ -1,4 +1,4 @@
-"""Errors as RFC 7807 documents, which also carry what the clients of a protocol look for."""
+"""Errors as RFC 7807 documents that also carry the members a protocol's clients expect."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ CONTENT_TYPE = "application/problem+json"
 WORTH_RETRYING = frozenset(
     {"model_crashed", "queue_full", "draining", "device_lost", "too_many_connections", "too_many_bodies"}
 )
-"""Server errors that may be gone a moment later; of any other an SDK would only repeat the wait."""
+"""Codes of server errors that may pass within moments; retrying any other only repeats the wait."""
 
 ErrorMembers = Callable[[Problem, str | None], Mapping[str, Any]]
 """Returns a protocol's own members of an error document, given the problem and the request's id."""
 
 
 ErrorShapes = Callable[[str, Headers], ErrorMembers]
-"""Returns the members for whoever asks, given the path and the headers, as far as they are known."""
+"""Returns the error members for a request, given its path and headers as far as they are known."""
 
 
 def no_members(_problem: Problem, _request_id: str | None) -> Mapping[str, Any]:
-    """Return nothing: the document is plain RFC 7807."""
+    """Return no members: the document is plain RFC 7807."""
     return {}
 
 
 def no_shapes(_path: str, _headers: Headers) -> ErrorMembers:
-    """Return `no_members`, whoever asks."""
+    """Return `no_members` for every request."""
     return no_members
 
 
 def problem_document(
     problem: Problem, request_id: str | None = None, error_members: ErrorMembers = no_members
 ) -> bytes:
-    """Return the document that an error response carries; a protocol's members win over RFC 7807's."""
+    """Return the body of an error response; a protocol's members override RFC 7807's."""
     document = {
         "type": f"urn:greenroom:problem:{problem.code}",
         "title": status_phrase(problem.status),
@@ -53,7 +53,7 @@ def problem_document(
 
 
 def problem_headers(problem: Problem) -> dict[str, str]:
-    """Return the headers of an error response; they say when to try again."""
+    """Return the headers of an error response, which tell clients whether and when to retry."""
     headers = {"content-type": CONTENT_TYPE}
     if problem.retry_after is not None:
         headers["retry-after"] = str(problem.retry_after)
@@ -65,7 +65,7 @@ def problem_headers(problem: Problem) -> dict[str, str]:
 
 
 def status_phrase(status: int) -> str:
-    """Return what HTTP calls a status, e.g. `Not Found`."""
+    """Return the reason phrase of an HTTP status, e.g. `Not Found`."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

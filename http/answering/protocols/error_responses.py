@@ -1,4 +1,4 @@
-"""Every exception of the application as an error response in the shape of the protocol that was asked."""
+"""Exceptions of the application as error responses in the format of the request's protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.schemas.problems import Problem, ProblemError, internal_error
 log = structlog.get_logger(actor="http")
 
 _LONGEST_PATH = 100
-"""Characters of a path that are compared with those that there are."""
+"""Characters of a path that are compared with the known paths."""
 
 HTTP_CODES = {
     400: "bad_request",
@@ -39,10 +39,10 @@ DETAILS = {
 
 
 def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable[[Problem], Response]:
-    """Let every exception of the application become a problem document, and return what makes one.
+    """Register error handlers for every exception, and return the function that formats a problem.
 
     Args:
-        protocols: They shape the errors of their clients and paths, the first one all others.
+        protocols: Protocols that format errors for their own clients and paths; the first one is the default.
     """
 
     def respond(problem: Problem) -> Response:
@@ -74,12 +74,12 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable
 
 
 def known_paths(app: QuartTrio) -> list[str]:
-    """Return the paths that an application answers, but for those that name a thing."""
+    """Return the application's paths that have no parameters."""
     return [rule.rule for rule in app.url_map.iter_rules() if "<" not in rule.rule]
 
 
 def nearest_path(path: str, known: Sequence[str]) -> str | None:
-    """Return the path that a client probably meant: most often it forgot `/v1`, or wrote it twice."""
+    """Return the path that a client probably meant: most often it omitted `/v1`, or wrote it twice."""
     path = path.rstrip("/")[:_LONGEST_PATH]
     for meant in (f"/v1{path}", path.replace("/v1/v1/", "/v1/"), path.removeprefix("/v1")):
         if meant in known:

@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/models/{id}`: every client is answered in its own protocol."""
+"""`GET /v1/models` and `GET /v1/models/{id}`, answered in the protocol of each client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> B
     """Return the routes.
 
     Args:
-        protocols: One of them at least lists models.
+        protocols: Protocols to answer in; at least one of them lists models.
     """
     routes = Blueprint("models", __name__)
 

@@ -1,4 +1,4 @@
-"""What the application has to know of a protocol."""
+"""Description of a wire protocol for the application."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from greenroom.http.answering.errors.problem_documents import ErrorMembers
 from greenroom.schemas.pool_protocol import ModelCard
 
 Routes = Callable[[ActorRefs, float], Sequence[Blueprint]]
-"""Makes a protocol's routes, given the actors and the seconds that a client waits for its status at most."""
+"""Makes a protocol's routes, given the actors and the longest wait for a status, in seconds."""
 
 
 class ModelFormatter(Protocol):
-    """Formats what is known of models in the words of a protocol."""
+    """Formats model descriptions in the format of a protocol."""
 
     def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> object:
-        """Return the answer to `GET /v1/models` as JSON has it.
+        """Return the response to `GET /v1/models` as a JSON-like object.
 
         Args:
-            query: The URL's.
+            query: Parameters of the URL's query.
 
         Raises:
-            ProblemError: 400 that names what is wrong with the query.
+            ProblemError: 400 that names the wrong query parameter.
         """
 
     def one(self, card: ModelCard) -> object:
-        """Return the answer to `GET /v1/models/{id}` as JSON has it."""
+        """Return the response to `GET /v1/models/{id}` as a JSON-like object."""
 
 
 @attrs.frozen
 class WireProtocol:
-    """A protocol's place among the paths, its routes, its errors and its list of models.
+    """Paths, routes, error format and model list of a protocol.
 
     Args:
-        paths: What its paths begin with, e.g. `/v1/messages`; of several protocols the longest one wins.
-        models: None if it has no such list under `/v1/models`.
-        mark: Header that all its clients send and no others do: what they ask is answered in its shape,
-            whatever the path.
-        any_body_type: Its clients call JSON what they like. Browsers must not: a form of another site could
-            be sent so, and always names its origin.
+        paths: Prefixes of its paths, e.g. `/v1/messages`; the longest matching prefix of all protocols wins.
+        models: Formatter of its model list; None if it has none under `/v1/models`.
+        mark: Header that only its clients send, on every request: they get this protocol's format on any
+            path.
+        any_body_type: True if its clients send JSON under any content type. Browsers must not: another site's
+            form could send such a body, but a form always sends its origin.
     """
 
     paths: tuple[str, ...]
@@ -56,7 +56,7 @@ class WireProtocol:
 
 
 def protocol_of(path: str, headers: Headers, protocols: Sequence[WireProtocol]) -> WireProtocol:
-    """Return the protocol that a request speaks: its client's, else its path's, else the first one."""
+    """Return the protocol of a request: its client's, else its path's, else the first one."""
     for protocol in protocols:
         if protocol.mark is not None and protocol.mark in headers:
             return protocol

@@ -1,4 +1,4 @@
-"""The request that is being answered: who sent it, what it says, and what is released when it ends."""
+"""Access to the current request: its client, its body, and the resources released when it ends."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 BODIES = "greenroom_bodies"
-"""Name of the application's extension that reads bodies."""
+"""Name of the application extension that reads bodies."""
 ANSWERS = "greenroom_answers"
-"""Name of the one that counts the bytes of whole answers."""
+"""Name of the application extension that counts the bytes of unsent responses."""
 FORMS = "greenroom_forms"
-"""Name of the one that reads forms with files."""
+"""Name of the application extension that reads forms with files."""
 FETCHER = "greenroom_fetcher"
-"""Name of the one that fetches files."""
+"""Name of the application extension that fetches files."""
 
 SETTINGS = "GREENROOM_SETTINGS"
-"""Name under which the application knows the server's settings."""
+"""Key of the server's settings in the application's configuration."""
 
 
 def request_id() -> str:
-    """Return the id that the client, the logs and the actors call the request by."""
+    """Return the id of the request in headers, logs and actor messages."""
     return str(request.scope["state"]["request_id"])
 
 
 def answer_id(prefix: str) -> str:
-    """Return an id for its answer, e.g. `chatcmpl-…`, in which the request's can be recognised."""
+    """Return an id for the response that contains the request's id, e.g. `chatcmpl-…`."""
     return f"{prefix}{request_id().removeprefix('req_')}"
 
 
 def request_client() -> str:
-    """Return a name for whoever sent it, for fairness between clients."""
+    """Return a name for the client, for fairness between clients."""
     return client_name(request.headers, request.remote_addr)
 
 
 def request_owner() -> str:
-    """Return to whom what it stores belongs, and whose things it may read."""
+    """Return the owner of the objects that this request may store and read."""
     return EVERYBODY
 
 
 def stores_answers() -> bool:
-    """Return whether the server keeps answers at all."""
+    """Return whether the server stores responses at all."""
     return _settings().store_responses
 
 
 def sampling_defaults() -> Overrides:
-    """Return what the operator has set for answers whose requests say nothing else."""
+    """Return the operator's sampling defaults, for requests that set none."""
     settings = _settings()
     defaults = {"temperature": settings.temperature, "top_p": settings.top_p}
     return {name: value for name, value in defaults.items() if value is not None}
@@ -77,7 +77,7 @@ def _settings() -> Settings:
 
 
 async def with_files(asked: InferenceRequest) -> InferenceRequest:
-    """Return what is asked with the files in it that it names by their address.
+    """Return the request with the contents of the files that it references by URL.
 
     Raises:
         ProblemError: 400 that names what cannot be fetched, 503 where too much is being fetched.
@@ -88,22 +88,22 @@ async def with_files(asked: InferenceRequest) -> InferenceRequest:
 
 
 def request_resources() -> ExitStack:
-    """Return what is closed when its answer has ended or its client has left."""
+    """Return the resources that are closed when the response has ended or the client has disconnected."""
     return cast("ExitStack", request.scope["state"]["resources"])
 
 
 def hold_answer(size: int) -> None:
-    """Count the bytes of its whole answer until that is sent; to be told before they are encoded.
+    """Charge a complete response to the memory budget until it is sent; call this before encoding it.
 
     Raises:
-        ProblemError: 503: other answers leave no room for it.
+        ProblemError: 503: other unsent responses use up the memory budget.
     """
     answers: AnswerAccount = current_app.extensions[ANSWERS]
     answers.hold(request_resources(), size)
 
 
 async def read_form() -> Form:
-    """Return its form, whose file lies on disk until the request ends.
+    """Return the request's form, whose file stays on disk until the request ends.
 
     Raises:
         ProblemError: 400, 413, 415, 503 or 507.
@@ -113,10 +113,10 @@ async def read_form() -> Form:
 
 
 async def spool(data: bytes) -> Path:
-    """Return a file that holds data until the request ends, among those that clients upload.
+    """Write data to a file in the upload folder that is kept until the request ends.
 
     Raises:
-        ProblemError: 503 if other requests leave no room, 507 if the disk does not.
+        ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
     """
     forms: FormReader = current_app.extensions[FORMS]
     file = SpooledFile(forms.folder, request_resources())
@@ -135,16 +135,16 @@ async def read_request(
     files: bool = False,
     look: Callable[[JsonObject], None] | None = None,
 ) -> tuple[W, T]:
-    """Return its JSON body as a wire type, and what was parsed from that.
+    """Return the request's JSON body as a wire type, and the result of parsing that.
 
     Args:
-        unsupported: Official parameters that are refused unless their value asks for nothing.
-        parse: Gets the wire type and the body as it came; called on another thread if the body is large.
-        files: There may be images and other files in it: it may be larger than others.
-        look: Sees the body before anything of it is refused.
+        unsupported: Unsupported official parameters, with the neutral values that are accepted.
+        parse: Parses the wire type, given also the raw body; called on a worker thread if the body is large.
+        files: True if the body may hold images and other files, which raises its size limit.
+        look: Inspects the body before any check.
 
     Raises:
-        ProblemError: 400, 413, 415 or 503; what is wrong with the body is named by its path.
+        ProblemError: 400, 413, 415 or 503; errors in the body are named by their path.
     """
 
     def parse_body(body: JsonObject) -> tuple[W, T]:

@@ -1,4 +1,4 @@
-"""What texts may be embedded, whoever asks for it."""
+"""Limits on the texts of embedding requests in every protocol."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import EmbeddingInput
 
 MAX_INSTRUCTION = 16_384
-"""Characters: it stands before every text of the request."""
+"""Longest instruction, in characters; it is repeated before every text of the request."""
 
 
 def checked_embedding(asked: EmbeddingInput) -> EmbeddingInput:
-    """Return what is asked for, if a model can be asked for it.
+    """Return the input if it is within the limits.
 
     Raises:
         ProblemError: 400 that names the offending field.

@@ -1,4 +1,4 @@
-"""Which part of a list that is too long for one answer a client wants."""
+"""Pagination parameters of list endpoints."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from greenroom.schemas.problems import invalid
 from greenroom.schemas.stored import MAX_PAGE, Order
 
 DEFAULT_PAGE = 20
-"""Entries of an answer to a client that names no number."""
+"""Entries of a page if the client sets no limit."""
 
 
 @attrs.frozen
 class ListQuery:
-    """Which part of a list is wanted.
+    """Position, size and order of a page.
 
     Args:
-        after: Id of the entry behind which the page begins, in `order`; None for the beginning.
-        limit: Entries at most.
-        order: By time: oldest or newest first.
+        after: Id of the entry that precedes the page, in `order`; None for the beginning.
+        limit: Maximum number of entries.
+        order: Order by time: oldest or newest first.
     """
 
     after: str | None = None
@@ -28,10 +28,10 @@ class ListQuery:
 
 
 def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
-    """Return what a request's query asks for.
+    """Parse the pagination parameters of a URL's query.
 
     Args:
-        order: If the query names none.
+        order: Default order.
 
     Raises:
         ProblemError: 400 that names the parameter.
@@ -42,7 +42,7 @@ def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_PAGE
-    # `int` would take signs and the digits of other alphabets.
+    # `int` would also accept signs and the digits of other alphabets.
     limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if not 1 <= limit <= MAX_PAGE:
         raise invalid(f"`limit` must be a number from 1 to {MAX_PAGE}.", "limit")

@@ -1,4 +1,4 @@
-"""What clients note on the things that they store: up to sixteen words of their own."""
+"""Metadata of stored objects: up to sixteen key-value pairs that a client attaches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from greenroom.schemas.wire import json_type
 
 MAX_PAIRS = 16
 MAX_KEY = 64
-"""Characters."""
+"""Longest key, in characters."""
 MAX_VALUE = 512
-"""Characters."""
+"""Longest value, in characters."""
 
 
 def parse_metadata(value: Any, field: str = "metadata") -> dict[str, str]:
-    """Return metadata as a client sent it; null is none.
+    """Return a client's metadata; null means none.
 
     Raises:
         ProblemError: 400 that names the field: OpenAI's limits on pairs, keys and values.

@@ -1,4 +1,4 @@
-"""What the requests of every protocol name: a model, and parameters by the protocol's own names."""
+"""Model names and generation parameters, parsed alike for every protocol."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ParameterTable = Mapping[str, str]
 """Path of a field on the wire (`thinking.budget_tokens`) -> field of `GenerationParameters`."""
 
 NeutralValues = Mapping[str, tuple[Any, ...]]
-"""Path of an official parameter that is not supported -> values that ask for nothing, which are accepted."""
+"""Path of an unsupported official parameter -> values that have no effect, which are accepted."""
 
 MAX_MODEL_NAME = 4_096
-"""Characters; a path may be one."""
+"""Longest model name, in characters; it may be a path."""
 
 
 def parse_model_key(model: str) -> ModelKey:
-    """Return the name that a client has sent, as a key.
+    """Return a client's model name as a key.
 
     Raises:
         ProblemError: 400 if it is empty, or longer than any name of a model.
@@ -37,7 +37,7 @@ def parse_model_key(model: str) -> ModelKey:
 
 
 def parse_truncation(value: Any, field: str = "truncation") -> Overflow:
-    """Return what becomes of a conversation that is too long, in OpenAI's words: null is `disabled`.
+    """Return the overflow policy of a too long conversation from OpenAI's `truncation`; null is `disabled`.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -52,7 +52,7 @@ def parse_truncation(value: Any, field: str = "truncation") -> Overflow:
 
 
 def parse_verbosity(value: Any, field: str = "verbosity") -> Verbosity:
-    """Return how much the model shall say, in OpenAI's words; null is `medium`.
+    """Return the verbosity from OpenAI's parameter; null is `medium`.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -69,8 +69,8 @@ def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
     """Return the generation parameters that a client has set, by our names; null is not set.
 
     Args:
-        body: What the client sent.
-        table: Where it has two names for one parameter, the later one wins.
+        body: JSON body of the request.
+        table: Names of the parameters on the wire; if two name the same parameter, the later one wins.
 
     Raises:
         ProblemError: 400 that names the first field of the table whose value is out of range.
@@ -84,7 +84,7 @@ def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
 
 
 def refuse_unsupported(body: Any, table: NeutralValues) -> None:
-    """Refuse a request that gives an official parameter a value which is not honoured.
+    """Refuse a request that sets an unsupported official parameter to a value with an effect.
 
     Raises:
         ProblemError: 400 `unsupported_parameter` that names the parameter.
@@ -96,14 +96,14 @@ def refuse_unsupported(body: Any, table: NeutralValues) -> None:
 
 
 def _value_at(body: Any, path: str) -> Any:
-    """Return what stands at a path; None if nothing does."""
+    """Return the value at a path; None if there is none."""
     for key in path.split("."):
         body = body.get(key) if isinstance(body, dict) else None
     return body
 
 
 def _same(value: Any, allowed: Any) -> bool:
-    # In Python True is 1; in JSON it is another type.
+    # Python's `True == 1` does not hold in JSON.
     return json_type(value) == json_type(allowed) and bool(value == allowed)
 
 

@@ -1,8 +1,7 @@
-"""Texts that a client keeps for the server and cannot read, such as summaries of what was said.
+"""Encrypted content that a client stores for the server but cannot read, such as conversation summaries.
 
-Sealing is authenticated encryption (AES-SIV, RFC 5297): what was changed on its way does not open. It needs
-no random number, so that a text has one seal under one key, and everybody who reads an answer again reads the
-same.
+It uses authenticated encryption (AES-SIV, RFC 5297), so that altered text does not decrypt. AES-SIV needs no
+random number: a text has one ciphertext per key, and repeated reads of a response return the same bytes.
 """
 
 from __future__ import annotations
@@ -14,42 +13,42 @@ import zlib
 from greenroom.schemas.problems import invalid
 
 KEY_BYTES = 32
-"""Of a key: half of it authenticates, half of it encrypts."""
+"""Length of a key in bytes: half of it authenticates, half of it encrypts."""
 MAX_SEALED = 10_485_760
-"""Characters of a sealed text, which is OpenAI's limit."""
+"""Longest encrypted text, in characters (OpenAI's limit)."""
 MAX_OPENED = 64 << 20
-"""Bytes of a text that is opened."""
+"""Largest decompressed text, in bytes; longer ones are cut."""
 
 _VERSION = "gr1_"
 
 
 class Seal:
-    """Seals texts and opens them again.
+    """Encrypts and decrypts texts.
 
     Args:
-        key: `KEY_BYTES` bytes; what another key has sealed does not open.
+        key: `KEY_BYTES` bytes; text encrypted under another key does not decrypt.
     """
 
     def __init__(self, key: bytes) -> None:
-        # Imported when a first text is sealed: it would be a tenth of a second of every start.
+        # Deferred: this import would add a tenth of a second to every start.
         from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
         self._cipher = AESSIV(key)
 
     def seal(self, text: str) -> str:
-        """Return a text as only this key can read it, in characters that are safe everywhere."""
+        """Encrypt a text, and return it in URL-safe characters."""
         packed = zlib.compress(text.encode("utf-8", "surrogatepass"))
         sealed = self._cipher.encrypt(packed, None)
         return _VERSION + base64.urlsafe_b64encode(sealed).decode()
 
     def open(self, sealed: str, field: str) -> str:
-        """Return the text that was sealed.
+        """Decrypt a text.
 
         Args:
-            field: What the client calls it, for errors.
+            field: Name of the field in the request, for errors.
 
         Raises:
-            ProblemError: 400 that names the field: changed on its way, or sealed under another key.
+            ProblemError: 400 that names the field: altered by the client, or encrypted under another key.
         """
         from cryptography.exceptions import InvalidTag
 

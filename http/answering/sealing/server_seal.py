@@ -1,4 +1,4 @@
-"""The seal of this server, whose key lies in its store: what it sealed before a restart opens after it."""
+"""The server's encryption key, kept in its store so that content from before a restart still decrypts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _EXTENSION = "greenroom_seal"
 
 
 async def server_seal(store: Ref[StoreMessage]) -> Seal:
-    """Return the seal.
+    """Return the server's seal.
 
     Raises:
-        ProblemError: The store does not give its key away.
+        ProblemError: The store does not return its key.
     """
     if _EXTENSION not in current_app.extensions:
         secret = await ask_actor(store, FindSecret("seal"), Secret)
-        # The first one takes a tenth of a second, for its library.
+        # A worker thread, because the first call imports a library for a tenth of a second.
         current_app.extensions[_EXTENSION] = await trio.to_thread.run_sync(Seal, secret.value)
     seal: Seal = current_app.extensions[_EXTENSION]
     return seal

@@ -1,8 +1,8 @@
-"""Signatures of thoughts, which clients send back with them.
+"""Signatures of reasoning text, which clients send back along with it.
 
-A signature says that a thought came from a server like this one and is unchanged. It needs no key and no
-memory, so that it holds after a restart and on another machine; it is no proof against a client that makes
-one up, which could as well write the thought into a message. A thought that is not shown travels in it.
+A signature shows that reasoning came unchanged from a server like this one. It uses neither key nor state, so
+that it holds after a restart and on another machine. It does not stop a client that forges one, which could
+as well write the reasoning into a message. Hidden reasoning travels inside its signature.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _VERSION = "gr1"
 
 
 class ThoughtSigner:
-    """Signs one thought, piece by piece.
+    """Signs reasoning incrementally.
 
     Args:
-        hidden: The thought is not shown, and travels in its signature.
+        hidden: True if the reasoning is hidden and travels inside its signature.
     """
 
     def __init__(self, hidden: bool) -> None:
@@ -26,14 +26,14 @@ class ThoughtSigner:
         self._pieces: list[bytes] | None = [] if hidden else None
 
     def add(self, text: str) -> None:
-        """Add what comes next in the thought."""
+        """Add the next piece of reasoning text."""
         piece = _encode(text)
         self._digest.update(piece)
         if self._pieces is not None:
             self._pieces.append(piece)
 
     def signature(self) -> str:
-        """Return the signature of what was added."""
+        """Return the signature of the text so far."""
         parts = [_VERSION, self._digest.hexdigest()]
         if self._pieces is not None:
             parts.append(base64.b64encode(b"".join(self._pieces)).decode())
@@ -41,7 +41,7 @@ class ThoughtSigner:
 
 
 def sign(thought: str, *, hidden: bool = False) -> str:
-    """Return the signature of a whole thought."""
+    """Return the signature of complete reasoning text."""
     signer = ThoughtSigner(hidden)
     signer.add(thought)
     return signer.signature()
@@ -53,10 +53,10 @@ def is_signature(text: str) -> bool:
 
 
 def signed_thought(shown: str, signature: str) -> str | None:
-    """Return the thought that a signature belongs to, None if it is not that of the one shown.
+    """Return the reasoning that a signature covers; None if the signature does not match.
 
     Args:
-        shown: What the client has sent of the thought; nothing, if that travels in the signature.
+        shown: Reasoning text from the client; empty if the text travels inside the signature.
     """
     version, _, rest = signature.partition(".")
     digest, _, sealed = rest.partition(".")

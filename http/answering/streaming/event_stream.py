@@ -1,4 +1,4 @@
-"""A streamed answer: events of a generation, pulled and sent as server-sent events."""
+"""Streamed responses: events of a generation, sent as server-sent events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.schemas.problems import Problem, internal_error
 log = structlog.get_logger(actor="http")
 
 HEARTBEAT = 10.0
-"""Seconds of silence after which a client is shown that the answer is still coming."""
+"""Seconds of silence after which a heartbeat is sent."""
 
 SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
 
@@ -28,58 +28,58 @@ def data_event(document: Mapping[str, object]) -> bytes:
 
 
 class AnswerCutError(Exception):
-    """An answer that has begun cannot be completed, and its form has no words for that: it is cut off."""
+    """A started response fails, and its format cannot express errors: the connection is closed."""
 
 
 class Events(Protocol):
-    """A source of events: a generation, or several."""
+    """A source of events: one generation, or several."""
 
     async def receive(self) -> InferenceEvent:
         """Return the next event. May be cancelled and called again.
 
         Raises:
-            trio.EndOfChannel: There is none any more.
+            trio.EndOfChannel: There are no more events.
         """
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Return the events that need not be waited for."""
+        """Return the events that are available without waiting."""
 
 
 class StreamFormatter(Protocol):
-    """Formats a stream in the words of its protocol; where it returns no bytes, nothing is sent."""
+    """Formats a stream in the format of its protocol; nothing is sent where a method returns no bytes."""
 
     @property
     def content_type(self) -> str:
-        """Of the response, e.g. `SERVER_SENT_EVENTS`."""
+        """The content type of the response, e.g. `SERVER_SENT_EVENTS`."""
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the stream has been formatted."""
+        """True once the end of the stream has been formatted."""
 
     def opening(self) -> bytes:
-        """Return what goes out with the headers, before anything may be known of the answer."""
+        """Return the bytes that are sent with the headers, possibly before any event."""
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return what the client is to know of an event."""
+        """Return the bytes that an event sends to the client."""
 
     def heartbeat(self) -> bytes:
-        """Return what shows that the answer is still coming; nothing in protocols that have no such thing."""
+        """Return a keep-alive message; empty if the protocol has none."""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of an answer that cannot be completed.
+        """Return the end of a response that failed.
 
         Raises:
-            AnswerCutError: There is no such end.
+            AnswerCutError: The protocol cannot express a failure.
         """
 
 
 class EventStream(ResponseBody):
     """The body of a streamed response.
 
-    All events that are there when the client can take more go out as one piece.
+    All events that have arrived by the time the client can accept more are sent as one piece.
 
     Args:
-        received: Events that came before the headers went out.
+        received: Events that came before the headers were sent.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class EventStream(ResponseBody):
 
     @property
     def content_type(self) -> str:
-        """Of the response."""
+        """The content type of the response."""
         return self._formatter.content_type
 
     async def __aenter__(self) -> EventStream:
@@ -101,7 +101,7 @@ class EventStream(ResponseBody):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the generation to the request's resources, which close it."""
+        """Leave the generation open: the request's resources close it."""
 
     def __aiter__(self) -> EventStream:
         return self
@@ -123,7 +123,7 @@ class EventStream(ResponseBody):
         return piece
 
     async def format(self, events: Sequence[InferenceEvent]) -> bytes:
-        """Return what the client is to know of events; a subclass may take another thread for it."""
+        """Return the bytes that events send to the client; a subclass may use a worker thread."""
         return b"".join(map(self._formatter.event, events))
 
     async def _open(self) -> bytes:
@@ -140,10 +140,10 @@ class EventStream(ResponseBody):
 
 
 class ThreadedEventStream(EventStream):
-    """The body of a streamed response whose formatter takes long: it works on another thread."""
+    """The body of a streamed response whose formatter is slow, so that it runs on a worker thread."""
 
     async def format(self, events: Sequence[InferenceEvent]) -> bytes:
-        """Return what the client is to know of events."""
+        """Return the bytes that events send to the client."""
         return await trio.to_thread.run_sync(self._format_here, events)
 
     def _format_here(self, events: Sequence[InferenceEvent]) -> bytes:

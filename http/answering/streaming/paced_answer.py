@@ -1,4 +1,4 @@
-"""A whole answer that is sent in pieces, and cut off if its reader takes too long."""
+"""Complete responses that are sent in pieces, and cut off if the client reads too slowly."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from quart.wrappers.response import ResponseBody
 from greenroom.http.answering.streaming.event_stream import AnswerCutError
 
 PIECE_BYTES = 256 * 1024
-"""Of a whole answer, which are handed to the socket at once."""
+"""Bytes of a response that are passed to the socket at a time."""
 GRACE = 60.0
-"""Seconds that any reader has, however little it takes in them."""
+"""Seconds that every client gets before a minimum rate applies."""
 LEAST_RATE = 64 * 1024
-"""Bytes a second that a reader must take on average after that: what waits takes the room of others."""
+"""Minimum average rate after that, in bytes per second: unsent responses use up a shared memory budget."""
 
 
 class PacedAnswer(ResponseBody):
-    """The body of an answer, which is read once, in pieces of `PIECE_BYTES`.
+    """The body of a response that is iterated once, in pieces of `PIECE_BYTES`.
 
     Args:
-        data: All of it.
+        data: Complete body.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -38,10 +38,10 @@ class PacedAnswer(ResponseBody):
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece, once others had their turn on the event loop.
+        """Return the next piece, after letting other tasks run.
 
         Raises:
-            AnswerCutError: The reader took too long for those before.
+            AnswerCutError: The client read the previous pieces too slowly.
         """
         await trio.lowlevel.checkpoint()
         if trio.current_time() - self._began > GRACE + self._sent / LEAST_RATE:

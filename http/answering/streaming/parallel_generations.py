@@ -1,4 +1,4 @@
-"""Several generations as one source of events: the prompts of one request, each with its choices."""
+"""Several generations as one source of events, for requests with several prompts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from greenroom.schemas.events import (
 
 
 class ParallelGenerations:
-    """Run generations side by side while it is entered.
+    """Runs generations concurrently while it is entered.
 
     Args:
-        generations: Their order gives the index of their events.
+        generations: Generations in the order that numbers their choices.
     """
 
     def __init__(self, generations: Sequence[Generation]) -> None:
@@ -33,7 +33,7 @@ class ParallelGenerations:
         self._sender, self._receiver = trio.open_memory_channel[InferenceEvent](0)
 
     async def receive(self) -> InferenceEvent:
-        """Return the next event of any of them. May be cancelled and called again.
+        """Return the next event of any generation. May be cancelled and called again.
 
         Raises:
             trio.EndOfChannel: All have ended.
@@ -41,7 +41,7 @@ class ParallelGenerations:
         return await self._receiver.receive()
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Return the events that need not be waited for."""
+        """Return the events that are available without waiting."""
         ready = []
         while True:
             try:

@@ -1,4 +1,4 @@
-"""When status and headers of an answer go out: after that, errors are events."""
+"""Wait before status and headers are sent: later errors can only be events."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from greenroom.schemas.events import Admitted, Failed, InferenceEvent, QueueStat
 from greenroom.schemas.problems import ProblemError
 
 STATUS_TIMEOUT = 2.0
-"""Seconds that a client waits for its status at most."""
+"""Longest wait for a status, in seconds."""
 
 
 async def wait_for_first_event(events: Events, status_timeout: float) -> list[InferenceEvent]:
-    """Wait until the answer begins, and at most `status_timeout` seconds for models, slots and queues.
+    """Wait for the first event of output, at most `status_timeout` seconds.
 
     Returns:
         The events so far.
 
     Raises:
-        ProblemError: The request is refused, or failed before anything of it was sent.
+        ProblemError: The request was refused, or failed before anything was sent.
     """
     received: list[InferenceEvent] = []
     with trio.move_on_after(status_timeout):
@@ -31,10 +31,10 @@ async def wait_for_first_event(events: Events, status_timeout: float) -> list[In
 
 
 async def wait_for_admission(all_events: Sequence[Events], status_timeout: float) -> None:
-    """Wait until every one of several requests is known to fit, and at most `status_timeout` seconds.
+    """Wait until all of several requests are admitted, at most `status_timeout` seconds.
 
     Raises:
-        ProblemError: One of them is refused.
+        ProblemError: One of them was refused.
     """
     with trio.move_on_after(status_timeout):
         for events in all_events:

@@ -1,4 +1,4 @@
-"""Arguments of calls in a conversation's history, which templates get decoded."""
+"""Limits on the arguments of past tool calls, which are decoded for chat templates."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from greenroom.schemas.problems import ProblemError, invalid
 
 
 class ArgumentCheck:
-    """Refuses the calls of one request with more in their arguments than a body may hold."""
+    """Refuses past calls whose arguments together exceed the limits on a JSON body."""
 
     def __init__(self) -> None:
-        # What is too deep to decode stays text, as does other nonsense that a model has written.
+        # Arguments that are too deep to decode stay text, like any other invalid JSON from a model.
         self._counter = JsonCounter(max_depth=math.inf)
 
     def check(self, arguments: str, field: str) -> None:
-        """Count what the arguments of the next call hold.
+        """Count the JSON values in the arguments of the next call.
 
         Raises:
             ProblemError: 400 that names the field.

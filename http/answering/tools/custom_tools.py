@@ -1,4 +1,4 @@
-"""OpenAI's custom tools, which take a text: what chat and Responses have in common."""
+"""OpenAI's custom tools, whose input is text, as chat and Responses share them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def parse_custom_tool(wire: Any, field: str) -> Tool:
     """Return a custom tool.
 
     Args:
-        wire: The object with its name, description and format; a grammar may stand in the format itself, as
-            in Responses, or in its member `grammar`, as in chat.
-        field: Where that object stands.
+        wire: Object with the tool's name, description and format. Responses puts a grammar into the format
+            itself, chat into its member `grammar`.
+        field: Path of that object.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -44,16 +44,16 @@ def custom_call(call_id: str, name: str, text: str) -> ToolCall:
 
 
 def custom_names_of(request: InferenceRequest) -> frozenset[str]:
-    """Return the names of the tools whose calls are custom ones."""
+    """Return the names of the request's custom tools."""
     tools = request.input.tools if isinstance(request.input, ChatInput) else ()
     return frozenset(tool.name for tool in tools if tool.input is not None)
 
 
 def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
-    """Refuse a custom tool with the name of another: calls could not be told apart.
+    """Refuse a custom tool with the name of another tool: their calls could not be told apart.
 
     Args:
-        fields: Where each tool stands.
+        fields: Path of each tool.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -66,7 +66,7 @@ def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
 
 
 def _text_input(wire: Any, field: str) -> tuple[TextInput, str]:
-    """Return what a tool takes, and where the definition stands."""
+    """Return the text format of a tool, and the path of its definition."""
     if wire is None:
         return TextInput(), field
     if not isinstance(wire, dict):

@@ -1,4 +1,4 @@
-"""The text that a call gives to a tool that takes one, out of the JSON of its arguments."""
+"""Text input of custom tools, extracted from the JSON arguments of a call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 class TextInputReader:
-    """Reads the text while the arguments are being written.
+    """Extracts the text incrementally while the model writes the arguments.
 
-    Arguments that are not `{"input": "…"}`, which a call that nothing has held may have, are read when they
-    are complete: the text is their only string, or they are the text as they stand.
+    An unconstrained call may have arguments other than `{"input": "…"}`. These are read once complete: the
+    text is their only string value, or else the arguments themselves.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class TextInputReader:
         self._part = "head"
 
     def feed(self, fragment: str) -> str:
-        """Return the next piece of the text; together the pieces are the text."""
+        """Return the text that a fragment of the arguments completes."""
         self._pending += fragment
         if self._part == "head":
             self._read_head()
@@ -37,7 +37,7 @@ class TextInputReader:
         return self._read_other() if self._part == "other" else ""
 
     def finish(self) -> str:
-        """Return what is left when the arguments end, complete or not."""
+        """Return the remaining text when the arguments end, complete or not."""
         rest, part = self._pending, self._part
         self._pending, self._part = "", "ended"
         return rest if part == "other" else ""
@@ -69,6 +69,6 @@ class TextInputReader:
 
 
 def text_of(arguments: str) -> str:
-    """Return the text of a call whose arguments are complete, or were cut."""
+    """Return the text of a call whose arguments are complete, or were cut off."""
     reader = TextInputReader()
     return reader.feed(arguments) + reader.finish()

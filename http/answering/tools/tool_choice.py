@@ -1,4 +1,4 @@
-"""How clients of OpenAI's APIs say whether and which tools are to be called, as far as the APIs agree."""
+"""Parsing of `tool_choice` as far as OpenAI's APIs agree on it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def parse_tool_choice(
     allowed: Callable[[JsonObject], ToolChoice],
     remedy: str,
 ) -> ToolChoice:
-    """Return the choice that a request makes.
+    """Return the tool choice of a request.
 
     Args:
-        name_of: Returns the name of a tool that is chosen, given its entry and the path of that.
-        allowed: Returns the choice among some of the tools.
-        remedy: What to do about a type that is not known, for errors.
+        name_of: Returns the name of the chosen tool, given its entry and the entry's path.
+        allowed: Returns the choice among a subset of the tools.
+        remedy: Advice about an unknown type, for errors.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -47,19 +47,19 @@ def parse_tool_choice(
 
 
 def allows_parallel_calls(wanted: bool | None, choice: ToolChoice) -> bool:
-    """Return whether an answer may make several calls.
+    """Return whether a response may contain several calls.
 
-    A function that is forced is called exactly once (OpenAI's guide to function calling): clients that run a
-    command ran it again for each call that followed.
+    A named function is called exactly once (OpenAI's guide to function calling): clients that execute a
+    command would execute it again for each further call.
     """
     return wanted is not False and choice.mode != "named"
 
 
 def parse_allowed(value: JsonObject, path: str) -> tuple[ToolChoice, list[Any]]:
-    """Return whether one of some tools must be called, and the entries of these tools.
+    """Return the mode of an `allowed_tools` choice, and the entries of its tools.
 
     Args:
-        path: Of `value`, for errors.
+        path: Path of `value`, for errors.
 
     Raises:
         ProblemError: 400 that names the field.
