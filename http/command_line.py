@@ -20,6 +20,9 @@ from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.terminal.standard_streams import drop_output
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from greenroom.schemas.capabilities import ModelType
     from greenroom.schemas.settings import Settings
 
 COMMANDS = {
@@ -27,9 +30,11 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
     "speak": "Speak a text into an audio file.",
     "embed": "Print the vectors of texts.",
+    "rerank": "Print documents in the order in which they answer a query.",
     "transcribe": "Write down what is said in a recording.",
     "models": "List the models that can be asked for.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
+    "completion": "Print what has bash, zsh or fish complete commands, options and models.",
 }
 
 
@@ -60,6 +65,14 @@ class LazyCommands(click.Group):
             ctx.fail(f"No such command '{args[0]}'.{hint}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the commands that begin so without importing any, and the options."""
+        from click.shell_completion import CompletionItem
+
+        begun = {name: text for name, text in COMMANDS.items() if name.startswith(incomplete)}
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=text) for name, text in begun.items()), *options]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -88,6 +101,23 @@ class EngineModels:
 
         folder = resolve_folder(model)
         return folder is not None and not (folder / "config.json").is_file()
+
+    def cached_ids(self) -> list[str]:
+        """Return the hub ids of the models in the hub's cache, complete or not."""
+        from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder, list_cached_ids
+
+        return list_cached_ids(hub_cache_folder())
+
+    def find_kind(self, settings: Settings) -> ModelType | None:
+        """Return the kind of the first model, if its files are here and can be used."""
+        from greenroom.engine.catalog.catalog import DEFAULT_ID, Catalog, CatalogEntry
+        from greenroom.engine.catalog.description import known_of
+
+        trusts = settings.trust_remote_code
+        entry = Catalog(settings.models, trust_remote_code=trusts).find(DEFAULT_ID)
+        assert isinstance(entry, CatalogEntry), entry
+        record, _ = known_of(entry, trusts)
+        return None if record is None else record.model_type
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return those of the names that no model has which a server with these settings would serve now."""

@@ -11,7 +11,7 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import UTF8_TEXT
+from greenroom.http.commands.option_types import MODEL, UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -32,7 +32,7 @@ FLAGS = (
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, type=MODEL)
 @click.option("--system", "instructions", type=UTF8_TEXT, help="Instructions for the model.")
 @click.option("--thinking/--no-thinking", default=None, help="Whether the model thinks first, if it can.")
 @click.option(

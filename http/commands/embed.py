@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 import click
 
+from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import UTF8_TEXT
+from greenroom.http.commands.option_types import MODEL, UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -14,7 +15,7 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...", type=UTF8_TEXT)
 @click.option("--dimensions", type=click.IntRange(min=1), help="How many numbers of each vector are kept.")
 @click.option(
@@ -65,12 +66,13 @@ def command(
     settings = attrs.evolve(settings, models=(model,))
     configure_command_logging(settings.log_level)
     check_at_start(settings, local)
+    check_kind(local, settings, "embeddings", model, place="MODEL")
 
     from rich.console import Console
 
     from greenroom.http.process.command_run import run_with_system
-    from greenroom.http.terminal.embedding_lines import embed_lines, lines_of_arguments, lines_of_stdin
+    from greenroom.http.terminal.embedding_lines import embed_lines
+    from greenroom.http.terminal.text_lines import lines_of
 
-    lines = lines_of_stdin() if texts == ("-",) else lines_of_arguments(texts)
     console = Console(stderr=True)
-    run_with_system(settings, lambda system: embed_lines(system.pool, asked, lines, console))
+    run_with_system(settings, lambda system: embed_lines(system.pool, asked, lines_of(texts), console))

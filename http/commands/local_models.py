@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import click
 
+from greenroom.http.commands.option_types import MODEL
+from greenroom.schemas.capabilities import ModelType
 from greenroom.schemas.settings import Settings
 
 
@@ -19,6 +21,12 @@ class LocalModels(Protocol):
     def is_missing(self, model: str) -> bool:
         """Return whether an operator's name for a model means a folder that holds none."""
 
+    def cached_ids(self) -> list[str]:
+        """Return the hub ids of the models in the hub's cache, complete or not."""
+
+    def find_kind(self, settings: Settings) -> ModelType | None:
+        """Return the kind of the first model, if its files are here and can be used."""
+
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return those of the names that no model has which a server with these settings would serve now."""
 
@@ -30,6 +38,6 @@ class LocalModels(Protocol):
 
 
 model_option = click.option(
-    "-m", "--model", help="Local folder or hub id; by default the first of the settings file."
+    "-m", "--model", type=MODEL, help="Local folder or hub id; by default the first of the settings file."
 )
 """Of commands whose argument is what the model is to work on."""

@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
 
 @click.command()
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", type=MODEL)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @settings_options("trust_remote_code")
 @click.pass_obj

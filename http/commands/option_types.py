@@ -8,6 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+
+class _Model(click.types.StringParamType):
+    """A model, as a folder or by its hub id."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return folders, and the models in the hub's cache that begin so."""
+        ids = [hub_id for hub_id in ctx.obj.cached_ids() if hub_id.startswith(incomplete)]
+        return [CompletionItem(incomplete, type="dir"), *map(CompletionItem, ids)]
+
+
+MODEL = _Model()
 
 
 class _Utf8Text(click.types.StringParamType):

@@ -14,6 +14,7 @@ import click
 
 from greenroom.http.commands.first_request import first_request, kind_of_default
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import MODEL
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.program_name import program_name
 from greenroom.http.process.quick_imports import quick_imports
@@ -32,7 +33,7 @@ FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "m
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", type=MODEL)
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
+from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
@@ -68,6 +69,7 @@ def command(
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
     check_at_start(settings, local)
+    check_kind(local, settings, "speech", model)
 
     from rich.console import Console
 

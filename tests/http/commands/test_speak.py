@@ -49,7 +49,7 @@ def test_what_stands_in_the_place_of_a_file_stays(tiny_pocket: Path, tmp_path: P
     assert pipe.is_fifo()
 
 
-def test_what_cannot_be_written_is_told_before_anything_is_spoken(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_told_before_anything_is_spoken(tiny_pocket: Path, tmp_path: Path) -> None:
     nobody_reads = tmp_path / "pipe.wav"
     os.mkfifo(nobody_reads)
     for output, named in (
@@ -57,7 +57,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_spoken(tmp_path: Path
         (tmp_path / f"{'x' * 300}.wav", "File name too long"),
         (nobody_reads, "No such device or address"),
     ):
-        refused = run_greenroom("speak", "Hi", "-o", str(output))
+        refused = run_greenroom("speak", "Hi", "-o", str(output), "-m", str(tiny_pocket))
         assert refused.returncode == 1
         [line] = refused.stderr.splitlines()
         assert named in line

@@ -1,0 +1,36 @@
+"""The model of a command that needs one of a certain kind: another is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import click
+
+from greenroom.http.commands.local_models import LocalModels
+from greenroom.schemas.capabilities import ModelType
+from greenroom.schemas.settings import Settings
+
+
+def check_kind(
+    local: LocalModels, settings: Settings, kind: ModelType, model: str | None, place: str = "-m"
+) -> None:
+    """Refuse a first model that is known to be of another kind; one that is yet to be downloaded may be any.
+
+    Args:
+        model: As the command line names it, if it does.
+        place: Where it does that.
+
+    Raises:
+        UsageError: Says what the model is for, and how to name another.
+    """
+    found = local.find_kind(settings)
+    if found in (None, kind):
+        return
+
+    from greenroom.schemas.kinds import PURPOSES
+
+    wanted = f"name one for {PURPOSES[kind]} with {place}, a local folder or a hub id"
+    if model is not None:
+        raise click.UsageError(f"'{model}' is a model for {PURPOSES[found]}: {wanted}")
+    if settings.models:
+        first = f"'{settings.models[0]}', the first model of the settings, is for {PURPOSES[found]}"
+        raise click.UsageError(f"no model is named, and {first}: {wanted}")
+    raise click.UsageError(f"no model is named, and the built-in demo model is for {PURPOSES[found]}: {wanted}")

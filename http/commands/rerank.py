@@ -1,0 +1,68 @@
+"""`greenroom rerank`: how well documents answer a query, as lines of JSON."""
+
+from __future__ import annotations
+
+import attrs
+import click
+
+from greenroom.http.commands.fitting_model import check_kind
+from greenroom.http.commands.local_models import LocalModels, model_option
+from greenroom.http.commands.option_types import UTF8_TEXT
+from greenroom.http.settings.sources import settings_options
+from greenroom.schemas.settings import Settings
+
+FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
+
+
+@click.command()
+@click.argument("query", type=UTF8_TEXT)
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT...", type=UTF8_TEXT)
+@model_option
+@click.option("-n", "--top", type=click.IntRange(min=1), help="How many documents are printed; all by default.")
+@click.option(
+    "--instruction", type=UTF8_TEXT, help="What makes a document relevant, for models that are told."
+)
+@settings_options(*FLAGS)
+@click.pass_obj
+def command(
+    local: LocalModels,
+    settings: Settings,
+    query: str,
+    documents: tuple[str, ...],
+    model: str | None,
+    top: int | None,
+    instruction: str | None,
+) -> None:
+    """Print documents, each a line of JSON, the one that answers QUERY best first.
+
+    With - in place of DOCUMENT each line of stdin is a document; empty ones are left out, but counted by
+    `index`. Of a document that is too long the beginning is read.
+
+    \b
+    Examples:
+      greenroom rerank -m ~/models/bge-reranker-v2-m3 "Who walks?" "He walks." "It rains."
+      greenroom rerank -m ~/models/Qwen3-Reranker-0.6B --top 10 "How is a slice made?" - < lines.txt
+    """
+    if "-" in documents and len(documents) > 1:
+        raise click.UsageError("- stands for the lines of stdin, and no other DOCUMENT beside it")
+
+    from greenroom.http.process.log_configuration import configure_command_logging
+    from greenroom.http.settings.start_checks import check_at_start
+
+    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
+    configure_command_logging(settings.log_level)
+    check_at_start(settings, local)
+    check_kind(local, settings, "rerank", model)
+
+    from rich.console import Console
+
+    from greenroom.http.process.command_run import run_with_system
+    from greenroom.http.terminal.ranked_lines import rank_lines
+    from greenroom.http.terminal.text_lines import lines_of
+    from greenroom.schemas.requests import ScoreInput
+
+    asked = ScoreInput((), instruction)
+    console = Console(stderr=True)
+    run_with_system(
+        settings, lambda system: rank_lines(system.pool, query, asked, lines_of(documents), top, console)
+    )

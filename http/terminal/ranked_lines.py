@@ -1,0 +1,58 @@
+"""Documents as lines of JSON, the most relevant first, with a bar that shows how many have been read."""
+
+from __future__ import annotations
+
+import attrs
+import click
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.encoding.json_encoding import json_bytes
+from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.standard_streams import try_print
+from greenroom.http.terminal.text_lines import Line, Lines, results_of, take_group
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import ScoreInput
+from greenroom.schemas.result_events import Score
+
+
+async def rank_lines(
+    pool: Ref[PoolMessage], query: str, asked: ScoreInput, lines: Lines, top: int | None, console: Console
+) -> int:
+    """Print a line of JSON for each document, the best first; return the exit status.
+
+    Args:
+        asked: How documents are read; its pairs are left out of account.
+        top: How many are printed; None for all.
+        console: Of the progress bar.
+
+    Raises:
+        ClickException: A document cannot be read or ranked.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    ranked: list[tuple[Line, float]] = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("loading", total=lines.total)
+        while group := await trio.to_thread.run_sync(take_group, lines.lines, abandon_on_cancel=True):
+            pairs = tuple((query, line.text) for line in group)
+            try:
+                scores = await results_of(pool, attrs.evolve(asked, pairs=pairs), Score)
+            except ProblemError as error:
+                raise click.ClickException(error.problem.detail) from error
+            ranked += ((group[score.index], score.value) for score in scores)
+            ranked = sorted(ranked, key=lambda entry: (-entry[1], entry[0].index))[:top]
+            progress.update(task, completed=group[-1].end, description=f"{group[-1].index + 1:,} documents")
+    printed = await trio.to_thread.run_sync(_print, ranked, abandon_on_cancel=True)
+    return ExitStatus.DONE if printed else ExitStatus.FAILED
+
+
+def _print(ranked: list[tuple[Line, float]]) -> bool:
+    """Print documents; return whether stdout still has a reader."""
+    for line, score in ranked:
+        entry = {"index": line.index, "relevance_score": score, "text": line.text}
+        if not try_print(f"{json_bytes(entry).decode()}\n"):
+            return False
+    return True
