@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import structlog
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
@@ -19,6 +18,7 @@ from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.store import Store
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.problems import device_lost
 from greenroom.schemas.settings import Settings
@@ -26,7 +26,7 @@ from greenroom.schemas.settings import Settings
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-log = structlog.get_logger()
+log = get_logger()
 
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a computing thread yields the GIL; a model's worker needs it often and briefly."""

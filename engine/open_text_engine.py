@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
 from greenroom.engine.memory.model_load import ModelLoad
@@ -16,12 +14,13 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.prompt_features import FeatureSource
 from greenroom.engine.text_engine import TextEngine
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.adapters.adapter import Adapter
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def open_text_engine(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import structlog
-
 from greenroom.engine.batch.batch import Batch
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.scheduler.admission import Admission
@@ -14,12 +12,13 @@ from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import Failed, InferenceEvent, Usage
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, model_broken
 
 Events = list[tuple[str, InferenceEvent]]
 """Events in order, with the ids of their requests."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RequestOutputs:

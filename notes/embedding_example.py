@@ -1,37 +1,45 @@
-"""Greenroom as a library: two answers side by side from the built-in model, without HTTP."""
+"""Greenroom as a library: answers side by side from the built-in model, without HTTP."""
 
-import logging
-
-import structlog
 import trio
 
-from greenroom.actors.generation import Generation
-from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed, TextDelta
-from greenroom.schemas.messages import Message, TextPart
-from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.api import (
+    ChatInput,
+    Failed,
+    Message,
+    Settings,
+    System,
+    TextDelta,
+    TextPart,
+    chat,
+    generate,
+    open_system,
+)
 
 
 async def ask(system: System, question: str) -> None:
-    conversation = ChatInput((Message("user", (TextPart(question),)),))
-    request = InferenceRequest(question, ModelKey("default"), conversation, {"temperature": 0.0})
-    answer = ""
-    with Generation(system.pool, request) as generation:
-        async for event in generation:
-            if isinstance(event, TextDelta):
-                answer += event.text
-            elif isinstance(event, Failed):
-                answer = event.problem.detail
+    answer = await chat(system, question, temperature=0.0)
     print(f"{question} {answer}")
 
 
+async def tell(system: System, question: str) -> None:
+    """Print the answer while it is written."""
+    conversation = ChatInput((Message("user", (TextPart(question),)),))
+    with generate(system, conversation, temperature=0.0, max_tokens=200) as events:
+        async for event in events:
+            match event:
+                case TextDelta(text):
+                    print(text, end="", flush=True)
+                case Failed(problem):
+                    print(problem.detail)
+    print()
+
+
 async def main() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    async with open_system(Settings()) as system, trio.open_nursery() as nursery:
-        nursery.start_soon(ask, system, "Hello!")
-        nursery.start_soon(ask, system, "What is Greenroom?")
+    async with open_system(Settings()) as system:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, system, "Hello!")
+            nursery.start_soon(ask, system, "What is Greenroom?")
+        await tell(system, "What can you do?")
 
 
 if __name__ == "__main__":

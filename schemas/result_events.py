@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
+
+
+def _counted(what: str, size: int) -> Callable[[bytes], str]:
+    """Return a representation that tells how many values of `size` bytes there are."""
+    return lambda values: f"<{len(values) // size:,} {what}>"
 
 
 @attrs.frozen
@@ -13,7 +20,7 @@ class Vector:
         values: Vector as little-endian float32, `[dimensions]`.
     """
 
-    values: bytes = attrs.field(repr=False)
+    values: bytes = attrs.field(repr=_counted("numbers", 4))
     index: int = 0
 
 
@@ -38,7 +45,7 @@ class AudioChunk:
         rate: Sample rate in Hz.
     """
 
-    samples: bytes = attrs.field(repr=False)
+    samples: bytes = attrs.field(repr=_counted("samples", 2))
     rate: int
     index: int = 0
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import structlog
 from hypothesis import HealthCheck
 
 from greenroom.tests.support import surroundings
@@ -24,6 +25,7 @@ if factor := os.environ.get(scaled_clocks.VARIABLE):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    structlog.configure()  # what is logged stands beside a test that fails
     # The same examples in every run, however slow the machine; only `make soak` looks for new ones.
     soak = config.option.markexpr == "soak"
     hypothesis.settings.register_profile(

@@ -17,15 +17,15 @@ from functools import partial
 from typing import TypeVar
 
 import attrs
-import structlog
 import trio
 
 from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
 from greenroom.actors.core.replacements import DeviceReport, Replacements, Verdict
 from greenroom.actors.core.worker_thread import Purpose, Worker
 from greenroom.engine.device.device_crashes import Crash, crash_of, find_late_crash
+from greenroom.schemas.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 T = TypeVar("T")
 

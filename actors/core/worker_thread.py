@@ -9,10 +9,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Literal
 
-import structlog
 import trio
 
-log = structlog.get_logger()
+from greenroom.schemas.logs import get_logger
+
+log = get_logger()
 
 Purpose = Literal["gpu", "tokenizer", "store"]
 """The purpose of a thread. Reuse keeps it, so that no tokenizer thread comes to hold MLX streams."""

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
@@ -21,6 +20,7 @@ from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
 from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerOutcome, TokenizerWorker
 from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
     Crashed,
@@ -70,7 +70,7 @@ class Model:
         self.ref: Ref[ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._report = report
-        self._log = structlog.get_logger().bind(actor="model", model=str(key))
+        self._log = get_logger().bind(actor="model", model=str(key))
         self._lifecycle = Lifecycle(state)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None

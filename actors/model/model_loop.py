@@ -17,6 +17,7 @@ from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.engine.device.device_crashes import Crash, crash_of
 from greenroom.schemas.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import LoadProgress
 from greenroom.schemas.prepared_input import PreparedInput
@@ -24,7 +25,7 @@ from greenroom.schemas.problems import Problem, ProblemError, load_crashed, mode
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import AudioChunk, Score, Segment, Vector
 
-log = structlog.get_logger()
+log = get_logger()
 
 _RESULTS = (TextDelta, ReasoningDelta, ToolCallDelta, Vector, Score, AudioChunk, Segment)
 """The events with results that the device has computed; others only tell of launched work."""

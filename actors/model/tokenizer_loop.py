@@ -14,10 +14,11 @@ from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
 from greenroom.engine.slices import WAITS
 from greenroom.schemas.kinds import wrong_kind
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @attrs.frozen(eq=False)

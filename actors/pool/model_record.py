@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import attrs
-import structlog
 
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.eviction_policy import MAX_TIME_SLICE, ModelUse, Room
@@ -15,6 +14,7 @@ from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
     Crashed,
@@ -80,7 +80,7 @@ class ModelRecord:
 
     def __attrs_post_init__(self) -> None:
         self.waiting_time = WaitingTime(self.slots)
-        self.log = structlog.get_logger().bind(actor="pool", model=str(self.key))
+        self.log = get_logger().bind(actor="pool", model=str(self.key))
 
     def record_report(self, report: ModelReport, now: float) -> None:
         """Record a report of the model."""

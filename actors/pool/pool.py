@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-import structlog
 import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
@@ -21,6 +20,7 @@ from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import ModelTable
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelReport
 from greenroom.schemas.pool_protocol import (
@@ -118,7 +118,7 @@ class Pool:
         self._control: Control[Any] = Control()
         self._workers = workers
         self._engines = engines
-        self._log = structlog.get_logger().bind(actor="pool")
+        self._log = get_logger().bind(actor="pool")
         self._models = ModelTable(settings, self._start_model, self._ticket_closed, self._lease_closed)
         self._lookups = CatalogLookups(engines, self._log)
         self._looking_up = 0

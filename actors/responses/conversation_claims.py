@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import structlog
 import trio
 
 from greenroom.actors.core.ask_actor import answer_or_failed
@@ -13,9 +12,10 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.events import Failed
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.store_protocol import Committed, StoreMessage
 
-log = structlog.get_logger(actor="responses")
+log = get_logger(actor="responses")
 
 
 class ConversationClaims:

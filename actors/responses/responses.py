@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import structlog
 import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
@@ -17,6 +16,7 @@ from greenroom.actors.responses.run_task import RunTask
 from greenroom.actors.responses.runs import Runs
 from greenroom.actors.responses.stored_answers import answer_from_store, not_in_background
 from greenroom.schemas.events import Failed
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.responses_protocol import (
@@ -71,7 +71,7 @@ class Responses:
         self._control: Control[Any] = Control()
         self._pool = pool
         self._store = store
-        self._log = structlog.get_logger().bind(actor="responses")
+        self._log = get_logger().bind(actor="responses")
         self._runs = Runs()
         self._claims = ConversationClaims(store)
         self._nursery: trio.Nursery

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-import structlog
 import trio
 
 from greenroom.actors.core.ask_actor import answer_or_failed
@@ -15,6 +14,7 @@ from greenroom.actors.responses.event_encoding import encode_events
 from greenroom.actors.responses.run import Run
 from greenroom.actors.store.database.problems import store_slow
 from greenroom.schemas.events import Failed
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem, internal_error
 from greenroom.schemas.responses_protocol import RunEnded, RunOutcome
@@ -27,7 +27,7 @@ from greenroom.schemas.store_protocol import (
 )
 from greenroom.schemas.stored import StoredResponse
 
-log = structlog.get_logger(actor="responses")
+log = get_logger(actor="responses")
 
 STORING = 20.0
 """Time limit in seconds for storing an ended run, at shutdown too; the store's own limit is shorter."""

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import attrs
-import structlog
 
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
 from greenroom.actors.store.database.server_locks import ServerLock
 from greenroom.actors.store.tables.servers_table import ServersTable
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.store_upkeep_protocol import Pruned
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @attrs.frozen(eq=False)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import structlog
 import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
@@ -18,6 +17,7 @@ from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.open_database import DatabaseOpener
 from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import CheckStoring, Committed, StoreMessage
@@ -57,7 +57,7 @@ class Store:
         self._inbox: Inbox[StoreMessage] = Inbox()
         self.ref: Ref[StoreMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._log = structlog.get_logger().bind(actor="store")
+        self._log = get_logger().bind(actor="store")
         self._problem: Problem | None = None
         self._refuses = False
         self._ended = trio.Event()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
 import attrs
-import structlog
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.reply import Reply
@@ -18,11 +17,12 @@ from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Transaction
 from greenroom.actors.store.database.database_file import UnusableDatabase
 from greenroom.actors.store.database.problems import find_problem, unwritable_text
 from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.store_protocol import CheckStoring, StoreMessage
 from greenroom.schemas.store_upkeep_protocol import Prune, Pruned
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @attrs.define(eq=False)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import structlog
 
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
 from greenroom.actors.store.database.problems import store_given_up, store_hung, store_overloaded
 from greenroom.actors.store.open_database import DatabaseOpener
 from greenroom.actors.store.store_loop import Job, StoreLoop, StoreLoopEnded
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 
-log = structlog.get_logger()
+log = get_logger()
 
 MAX_HUNG = 3
 """Maximum number of hung threads before no more are started."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
-import structlog
 
 from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice
@@ -32,6 +31,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.generation import GenerationParameters, resolve
 from greenroom.schemas.kinds import wrong_kind
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import ProblemError, invalid
@@ -41,7 +41,7 @@ from greenroom.schemas.settings import Settings
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.matcher import Matcher
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Adapter(OutputAdapter):

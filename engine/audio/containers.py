@@ -10,15 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-import structlog
-
 from greenroom.engine.audio.movie_boxes import is_movie, unneeded_boxes
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError, invalid
 
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FORMATS = (
     "aac",

@@ -8,14 +8,14 @@ from pathlib import Path
 from queue import Empty, Queue
 
 import numpy as np
-import structlog
 
 from greenroom.engine.audio import decoder_threads
 from greenroom.engine.audio.decoder_threads import DECODERS
 from greenroom.engine.audio.samples import AudioFacts, OpenedRecording, Samples
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
-log = structlog.get_logger()
+log = get_logger()
 
 AHEAD_SECONDS = 32.0
 _BLOCK_SECONDS = 0.5

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-import structlog
 
 from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import new_mergeable_cache
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantized_caches import QuantizedCache
+from greenroom.schemas.logs import get_logger
 
 GROUP_SIZES = (64, 32)
 """Group sizes in numbers per scale, in order of preference.
@@ -20,7 +20,7 @@ GROUP_SIZES = (64, 32)
 MLX also has 128, which costs accuracy and saves little.
 """
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class QuantizingModel:

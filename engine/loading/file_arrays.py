@@ -14,7 +14,8 @@ from typing import Any
 
 import attrs
 import mlx.core as mx
-import structlog
+
+from greenroom.schemas.logs import get_logger
 
 PIECE_BYTES = 16 * 1024 * 1024
 """Bytes of a file read between two checks whether to continue."""
@@ -25,7 +26,7 @@ _GROUP_BYTES = 256 * 1024 * 1024
 _LOAD = re.compile(r'\{ (\d+) \[label ="Load"')
 """Pattern of a file-reading operation in an exported MLX graph, with its address."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @attrs.frozen(eq=False)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
-
 from greenroom.engine.device.device_information import buffer_limit
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.device_memory import default_memory
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError, insufficient_memory
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:

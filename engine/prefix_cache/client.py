@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from collections.abc import Sequence as GenericSequence
 from typing import Any
 
-import structlog
-
 from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
@@ -17,6 +15,7 @@ from greenroom.engine.prefix_cache.prefix_cache import CachedPrefix, PrefixCache
 from greenroom.engine.prefix_cache.restoration import Restoration
 from greenroom.engine.sequences.prefix_keys import keys_so_far, prefill_keys
 from greenroom.engine.sequences.sequence import Sequence
+from greenroom.schemas.logs import get_logger
 
 _MIN_TOKENS = 32
 """Least new tokens worth a copy; fewer are recomputed as fast."""
@@ -31,7 +30,7 @@ _CHECKPOINT_INTERVAL = 512
 """Tokens between checkpoints within a prompt, except the first and the last."""
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class PrefixCacheClient:

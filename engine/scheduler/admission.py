@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from functools import partial
 
 import attrs
-import structlog
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of, with_parallel_samples
 from greenroom.engine.fairness.held_rows import HeldRows
@@ -22,6 +21,7 @@ from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.waiting_queue import QueueEntry, WaitingQueue
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.statistics import AdmissionStatistics
 
@@ -34,7 +34,7 @@ MAX_CHUNK_TOKENS = 2048
 _POLL_SECONDS = 0.02
 """Seconds between two checks for free memory while only other models' sequences run."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Admission:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import structlog
-
 from greenroom.engine.sequences.sequence import Sequence
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
 
 SequenceFailures = list[tuple[Sequence, Problem]]
 """Failed sequences with the problem of each."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def not_computed(sequences: Iterable[Sequence], step: str) -> SequenceFailures:

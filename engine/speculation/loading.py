@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import structlog
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.loading.load_model import load_model
@@ -15,10 +14,11 @@ from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.prompt_lookup import PromptLookup
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def load_speculation(

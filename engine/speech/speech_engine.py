@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import structlog
-
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
@@ -19,12 +17,13 @@ from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech
 from greenroom.engine.speech.speakers.speaker import Speaker
 from greenroom.engine.speech.utterance import NotFiniteError, Utterance
 from greenroom.schemas.events import Failed, InferenceEvent
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_broken
 from greenroom.schemas.requests import InferenceRequest
 
 Events = list[tuple[str, InferenceEvent]]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _WAIT_SECONDS = 0.05
 """For other models to give memory back, in one step."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from greenroom.engine.audio.reader import AHEAD_SECONDS
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.device.device_errors import check_device, raise_unless_own
@@ -17,10 +15,11 @@ from greenroom.engine.transcription.preparing.prepared_transcription import Prep
 from greenroom.engine.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.transcription.running_transcription import RunningTranscription
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
 from greenroom.schemas.requests import InferenceRequest
 
-log = structlog.get_logger()
+log = get_logger()
 
 Events = list[tuple[str, InferenceEvent]]
 

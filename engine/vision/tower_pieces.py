@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
-import structlog
 
 from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.vision.split_layers import SplitLayers, Stand
+from greenroom.schemas.logs import get_logger
 
 _TOWERS = ("vision_tower", "vision_model", "visual", "vision_encoder")
 """What mlx-vlm's models call the part that is expensive."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _TowerCalledError(Exception):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 import httpcore
 import httpx
-import structlog
 import trio
 
 from greenroom.http.media.fetch_rules import FetchRules, not_fetchable, too_many_fetches
@@ -19,6 +18,7 @@ from greenroom.http.media.media_reader import (
     check_total_size,
 )
 from greenroom.schemas.file_formats import is_pdf
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages import (
     AudioPart,
     ContentPart,
@@ -47,7 +47,7 @@ _HEADERS = (
     (b"user-agent", b"greenroom"),
 )
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 Hold = Callable[[int], None]
 """Told how many bytes of a request's files there are so far; raises a ProblemError if there is no room."""

@@ -21,6 +21,7 @@ from typing import Any, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor
 
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
@@ -147,7 +148,7 @@ def _configure_standard_logging(sink: _LineSink, level: int, rendering: list[Pro
 
 
 def _install_exception_hooks() -> None:
-    log = structlog.get_logger()
+    log = get_logger()
 
     def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
@@ -194,7 +195,7 @@ class PrintedLines(io.TextIOBase):
     """
 
     def __init__(self, name: str, real: TextIO) -> None:
-        log = structlog.get_logger()
+        log = get_logger()
         self._emit = log.warning if name == "stderr" else log.info
         self._name = name
         self._real = real

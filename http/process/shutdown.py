@@ -10,11 +10,11 @@ import threading
 import time
 from types import FrameType
 
-import structlog
 import trio
 
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.native_timer import exit_natively_later
+from greenroom.schemas.logs import get_logger
 
 _TRACEBACK_SECONDS = 0.1
 """For the traceback of whatever keeps the interpreter, before the process is ended from outside of it."""
@@ -95,7 +95,7 @@ class Shutdown:
     def _log_expiry(self) -> None:
         self._expired.wait()
         waiting = [thread.name for thread in threading.enumerate() if not thread.daemon]
-        structlog.get_logger().warning("shutdown forced", shutdown_timeout=self._timeout, threads=waiting)
+        get_logger().warning("shutdown forced", shutdown_timeout=self._timeout, threads=waiting)
 
 
 def forced_end(timeout: float) -> float:

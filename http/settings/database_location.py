@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import attrs
-import structlog
 
 from greenroom.actors.store.database.check_database import check_database
 from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
 from greenroom.http.settings.sources import BadSettingError
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings import Settings
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def locate_database(settings: Settings) -> Settings:

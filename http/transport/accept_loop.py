@@ -6,7 +6,6 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
-import structlog
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.trio.worker_context import WorkerContext
@@ -22,9 +21,10 @@ from greenroom.http.transport.refusals import Refusals
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings import Settings
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request's head, as notes/http.md says."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import resource
 
-import structlog
+from greenroom.schemas.logs import get_logger
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 FILES = 256
 """Descriptors that are left for everything else: files of weights, a cache's blocks, pipes, logs."""

@@ -6,13 +6,13 @@ import errno
 import socket
 from collections.abc import Sequence
 
-import structlog
 import trio
 
 from greenroom.schemas.listen_address import ListenAddress, listen_addresses
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings import Settings
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 """Errors of a machine that has no ::1."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import structlog
 import trio
 
 from greenroom.http.answering.errors.problem_documents import ErrorShapes
@@ -13,9 +12,10 @@ from greenroom.http.transport.connection import LINGER
 from greenroom.http.transport.descriptors import SpareDescriptor
 from greenroom.http.transport.request_head import client_of_head
 from greenroom.http.transport.socket_stream import SocketStream
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import too_many_connections
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 SPARE_LINGER = 0.05
 """Seconds for a client that was accepted on the spare descriptor: others wait behind it."""

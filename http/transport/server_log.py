@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from hypercorn.config import Config
 from hypercorn.logging import Logger
 from hypercorn.typing import ResponseSummary, WWWScope
 
-log = structlog.get_logger(actor="http")
+from greenroom.schemas.logs import get_logger
+
+log = get_logger(actor="http")
 
 PROBE_PATHS = ("/health", "/livez", "/readyz")
 """Paths that are requested every few seconds: logged at debug."""

@@ -9,9 +9,28 @@ from pathlib import Path
 EXAMPLE = Path(__file__).parents[2] / "notes" / "embedding_example.py"
 
 
-def test_the_example_in_the_notes_prints_both_answers() -> None:
+def test_the_example_in_the_notes_prints_its_answers_and_no_log() -> None:
     done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    answers = {line.partition(" ")[0]: line for line in done.stdout.splitlines()}
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, streamed, *_ = done.stdout.splitlines()
+    answers = {line.partition(" ")[0]: line for line in (first, second)}
     assert len(answers["Hello!"]) > len("Hello! ") + 3
     assert "server" in answers["What"]
+    assert streamed
+    assert "actor=" not in done.stdout
+
+
+def test_a_program_that_configures_structlog_hears_the_actors() -> None:
+    code = (
+        "import structlog, trio\n"
+        "from greenroom.api import Settings, open_system\n"
+        "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger('info'))\n"
+        "async def main():\n"
+        "    async with open_system(Settings()):\n"
+        "        pass\n"
+        "trio.run(main)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "started" in done.stdout
+    assert "debug" not in done.stdout

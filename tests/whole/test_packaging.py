@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     for room in ROOMS:
         shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("api.py", "py.typed", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     uv(
         "build",
@@ -64,7 +64,7 @@ def test_versions_of_python_are_named_from_the_oldest_that_is_required() -> None
 def test_every_folder_with_code_is_a_listed_package() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     folders = {path.parent.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-    assert {".".join(("greenroom", *folder.parts)) for folder in folders} == listed
+    assert {"greenroom", *(".".join(("greenroom", *folder.parts)) for folder in folders)} == listed
 
 
 def test_the_wheel_holds_every_module_and_the_demo_model(wheel: Path) -> None:
@@ -73,7 +73,10 @@ def test_the_wheel_holds_every_module_and_the_demo_model(wheel: Path) -> None:
     expected = {f"greenroom/{path}" for path in modules}
     demo = {f"greenroom/engine/demo/model/{path.name}" for path in (ROOT / "engine/demo/model").iterdir()}
     assert "greenroom/engine/demo/model/model.safetensors" in demo
-    assert expected | demo | {f"greenroom/{room}/py.typed" for room in ROOMS} <= inside
+    typed = {f"greenroom/{folder}py.typed" for folder in ("", *(f"{room}/" for room in ROOMS))}
+    table = {"greenroom/engine/loading/batching/table.json"}
+    in_package = {name for name in inside if name.startswith("greenroom/")}
+    assert expected | demo | typed | table | {"greenroom/api.py"} == in_package
 
 
 def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ MAY_IMPORT = {
     "http": {"schemas", "actors", "http"},
 }
 COMPOSITION_ROOT = ROOT / "http" / "command_line.py"
+LIBRARY = ROOT / "api.py"
+LOGGERS = ROOT / "schemas" / "logs.py"
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_audio", "transformers"}
 
 PROTOCOLS = [path.name for path in (ROOT / "schemas").iterdir() if any(path.glob("*.py"))]
@@ -68,6 +70,17 @@ def test_a_room_imports_only_the_rooms_it_may_know(path: Path) -> None:
         assert rooms_in(imports_at_load_time(tree)) <= MAY_IMPORT[room]
     else:
         assert rooms_in(imports_of(tree)) <= MAY_IMPORT[room]
+
+
+def test_the_library_names_what_it_shows_and_has_nothing_of_its_own() -> None:
+    tree = ast.parse(LIBRARY.read_text())
+    assert rooms_in(imports_at_load_time(tree)) == {"schemas", "actors"}
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_loggers_are_silent_until_a_program_wants_them(path: Path) -> None:
+    assert path == LOGGERS or "structlog.get_logger(" not in path.read_text(encoding="utf-8")
 
 
 def test_no_file_and_no_class_is_too_long_to_be_read_at_once() -> None:

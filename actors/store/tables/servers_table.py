@@ -6,13 +6,12 @@ import json
 import time
 from pathlib import Path
 
-import structlog
-
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.server_locks import is_alive, remove_lock
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.stored import UNFINISHED
 
-log = structlog.get_logger()
+log = get_logger()
 
 _ERROR = json.dumps(
     {"code": "server_error", "message": "The server stopped before the response was finished."}

@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import Any
 
 import attrs
-import structlog
 
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
 
 THREADS = max(1, (os.cpu_count() or 1) // 2)
@@ -26,7 +26,7 @@ MAX_JOB_SECONDS = 30.0
 _CLOSE_SECONDS = 1.0
 """Time limit of each job at process exit, in seconds; a mask within llguidance's limits takes 0.25 s."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @attrs.define(eq=False)

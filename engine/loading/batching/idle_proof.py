@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import structlog
 
 from greenroom.engine.kv_cache.batching import Batching, restrict
 from greenroom.engine.loading.batching.known import remember
 from greenroom.engine.loading.batching.proof import Proof
+from greenroom.schemas.logs import get_logger
 
 PIECE = 0.3
 """Time limit in seconds of a divisible pass, and so of the delay that it may cause to a request."""
@@ -24,7 +24,7 @@ _REST = 5
 The multiple grows in proportion for passes longer than `PIECE`.
 """
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class IdleProof:

@@ -11,10 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from greenroom.engine.kv_cache.batching import Batching
 from greenroom.engine.loading.batching.findings import Findings
+from greenroom.schemas.logs import get_logger
 
 TABLE = Path(__file__).with_name("table.json")
 
@@ -31,7 +30,7 @@ _MAX_REASON = 1000
 _lock = threading.Lock()
 _of_this_process: dict[str, Findings] = {}
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
-
 from greenroom.engine.parsers.blocks.block_format import BlockFormat
 from greenroom.engine.parsers.blocks.retries import Retries
 from greenroom.engine.parsers.blocks.streamed_block import StreamedBlock
@@ -15,8 +13,9 @@ from greenroom.engine.parsers.streaming.growing_text import GrowingText
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.parsers.trial import is_trial
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.schemas.logs import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class BlockStream(TextStream):

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import structlog
-
 from greenroom.engine.prefix_cache.disk.block import (
     NAME,
     BadFileError,
@@ -26,8 +24,9 @@ from greenroom.engine.prefix_cache.disk.block import (
     read_tensors,
     write_block,
 )
+from greenroom.schemas.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 FOLDER_NAME = "greenroom-prefixes"
 _MODEL = re.compile(r"^[0-9a-f]{32}$")

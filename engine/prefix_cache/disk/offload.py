@@ -9,7 +9,6 @@ from functools import partial
 
 import attrs
 import numpy as np
-import structlog
 
 from greenroom.engine.device.device_errors import check_device
 from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, token_hash
@@ -18,8 +17,9 @@ from greenroom.engine.prefix_cache.disk.folder import DiskFolder, DiskIsLowError
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors, nbytes_of
 from greenroom.engine.prefix_cache.memory.tree import Node, PrefixTree
+from greenroom.schemas.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 MIN_TOKENS = 32
 """Least new tokens worth a file."""

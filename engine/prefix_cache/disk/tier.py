@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import structlog
 
 from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.prefix_cache.disk.block import BadFileError, CacheBlock, HostTensors
@@ -18,9 +17,10 @@ from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex, DiskMatch
 from greenroom.engine.prefix_cache.disk.offload import Offload
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings import Settings
 
-log = structlog.get_logger()
+log = get_logger()
 
 _IDLE_TIMEOUT = 0.01
 """Seconds that a step waits for the disk if there is nothing else to compute."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import mlx.core as mx
-import structlog
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.device.device_errors import raise_unless_own
@@ -21,12 +20,13 @@ from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.costs.cost_model import PrefillChunk
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.sequences.failures import SequenceFailures, not_computed
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError
 
 _FEATURE_SHARE = 0.75
 """Share of a chunk's time budget for computing features, whose cost is not known in advance."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @attrs.frozen(eq=False)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as GenericSequence
 from typing import Any
 
-import structlog
-
 from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefix_sharing import PrefixSharing
+from greenroom.schemas.logs import get_logger
 
 FIRST_SLICE_BYTES = 16e6
 """Size in bytes of the first copied slice of a prefix."""
@@ -25,7 +24,7 @@ _MAX_SLICE_MS = 100.0
 """Most milliseconds of a slice beside running streams, however slow their steps are."""
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class PrefixReuse:

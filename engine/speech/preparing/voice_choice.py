@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import structlog
-
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import invalid
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DEFAULT_VOICE = "default"
 """Asks for the model's own choice, as leaving the voice out does."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import attrs
-import structlog
 
 from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, collect
 from greenroom.http.answering.streaming.event_stream import Events, EventStream, StreamFormatter
 from greenroom.schemas.events import Failed, InferenceEvent
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 
 @attrs.frozen

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Callable, Sequence
 
 import attrs
-import structlog
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
@@ -14,9 +13,10 @@ from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
 from greenroom.http.answering.errors.problem_documents import problem_document, problem_headers, status_phrase
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol, protocol_of
 from greenroom.http.answering.requests.current_request import request_id
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 _LONGEST_PATH = 100
 """Characters of a path that are compared with the known paths."""

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
-import structlog
 import trio
 from quart.wrappers.response import ResponseBody
 
 from greenroom.http.answering.encoding.json_encoding import json_ascii
 from greenroom.schemas.events import InferenceEvent
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 HEARTBEAT = 10.0
 """Seconds of silence after which a heartbeat is sent."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 
-import structlog
-
 from greenroom.http.answering.errors.openai_errors import error_event
 from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS, AnswerCutError, data_event
 from greenroom.http.audio.audio_encoder import AudioEncoder
 from greenroom.http.audio.audio_formats import AudioFormat
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.result_events import AudioChunk
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 
 class AudioBody:

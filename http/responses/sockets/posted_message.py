@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import structlog
 import trio
 from hypercorn.typing import ConnectionState, HTTPRequestEvent, HTTPScope
 from quart_trio import QuartTrio
@@ -14,9 +13,10 @@ from greenroom.http.responses.sockets.event_texts import EventTexts, error_text,
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage
 from greenroom.http.responses.sockets.socket_turn import STATE, SocketTurn
 from greenroom.http.transport.web_socket import WebSocket
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import internal_error
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 _OF_ANOTHER_REQUEST = (
     "connection",

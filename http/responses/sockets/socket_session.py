@@ -7,7 +7,6 @@ from itertools import count
 from typing import cast
 
 import attrs
-import structlog
 import trio
 from quart_trio import QuartTrio
 from wsproto.frame_protocol import CloseReason
@@ -21,10 +20,11 @@ from greenroom.http.responses.sockets.local_histories import LocalHistories
 from greenroom.http.responses.sockets.posted_message import PostedMessage
 from greenroom.http.responses.sockets.socket_turn import SocketTurn
 from greenroom.http.transport.web_socket import WebSocket
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
 from greenroom.schemas.settings import Settings
 
-log = structlog.get_logger(actor="http")
+log = get_logger(actor="http")
 
 
 @attrs.frozen

@@ -1,0 +1,61 @@
+"""Requests of a program that has a system of its own: two calls in place of five classes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Unpack
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import System
+from greenroom.schemas.events import Failed, TextDelta
+from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.parameters import Parameters, parameters
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RequestInput
+
+
+def generate(
+    system: System, asked: RequestInput, *, model: str = "default", **values: Unpack[Parameters]
+) -> Generation:
+    """Return a request on its way: its events come to whoever iterates over it, and leaving it ends it.
+
+    Args:
+        model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
+        values: Generation parameters.
+
+    Raises:
+        ProblemError: A parameter is out of its range. What a model refuses is its last event, `Failed`.
+    """
+    request = InferenceRequest(uuid.uuid4().hex, ModelKey(model), asked, parameters(**values))
+    return Generation(system.pool, request)
+
+
+async def chat(
+    system: System,
+    conversation: str | Sequence[Message],
+    *,
+    model: str = "default",
+    **values: Unpack[Parameters],
+) -> str:
+    """Return the visible answer to a question, or to a conversation.
+
+    Args:
+        model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
+        values: Generation parameters.
+
+    Raises:
+        ProblemError: There is no answer.
+    """
+    if isinstance(conversation, str):
+        conversation = (Message("user", (TextPart(conversation),)),)
+    answer = ""
+    with generate(system, ChatInput(tuple(conversation)), model=model, **values) as generation:
+        async for event in generation:
+            match event:
+                case TextDelta(text, 0):
+                    answer += text
+                case Failed(problem):
+                    raise ProblemError(problem)
+    return answer

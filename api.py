@@ -1,0 +1,96 @@
+"""Greenroom as a library: the names that programs of your own need, in one place.
+
+notes/embed.md has each with an example. What is not named here may move from one version to the next.
+Importing this loads no model library, and nothing of HTTP until `create_app` or `serve` is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.chat import chat, generate
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    QueueStatus,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.parameters import Parameters, parameters
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.requests import (
+    ChatInput,
+    EmbeddingInput,
+    InferenceRequest,
+    RawInput,
+    ScoreInput,
+    SpeechInput,
+    TranscriptionInput,
+)
+from greenroom.schemas.result_events import AudioChunk, Score, Segment, Vector
+from greenroom.schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.http.app import create_app
+    from greenroom.http.server import serve
+else:
+    _OF_HTTP = {"create_app": "greenroom.http.app", "serve": "greenroom.http.server"}
+
+    def __getattr__(name: str) -> Any:
+        if name not in _OF_HTTP:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_OF_HTTP[name]), name)
+
+
+__all__ = [
+    "Admitted",
+    "AudioChunk",
+    "ChatInput",
+    "EmbeddingInput",
+    "Failed",
+    "Finished",
+    "Generation",
+    "GenerationParameters",
+    "ImagePart",
+    "InferenceEvent",
+    "InferenceRequest",
+    "Message",
+    "ModelKey",
+    "Parameters",
+    "Problem",
+    "ProblemError",
+    "QueueStatus",
+    "RawInput",
+    "ReasoningDelta",
+    "Score",
+    "ScoreInput",
+    "Segment",
+    "Settings",
+    "SpeechInput",
+    "System",
+    "TextDelta",
+    "TextPart",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolChoice",
+    "TranscriptionInput",
+    "Usage",
+    "Vector",
+    "chat",
+    "create_app",
+    "generate",
+    "open_system",
+    "parameters",
+    "serve",
+]

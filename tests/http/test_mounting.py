@@ -1,0 +1,33 @@
+"""Greenroom's application inside another one, as notes/mounting_example.py has it, on a real socket."""
+
+from __future__ import annotations
+
+import httpx
+import trio
+from openai import AsyncOpenAI
+
+from greenroom.notes.mounting_example import serve
+from greenroom.schemas.settings import Settings
+
+
+async def test_clients_reach_both_applications_and_the_same_model(nursery: trio.Nursery) -> None:
+    [address] = await nursery.start(serve, Settings(shutdown_timeout=60.0), "127.0.0.1:0")
+    async with httpx.AsyncClient(base_url=address, timeout=600) as http:
+        hello = await http.get("/hello/Ada")
+        assert (hello.status_code, hello.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert hello.text
+        assert (await http.get("/v1/models")).status_code == 404
+        assert (await http.get("/ai/livez")).status_code == 200
+        refused = await http.post("/ai/v1/chat/completions", json={"model": "default"})
+        assert refused.json()["error"]["param"] == "messages"
+        foreign = await http.get("/ai/v1/models", headers={"host": "evil.example"})
+        assert foreign.status_code == 403
+
+        client = AsyncOpenAI(base_url=f"{address}/ai/v1", api_key="none", http_client=http, max_retries=0)
+        assert (await client.models.list()).data[0].id == "greenroom-demo"
+        stream = await client.chat.completions.create(
+            model="default", messages=[{"role": "user", "content": "Hello!"}], stream=True, max_tokens=20
+        )
+        text = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        assert len(list(filter(None, text))) > 1
+    nursery.cancel_scope.cancel("the test is over")
