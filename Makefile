@@ -22,13 +22,16 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test test-all test-slow soak compat on-device attack attack-vocabulary batching-table licences lint types clean
+.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table licences lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
 
-test: lint types $(VENV)/developing-$(ACCELERATOR)
+test: announce lint types $(VENV)/developing-$(ACCELERATOR)
 	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
+
+announce:
+	@echo "Lint, types and tests: about fifteen minutes on two cores; JOBS=4 shares the tests among four processes."
 
 # On every Python from 3.11 up that is found, each with a virtual environment of its own.
 test-all:

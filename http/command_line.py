@@ -9,7 +9,7 @@ import difflib
 import errno
 import importlib
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from greenroom.schemas.capabilities import ModelType
+    from greenroom.schemas.download import Download
     from greenroom.schemas.settings import Settings
 
 COMMANDS = {
@@ -95,12 +96,38 @@ class EngineModels:
 
         return devices.has_gpu()
 
+    def can_compute(self) -> bool:
+        """Return whether MLX was installed with what it computes with: on Linux that is another package."""
+        from greenroom.engine.loading import devices
+
+        return devices.can_compute()
+
     def is_missing(self, model: str) -> bool:
         """Return whether an operator's name for a model means a folder that holds none."""
         from greenroom.engine.catalog.catalog import resolve_folder
 
         folder = resolve_folder(model)
         return folder is not None and not (folder / "config.json").is_file()
+
+    def find_missing(self, models: Sequence[str]) -> list[str]:
+        """Return those of an operator's names that are hub ids of models that are not on this machine."""
+        from greenroom.engine.catalog.catalog import resolve_folder
+        from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
+
+        ids = [model for model in dict.fromkeys(models) if resolve_folder(model) is None]
+        return [hub_id for hub_id in ids if find_cached_model(hub_id, hub_cache_folder()) is None]
+
+    def fetch(
+        self, hub_id: str, settings: Settings, tell: Callable[[Download], None], *, progress: bool
+    ) -> None:
+        """Download a model; `tell` what is about to be, before anything large is.
+
+        Raises:
+            ProblemError: It cannot be downloaded.
+        """
+        from greenroom.engine.catalog.hub.download import download
+
+        download(hub_id, settings.trust_remote_code, tell=tell, progress=progress)
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""

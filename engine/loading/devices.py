@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
+from pathlib import Path
 
 from greenroom.engine.device.device_information import gpu_memory
 from greenroom.schemas.problems import Problem, ProblemError
@@ -25,6 +27,18 @@ def has_gpu() -> bool:
     """
     ask = "import mlx.core as mx; raise SystemExit(not mx.is_available(mx.gpu))"
     return subprocess.run([sys.executable, "-c", ask], capture_output=True).returncode == 0
+
+
+def can_compute() -> bool:
+    """Return whether MLX was installed with its library, which on Linux is a package of its own.
+
+    Where the library does not lie beside MLX, another process tells whether it is found.
+    """
+    spec = find_spec("mlx")
+    places = () if spec is None else spec.submodule_search_locations or ()
+    if any(any(Path(place, "lib").glob("libmlx.*")) for place in places):
+        return True
+    return subprocess.run([sys.executable, "-c", "import mlx.core"], capture_output=True).returncode == 0
 
 
 def use_device(settings: Settings) -> None:

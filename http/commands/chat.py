@@ -62,6 +62,7 @@ def command(
       echo "What is this?" | greenroom chat ~/models/Qwen3-VL-4B --image photo.jpg
       greenroom chat --url http://127.0.0.1:8000
     """
+    from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
@@ -69,6 +70,7 @@ def command(
     configure_command_logging(settings.log_level)
     if url is None:
         check_at_start(settings, local)
+        fetch_missing(local, settings)
 
     talk = _conversation(instructions, images)
     options = {} if thinking is None else {"enable_thinking": thinking}

@@ -54,6 +54,7 @@ def command(
         raise click.UsageError("- stands for the lines of stdin, and no other TEXT beside it")
 
     from greenroom.http.answering.requests.embedding_limits import checked_embedding
+    from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
     from greenroom.schemas.problems import ProblemError
@@ -66,6 +67,7 @@ def command(
     settings = attrs.evolve(settings, models=(model,))
     configure_command_logging(settings.log_level)
     check_at_start(settings, local)
+    fetch_missing(local, settings)
     check_kind(local, settings, "embeddings", model, place="MODEL")
 
     from rich.console import Console

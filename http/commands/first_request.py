@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from greenroom.schemas.capabilities import ModelType
@@ -28,6 +28,18 @@ async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
 
     found = await pool.ask(FindModel("default"), ModelCard)
     return found.record.model_type if isinstance(found, ModelCard) and found.record is not None else "text"
+
+
+async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]:
+    """Return what clients call the models that the operator named; with none named, the demo model.
+
+    Args:
+        models: As the operator wrote them.
+    """
+    from greenroom.schemas.pool_protocol import FindModel, ModelCard
+
+    found = [await pool.ask(FindModel(model), ModelCard) for model in models or ("default",)]
+    return list(dict.fromkeys(card.id for card in found if isinstance(card, ModelCard)))
 
 
 def first_request(address: str, kind: ModelType) -> str:

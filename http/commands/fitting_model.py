@@ -22,7 +22,7 @@ def check_kind(
         UsageError: Says what the model is for, and how to name another.
     """
     found = local.find_kind(settings)
-    if found in (None, kind):
+    if found is None or found == kind:
         return
 
     from greenroom.schemas.kinds import PURPOSES
@@ -33,4 +33,6 @@ def check_kind(
     if settings.models:
         first = f"'{settings.models[0]}', the first model of the settings, is for {PURPOSES[found]}"
         raise click.UsageError(f"no model is named, and {first}: {wanted}")
-    raise click.UsageError(f"no model is named, and the built-in demo model is for {PURPOSES[found]}: {wanted}")
+    raise click.UsageError(
+        f"no model is named, and the built-in demo model is for {PURPOSES[found]}: {wanted}"
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import click
 
 from greenroom.http.commands.option_types import MODEL
 from greenroom.schemas.capabilities import ModelType
+from greenroom.schemas.download import Download
 from greenroom.schemas.settings import Settings
 
 
@@ -18,8 +19,23 @@ class LocalModels(Protocol):
     def has_gpu(self) -> bool:
         """Return whether MLX can compute on a GPU here."""
 
+    def can_compute(self) -> bool:
+        """Return whether MLX was installed with what it computes with."""
+
     def is_missing(self, model: str) -> bool:
         """Return whether an operator's name for a model means a folder that holds none."""
+
+    def find_missing(self, models: Sequence[str]) -> list[str]:
+        """Return those of an operator's names that are hub ids of models that are not on this machine."""
+
+    def fetch(
+        self, hub_id: str, settings: Settings, tell: Callable[[Download], None], *, progress: bool
+    ) -> None:
+        """Download a model; `tell` what is about to be, before anything large is.
+
+        Raises:
+            ProblemError: It cannot be downloaded.
+        """
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""

@@ -45,7 +45,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a model's name, kind, architecture, context, size, and where it lies or why it is none."""
-    place = row.get("problem") or row["folder"] or "downloaded on first use"
+    place = row.get("problem") or row["folder"] or "not on this machine"
     context = f"{row['context']:,}" if "context" in row else ""
     cells = (row["id"], _kind(row), row.get("architecture", ""), context, _size(row["size"]), place)
     return tuple("".join(each if each.isprintable() else " " for each in cell) for cell in cells)

@@ -18,7 +18,9 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 @click.argument("query", type=UTF8_TEXT)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT...", type=UTF8_TEXT)
 @model_option
-@click.option("-n", "--top", type=click.IntRange(min=1), help="How many documents are printed; all by default.")
+@click.option(
+    "-n", "--top", type=click.IntRange(min=1), help="How many documents are printed; all by default."
+)
 @click.option(
     "--instruction", type=UTF8_TEXT, help="What makes a document relevant, for models that are told."
 )
@@ -46,12 +48,14 @@ def command(
     if "-" in documents and len(documents) > 1:
         raise click.UsageError("- stands for the lines of stdin, and no other DOCUMENT beside it")
 
+    from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
     check_at_start(settings, local)
+    fetch_missing(local, settings)
     check_kind(local, settings, "rerank", model)
 
     from rich.console import Console

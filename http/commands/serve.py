@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from greenroom.http.commands.first_request import first_request, kind_of_default
+from greenroom.http.commands.first_request import first_request, kind_of_default, served_ids
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import MODEL
 from greenroom.http.process.exit_status import ExitStatus
@@ -40,7 +40,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
     """Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.
 
     MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
-    model is served.
+    model is served. What is not on this machine yet is downloaded first.
 
     \b
     Examples:
@@ -55,12 +55,15 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
         # Before anything else, so that no signal is missed.
         shutdown = Shutdown(settings.shutdown_timeout)
 
+        from greenroom.http.commands.downloads import fetch_missing
         from greenroom.http.process.log_configuration import configure_logging
         from greenroom.http.settings.database_location import locate_database
         from greenroom.http.settings.start_checks import check_at_start
 
         configure_logging(settings.log_format, settings.log_level)
         check_at_start(settings, local)
+        if not shutdown.has_begun:
+            fetch_missing(local, settings)
         settings = locate_database(settings)
 
         import trio
@@ -101,18 +104,19 @@ async def _serve_until_drained(
     Returns:
         The exit status, or why the address cannot be bound.
     """
-    import structlog
     import trio
 
     from greenroom.http.server import serve
+    from greenroom.schemas.logs import get_logger
 
-    log = structlog.get_logger(actor="http")
+    log = get_logger(actor="http")
     async with trio.open_nursery() as nursery:
         try:
             addresses = await nursery.start(partial(serve, system, settings, drain=drain))
         except OSError as refusal:
             return refusal
-        log.info("listening", addresses=list(addresses), models=list(settings.models), pid=os.getpid())
+        models = await served_ids(system.pool, settings.models)
+        log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
         if settings.log_format == "console":
             click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
         await _wait_for_either(drain, system.device_lost)
@@ -162,4 +166,6 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
     if not settings.models:
         again = f"{program_name()} serve mlx-community/Qwen3-4B-4bit"
         lines.append(f"For a real model: {again} (or a local folder).")
+    if settings.store_responses and settings.db is not None and settings.db != ":memory:":
+        lines.append(f"What clients store goes to {settings.db}; --no-store-responses keeps nothing.")
     return "\n".join(lines)

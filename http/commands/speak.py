@@ -63,12 +63,14 @@ def command(
     """
     form = form or _form_of(output)
 
+    from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
     check_at_start(settings, local)
+    fetch_missing(local, settings)
     check_kind(local, settings, "speech", model)
 
     from rich.console import Console

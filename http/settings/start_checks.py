@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
+import click
+
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.listen_address import parse_listen_address
 from greenroom.schemas.settings import Settings
@@ -17,6 +19,9 @@ class KnownModels(Protocol):
 
     def has_gpu(self) -> bool:
         """Return whether MLX finds a GPU; it imports MLX, so it is called only if one was asked for."""
+
+    def can_compute(self) -> bool:
+        """Return whether MLX was installed with what it computes with."""
 
     def is_missing(self, model: str) -> bool:
         """Return whether the name of a model means a folder that holds none."""
@@ -33,7 +38,13 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
 
     Raises:
         BadSettingError: Names the setting and says why.
+        ClickException: Nothing can be computed here.
     """
+    if not local.can_compute():
+        raise click.ClickException(
+            "MLX has nothing to compute with here: install Greenroom with [cpu], [cuda12] or [cuda13], "
+            "for example by: uv tool install '.[cpu]'"
+        )
     _check_models(settings, local.is_missing)
     _check_aliases(settings, local)
     _check_listen(settings)
@@ -47,7 +58,14 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
 
 def _check_models(settings: Settings, is_missing: Callable[[str], bool]) -> None:
     for model in filter(is_missing, settings.models):
-        raise BadSettingError(f"models: there is no folder '{model}' with a config.json")
+        raise BadSettingError(f"models: {_describe_missing(model)}")
+
+
+def _describe_missing(model: str) -> str:
+    if Path(model).expanduser().is_dir():
+        return f"the folder '{model}' has no config.json: it holds no model"
+    hint = "" if "/" in model else " (a hub id is OWNER/NAME)"
+    return f"there is no folder '{model}' with a config.json{hint}"
 
 
 def _check_aliases(settings: Settings, local: KnownModels) -> None:
@@ -75,7 +93,7 @@ def _check_speculation(settings: Settings, is_missing: Callable[[str], bool]) ->
             "speculation = 'lookup': the draft_model would draft nothing; leave one of them out"
         )
     if draft is not None and is_missing(draft):
-        raise BadSettingError(f"draft_model: there is no folder '{draft}' with a config.json")
+        raise BadSettingError(f"draft_model: {_describe_missing(draft)}")
 
 
 def _check_prefix_cache_dir(settings: Settings) -> None:

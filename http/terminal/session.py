@@ -23,7 +23,7 @@ from greenroom.schemas.messages import ContentPart, Message, Role, TextPart
 
 HELP = (
     "/image FILE shows an image or a PDF with the next line, /new starts a new conversation, /quit or Ctrl-D "
-    "leaves, Ctrl-C stops an answer."
+    "leaves, Ctrl-C stops an answer, /help says this again."
 )
 Shown = tuple[ContentPart, ...]
 """What is shown together with a line of text."""

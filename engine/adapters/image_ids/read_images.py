@@ -118,8 +118,9 @@ def _refuse(messages: Sequence[Message], model: str, *, ids: bool) -> None:
 
 def _unseen(part: MediaPart, model: str) -> ProblemError:
     what = {ImagePart: "an image", DocumentPart: "a document", AudioPart: "a recording"}[type(part)]
+    sense = "hears" if isinstance(part, AudioPart) else "sees"
     subject = f"`{part.param}` is" if part.param else "The last message holds"
-    detail = f"{subject} {what}, but '{model}' is a model for text: it is no vision model, and hears nothing."
+    detail = f"{subject} {what}, but '{model}' is a model for text: it {sense} nothing."
     return invalid(detail, part.param, "unsupported_content")
 
 

@@ -21,7 +21,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def completions(words: str, cache: Path) -> list[str]:
-    """What the program answers bash, for the last of the words."""
+    """Return the program's answer to bash, for the last of the words."""
     asked = {"_GREENROOM_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = run_greenroom(**asked, HF_HUB_CACHE=str(cache))
     assert (done.returncode, done.stderr) == (0, "")

@@ -81,7 +81,9 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
         with httpx.stream("POST", address, json={**body, "max_tokens": 2}, timeout=600) as response:
             assert response.read().rstrip().endswith(b"data: [DONE]")
         process.send_signal(signal.SIGINT)
-        assert "base_url" in process.stdout.read()
+        rest = process.stdout.read()
+        assert "base_url" in rest
+        assert re.search(r"What clients store goes to .*greenroom\.db; --no-store-responses keeps", rest)
         assert process.wait(60) == 0
 
 
