@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table licences lint types clean
+.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table sound-table licences lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -73,6 +73,10 @@ attack-vocabulary: $(VENV)/developing-$(ACCELERATOR)
 # What rows may be computed together, proved anew for every architecture of the installed mlx-lm.
 batching-table: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.architectures.batching_table
+
+# What of the installed mlx-audio speaks and hears as the library itself does: notes/speech-table.md, notes/transcription-table.md.
+sound-table: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.sound.sound_tables
 
 # The licences of all packages that Greenroom runs with, after uv.lock has changed: notes/licences.md.
 licences: $(VENV)/developing-$(ACCELERATOR)

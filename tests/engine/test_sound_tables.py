@@ -1,0 +1,62 @@
+"""The tables of models that speak and hear name every architecture of mlx-audio, and still hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from greenroom.tests.support.sound.listening_kinds import LISTENING_KINDS
+from greenroom.tests.support.sound.listening_trials import hear, listening_architectures
+from greenroom.tests.support.sound.outcomes import Outcome, rows_of, table_of
+from greenroom.tests.support.sound.sound_tables import (
+    SPEECH,
+    TRANSCRIPTION,
+    speech_outcomes,
+    transcription_outcomes,
+)
+from greenroom.tests.support.sound.speaking_trials import speaking_architectures
+
+FIRST = ("vibevoice_asr", "voxtral_realtime")
+"""Compared by default, since people ask for them first; the others with `make soak`."""
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [(SPEECH, speaking_architectures()), (TRANSCRIPTION, listening_architectures())],
+    ids=["speech", "transcription"],
+)
+def test_each_table_names_every_architecture_of_the_installed_library(page: Path, names: list[str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    rows = rows_of(text)
+    assert sorted(rows) == names
+    assert "broken" not in rows.values()
+    assert f"with mlx-audio {version('mlx-audio')}:" in text, "run make sound-table"
+
+
+def test_a_table_reads_as_it_was_written() -> None:
+    outcomes = {"one": Outcome("equal"), "two": Outcome("refused", "because | of\nthis")}
+    assert rows_of(table_of("head", outcomes)) == {"one": "equal", "two": "refused"}
+
+
+@pytest.mark.parametrize("architecture", FIRST)
+def test_it_writes_down_what_mlx_audio_does(architecture: str, tmp_path: Path) -> None:
+    assert hear(architecture, tmp_path) == Outcome("equal")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("architecture", sorted({*LISTENING_KINDS} - {*FIRST}))
+def test_the_others_do_too(architecture: str, tmp_path: Path) -> None:
+    assert hear(architecture, tmp_path).word == "equal"
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore")
+def test_both_tables_still_hold() -> None:
+    def words(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+        return {name: outcome.word for name, outcome in outcomes.items()}
+
+    assert words(speech_outcomes()) == rows_of(SPEECH.read_text(encoding="utf-8"))
+    assert words(transcription_outcomes()) == rows_of(TRANSCRIPTION.read_text(encoding="utf-8"))

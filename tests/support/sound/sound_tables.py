@@ -1,0 +1,60 @@
+"""The tables of models that speak and hear, by architecture: `make sound-table` makes them anew."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from greenroom.tests.support.sound.listening_trials import hear, listening_architectures
+from greenroom.tests.support.sound.outcomes import Outcome, table_of
+from greenroom.tests.support.sound.speaking_trials import cached_codec, speak, speaking_architectures
+
+NOTES = Path(__file__).resolve().parents[3] / "notes"
+SPEECH = NOTES / "speech-table.md"
+TRANSCRIPTION = NOTES / "transcription-table.md"
+
+_HEAD = """\
+# Models that {verb}, by architecture
+
+Made by `make sound-table` with mlx-audio {version}: every architecture of its `{folder}` is opened once;
+those of which a tiny model is made, with random weights, are compared with mlx-audio's own `generate`
+(the same seed, on the CPU). That shows nothing of what real weights {verb}. [Speech](speech.md) has what
+can be asked for."""
+
+
+def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> Mapping[str, Outcome]:
+    """Return what became of each architecture, and print it."""
+    found = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "model").mkdir()
+            found[name] = trial(name, Path(folder, "model"))
+        print(f"{name}: {found[name].word} {found[name].why}", flush=True)
+    return found
+
+
+def speech_outcomes() -> Mapping[str, Outcome]:
+    """Return what became of each architecture that speaks."""
+    with tempfile.TemporaryDirectory() as cache, cached_codec(Path(cache)):
+        return outcomes(speaking_architectures(), speak)
+
+
+def transcription_outcomes() -> Mapping[str, Outcome]:
+    """Return what became of each architecture that hears."""
+    return outcomes(listening_architectures(), hear)
+
+
+def head(verb: str, folder: str) -> str:
+    """Return what stands above a table."""
+    return _HEAD.format(verb=verb, folder=folder, version=version("mlx-audio"))
+
+
+if __name__ == "__main__":
+    spoken, heard = speech_outcomes(), transcription_outcomes()
+    SPEECH.write_text(table_of(head("speak", "tts/models"), spoken), encoding="utf-8")
+    TRANSCRIPTION.write_text(table_of(head("hear", "stt/models"), heard), encoding="utf-8")
+    broken = [name for name, each in {**spoken, **heard}.items() if each.word == "broken"]
+    sys.exit(f"broken: {', '.join(broken)}" if broken else 0)
