@@ -1,4 +1,4 @@
-"""Models as OpenAI's clients read them."""
+"""Model descriptions in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from greenroom.schemas.pool_protocol import ModelCard
 
 
 class OpenAIModelFormatter:
-    """Formats the list of models, and one of them."""
+    """Formats a list of models or a single one."""
 
     def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> dict[str, Any]:
-        """Return all of them: OpenAI's list has no pages."""
+        """Return all models: OpenAI's list has no pages."""
         return attrs.asdict(Models(tuple(map(_model, cards))))
 
     def one(self, card: ModelCard) -> dict[str, Any]:
-        """Return one of them."""
+        """Return one model."""
         return attrs.asdict(_model(card))
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's protocol, as the application knows it."""
+"""OpenAI's protocol as a `WireProtocol`."""
 
 from __future__ import annotations
 

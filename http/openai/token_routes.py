@@ -1,4 +1,4 @@
-"""`POST /tokenize`, `/detokenize` and `/apply-template`, as vLLM and llama.cpp's server have them."""
+"""Routes `POST /tokenize`, `/detokenize` and `/apply-template`, as in vLLM and llama.cpp's server."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _tokenized(wire: TokenizeRequest, contents: PromptContents) -> dict[str, Any
 
 
 def _piece(piece: bytes) -> str | list[int]:
-    """Return what a token writes: text, or bytes where it is a part of a character, as llama.cpp has it."""
+    """Return a token as text, or as bytes if it is an incomplete character, as llama.cpp does."""
     try:
         return piece.decode()
     except UnicodeDecodeError:
@@ -116,7 +116,7 @@ def _piece(piece: bytes) -> str | list[int]:
 
 
 def _token_str(piece: bytes) -> str:
-    """Return the same as text, bytes in the form that SentencePiece gives them."""
+    """Return a token as text, with SentencePiece's notation for the bytes of an incomplete character."""
     try:
         return piece.decode()
     except UnicodeDecodeError:

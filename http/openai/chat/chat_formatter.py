@@ -1,4 +1,4 @@
-"""From events to the wire: the answer to a chat, as a stream or complete."""
+"""Formatting of chat responses, streamed or complete."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from greenroom.schemas.openai.chat import ChatRequest
 
 @attrs.frozen
 class ChatFormatter:
-    """Formats the answer to one chat.
+    """Formats the response to one chat request.
 
     Args:
-        wire: What the client asked for.
-        answer_id: `chatcmpl-…`.
-        choices: How many answers there are.
+        wire: Request of the client.
+        answer_id: Id of the response, `chatcmpl-…`.
+        choices: Number of choices.
         created: Unix time in seconds.
-        custom: Names of the tools whose calls are custom ones.
+        custom: Names of the custom tools.
     """
 
     wire: ChatRequest
@@ -41,7 +41,7 @@ class ChatFormatter:
     custom: frozenset[str] = attrs.field(default=frozenset(), kw_only=True)
 
     def stream(self, model: str) -> ChatStream:
-        """Return what formats the answer as chunks."""
+        """Return a formatter for a streamed response."""
         kind = FunctionStream if speaks_of_functions(self.wire) else ChatStream
         return kind(
             self.answer_id,
@@ -54,7 +54,7 @@ class ChatFormatter:
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return the answer as `chat.completion`."""
+        """Return a complete response as `chat.completion`."""
         finished = [choice.finished for choice in choices]
         answer = ChatCompletion(
             self.answer_id,

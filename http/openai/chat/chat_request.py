@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /v1/chat/completions`."""
+"""Parsing of `POST /v1/chat/completions` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _NO_EFFORT = "none"
 def parse_chat_request(
     wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest:
-    """Return the request of a chat client in neutral words.
+    """Parse a chat request into a protocol-independent one.
 
     Args:
-        wire: What `body` has been structured to.
+        wire: Wire type that `body` was structured into.
         client: See `InferenceRequest`.
 
     Raises:
@@ -45,7 +45,7 @@ def parse_chat_request(
     """
     if not wire.messages:
         raise invalid("`messages` must hold at least one message.", "messages")
-    # An answer that is not begun has no prompt.
+    # A continued final message takes no generation prompt.
     begun = not wire.continue_final_message
     refuse_unsupported(body, {"add_generation_prompt": (begun,)})
     wire = with_tools(wire)
@@ -85,7 +85,7 @@ def _parameters(body: JsonObject) -> dict[str, Any]:
 
 
 def _thinking(wire: ChatRequest) -> Thinking:
-    """Return whether and how much to think; what is more explicit wins."""
+    """Return the reasoning settings; the more explicit field wins."""
     enabled, effort = _effort(wire)
     preserved = None
     if wire.thinking is not None:
@@ -118,7 +118,7 @@ def _thinking_enabled(thinking: dict[str, Any]) -> bool | None:
 
 
 def _thoughts_preserved(thinking: dict[str, Any]) -> bool | None:
-    """Return whether thoughts of earlier turns are shown again, which Z.ai's clients ask for so."""
+    """Return whether earlier turns keep their reasoning, from the field that Z.ai's clients send."""
     cleared = thinking.get("clear_thinking")
     if cleared is not None and not isinstance(cleared, bool):
         raise invalid("`thinking.clear_thinking` must be true or false.", "thinking.clear_thinking")

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: validate, ask, format."""
+"""The route `POST /v1/chat/completions`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
     """Return the routes.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most.
+        status_timeout: Longest wait for a status, in seconds.
     """
     routes = Blueprint("chat", __name__)
 
@@ -52,7 +52,7 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
         wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
         if kept is not None:
             await ask_actor(refs.store, CheckStoring(), Committed)
-        # The neutral request holds what is in them; files are large.
+        # The parsed request has its own copy of the messages; holding files twice would waste memory.
         wire = attrs.evolve(wire, messages=())
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
         return await answer_request(

@@ -1,4 +1,4 @@
-"""From events to the wire: the chunks of a streamed chat (OpenAI's `chat.completion.chunk`)."""
+"""Chunks of a streamed chat response (OpenAI's `chat.completion.chunk`)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ EMPTY = b'{"content":""}'
 
 
 class ChatStream(ChunkStream):
-    """Formats one streamed answer.
+    """Formats one streamed response.
 
-    All that is the same in every chunk is made once; per event only the delta is encoded.
+    The constant parts of a chunk are encoded once; only the delta is encoded per event.
 
     Args:
-        answer_id: `chatcmpl-…`, the same in every chunk.
+        answer_id: Id of the response, `chatcmpl-…`, the same in every chunk.
         created: Unix time in seconds.
-        choices: How many answers are streamed side by side.
-        include_usage: The client asked for a usage chunk at the end.
-        with_progress: The client wants to know how much of its prompt is computed; llama.cpp's fields.
-        custom: Names of the tools whose calls are custom ones.
+        choices: Number of choices that are streamed concurrently.
+        include_usage: True if the client requested a usage chunk at the end.
+        with_progress: True if the client requested prefill progress, in llama.cpp's fields.
+        custom: Names of the custom tools.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class ChatStream(ChunkStream):
         self._tail_with_reason = ending + self._usage + b"}\n\n"
 
     def opening(self) -> bytes:
-        """Return the first chunk of every choice, which names the role."""
+        """Return the first chunk of every choice, which contains the role."""
         return b"".join(self._chunk(ROLE, index) for index in range(len(self._choice_heads)))
 
     def heartbeat(self) -> bytes:
-        """Return a chunk without text, since some clients choke on comments."""
+        """Return a chunk without text, since some clients fail on comments."""
         return self._chunk(EMPTY)
 
     def event(self, event: InferenceEvent) -> bytes:
@@ -90,7 +90,7 @@ class ChatStream(ChunkStream):
                 return super().event(event)
 
     def _progress_chunks(self, event: PromptProgress) -> bytes:
-        """Return a report; the first one that a client sees says what was cached, as llama.cpp's does."""
+        """Return a progress report, preceded by one of the cached tokens if it is the first, as in llama.cpp."""
         chunks = b""
         if not self._has_progressed and event.processed > event.cached:
             began = PromptProgress(event.cached, event.total, event.cached)
@@ -123,7 +123,7 @@ class ChatStream(ChunkStream):
 
 
 def _reasoning(text: bytes) -> bytes:
-    # Clients are split over the name.
+    # Clients disagree on the field's name.
     return b'{"content":null,"reasoning_content":%b,"reasoning":%b}' % (text, text)
 
 
@@ -131,7 +131,7 @@ def _tool_call(event: ToolCallDelta) -> bytes:
     arguments = json_string(event.arguments)
     if event.id is None:
         return b'{"index":%d,"function":{"arguments":%b}}' % (event.call, arguments)
-    # Clients concatenate what repeats, so id and name are sent once.
+    # Id and name are sent once, since clients concatenate repeated fields.
     return b'{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
         event.call,
         json_string(event.id),

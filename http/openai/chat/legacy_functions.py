@@ -1,6 +1,6 @@
-"""`functions` and `function_call`, which were `tools` before November 2023: old clients still send them.
+"""Legacy `functions` and `function_call`, replaced by `tools` in November 2023 but still sent by old clients.
 
-A request with them is read as one with tools of which one may be called; its answer comes in the old words.
+They are read as tools without parallel calls; the response uses the legacy fields.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from greenroom.schemas.problems import invalid, missing
 
 
 def speaks_of_functions(wire: ChatRequest) -> bool:
-    """Return whether the answer is expected in the old words."""
+    """Return whether the response uses the legacy fields."""
     return bool(wire.functions)
 
 
 def with_tools(wire: ChatRequest) -> ChatRequest:
-    """Return the request in the words of tools.
+    """Return the request with legacy fields converted to tools.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -72,7 +72,7 @@ def _tool_choice(value: Any, functions: Sequence[FunctionParam]) -> Any:
 
 
 def _messages(messages: tuple[MessageParam, ...]) -> Iterator[MessageParam]:
-    """Give calls the ids that they did not have, and results those of the calls that they answer."""
+    """Yield the messages with ids for legacy calls, and for their results the id of the call."""
     ids: dict[str, str] = {}
     for i, message in enumerate(messages):
         if message.role == "assistant" and (call := message.function_call) is not None:
@@ -89,12 +89,12 @@ def _messages(messages: tuple[MessageParam, ...]) -> Iterator[MessageParam]:
 
 
 def function_call(calls: tuple[ToolCall, ...]) -> dict[str, Any] | None:
-    """Return the call of a complete answer, if there is one."""
+    """Return the call of a complete response, if there is one."""
     return {"name": calls[0].name, "arguments": calls[0].arguments} if calls else None
 
 
 class FunctionStream(ChatStream):
-    """Formats a streamed answer whose call, if there is one, is a `function_call`."""
+    """Formats a streamed response with its call as a `function_call`."""
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the chunks for an event."""

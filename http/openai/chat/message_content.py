@@ -1,4 +1,4 @@
-"""The content of a chat's messages as neutral parts: text, images, documents and recordings."""
+"""Content of chat messages as protocol-independent parts: text, images, documents and audio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from greenroom.schemas.openai.chat import TEXT_PARTS, Content, FileParam, PartPa
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 
 SHOWN_BY: tuple[Role, ...] = ("user", "tool")
-"""Whose messages may hold more than text."""
+"""Roles whose messages may contain more than text."""
 
 
 def content_parts(
@@ -17,8 +17,8 @@ def content_parts(
     """Return the parts of a message's content.
 
     Args:
-        media: Of the whole request.
-        field: Where the request holds the content.
+        media: Media reader of the request.
+        field: Path of the content in the request.
 
     Raises:
         ProblemError: 400 that names the field; 501 for a video.

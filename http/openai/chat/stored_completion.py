@@ -1,4 +1,4 @@
-"""Chat completions that are kept: what is stored of one, and what clients see of it later."""
+"""Stored chat completions: storage, and format of later responses."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from greenroom.schemas.stored import StoredCompletion
 
 @attrs.frozen
 class KeptRequest:
-    """What is kept of a request whose answer is stored.
+    """Parts of a request that are stored with its response.
 
     Args:
-        messages: JSON text.
+        messages: Messages as JSON text.
     """
 
     messages: str
@@ -38,13 +38,13 @@ class KeptRequest:
 
 
 def parse_kept_request(wire: ChatRequest, body: JsonObject, *, storing: bool) -> KeptRequest | None:
-    """Return what is kept of a request, if its answer shall be stored.
+    """Return the parts of a request to store; None if it does not ask for storage.
 
     Args:
-        storing: The server keeps answers.
+        storing: True if the server stores responses.
 
     Raises:
-        ProblemError: 400 that names what is wrong with its metadata, or `store` where nothing is kept.
+        ProblemError: 400 for wrong metadata, or for `store` where storage is disabled.
     """
     if not wire.store:
         return None
@@ -54,11 +54,11 @@ def parse_kept_request(wire: ChatRequest, body: JsonObject, *, storing: bool) ->
 
 
 class CompletionRecorder:
-    """Stores one chat's answer when it is complete.
+    """Stores one chat response when it is complete.
 
     Args:
-        owner: To whom it belongs.
-        formatter: Of the answer; what it makes of the whole is what is stored.
+        owner: Owner of the stored completion.
+        formatter: Formatter that makes the stored body.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class CompletionRecorder:
         self._kept = kept
 
     async def record(self, model: str, choices: Sequence[CollectedChoice]) -> Problem | None:
-        """Store the answer, and return why that failed, if so."""
+        """Store the response, and return a problem if that failed."""
         completion = StoredCompletion(
             id=self._formatter.answer_id,
             owner=self._owner,
@@ -93,10 +93,10 @@ def completion_document(completion: StoredCompletion) -> bytes:
 
 
 def completion_messages(completion: StoredCompletion, query: ListQuery) -> JsonObject:
-    """Return a page of the messages that a completion answered.
+    """Return a page of the request messages of a completion.
 
     Raises:
-        ProblemError: 404 if the page shall begin behind a message that is none of them.
+        ProblemError: 404 if `after` names none of its messages.
     """
     messages = [
         _message(message, f"{completion.id}-{index}")
@@ -121,7 +121,7 @@ def completion_messages(completion: StoredCompletion, query: ListQuery) -> JsonO
 
 
 def _message(message: dict[str, Any], ident: str) -> dict[str, Any]:
-    """Return a message as it was sent, with an id, and with its text where that came in parts."""
+    """Return a stored message with an id; content parts are also joined into one text."""
     content = message.get("content")
     parts = content if isinstance(content, list) else None
     if parts is not None:

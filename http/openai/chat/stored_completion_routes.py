@@ -1,4 +1,4 @@
-"""Chat completions that were stored: `GET /v1/chat/completions` and what stands below it."""
+"""Routes of stored chat completions: `GET /v1/chat/completions` and its subpaths."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
 
 
 def _metadata_filter(args: MultiDict[str, str]) -> dict[str, str] | None:
-    """Return the entries that completions must have: `metadata[key]=value` in a query.
+    """Return the metadata to filter by: `metadata[key]=value` in a query.
 
     Raises:
         ProblemError: 400 where the query has `metadata` without a key.

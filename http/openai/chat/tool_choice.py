@@ -1,4 +1,4 @@
-"""How clients of OpenAI's chat API say whether and which tools are to be called."""
+"""Parsing of `tool_choice` in OpenAI's chat API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.schemas.problems import missing
 
 
 def parse_tool_choice(value: Any) -> ToolChoice:
-    """Return the choice that a request makes.
+    """Return the tool choice of a request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -36,7 +36,7 @@ def _allowed(value: JsonObject) -> ToolChoice:
 def _tool_name(value: Any, field: str) -> str:
     kind = "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
     wrapped = value.get(kind) if isinstance(value, dict) else None
-    # The Responses API leaves the wrapping out, and its clients forget that this one does not.
+    # Clients of the Responses API, which has no wrapping object, omit it here too.
     name = wrapped.get("name") if isinstance(wrapped, dict) else None
     if name is None and isinstance(value, dict):
         name = value.get("name")

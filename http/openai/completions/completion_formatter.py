@@ -1,4 +1,4 @@
-"""From events to the wire: continuations of raw prompts, as a stream or complete."""
+"""Formatting of text completions, streamed or complete."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from greenroom.schemas.openai.completions import CompletionRequest
 
 @attrs.frozen
 class CompletionFormatter:
-    """Formats the answer to the prompts of one request.
+    """Formats the response to the prompts of one request.
 
     Args:
-        wire: What the client asked for.
-        answer_id: `cmpl-…`.
-        choices: How many continuations each prompt has.
-        candidates: Of how many those are the best.
+        wire: Request of the client.
+        answer_id: Id of the response, `cmpl-…`.
+        choices: Number of choices returned per prompt.
+        candidates: Number of candidates generated per prompt, of which the best are returned (`best_of`).
         created: Unix time in seconds.
     """
 
@@ -41,7 +41,7 @@ class CompletionFormatter:
     created: int = attrs.field(factory=lambda: int(time.time()))
 
     def stream(self, model: str) -> CompletionStream:
-        """Return what formats the answer as chunks."""
+        """Return a formatter for a streamed response."""
         return CompletionStream(
             self.answer_id,
             model,
@@ -52,7 +52,7 @@ class CompletionFormatter:
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return the answer as `text_completion`."""
+        """Return a complete response as `text_completion`."""
         finished = [choice.finished for choice in choices]
         answer = Completion(
             self.answer_id,
@@ -66,7 +66,7 @@ class CompletionFormatter:
         return attrs.asdict(answer)
 
     def _best(self, candidates: Sequence[CollectedChoice]) -> Iterator[CollectedChoice]:
-        """Yield the likeliest candidates of each prompt, by the mean over their tokens."""
+        """Yield the candidates of each prompt with the highest mean log-probability."""
         for at in range(0, len(candidates), self.candidates):
             group = candidates[at : at + self.candidates]
             ranked = sorted(group, key=_mean_logprob, reverse=True) if len(group) > self.choices else group
@@ -84,5 +84,5 @@ class CompletionFormatter:
 
 
 def _mean_logprob(choice: CollectedChoice) -> float:
-    """Return how likely a choice's tokens are on average; one without any is no candidate."""
+    """Return the mean log-probability of a choice's tokens; an empty choice ranks last."""
     return fmean(entry.logprob for entry in choice.logprobs) if choice.logprobs else -math.inf

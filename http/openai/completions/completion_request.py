@@ -1,4 +1,4 @@
-"""From the wire to the neutral requests: `POST /v1/completions`."""
+"""Parsing of `POST /v1/completions` into protocol-independent requests."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import InferenceRequest, RawInput
 
 MAX_SCORED_TOKENS = 131_072
-"""Of all prompts of a request, each as often as it is echoed with its log-probabilities."""
+"""Largest number of prompt tokens to echo with log-probabilities, over all prompts and choices."""
 
 
 def parse_completion_requests(
     wire: CompletionRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> list[InferenceRequest]:
-    """Return the requests of a client in neutral words, one for each prompt.
+    """Parse a completion request into one protocol-independent request per prompt.
 
     Args:
-        wire: What `body` has been structured to.
+        wire: Wire type that `body` was structured into.
         client: See `InferenceRequest`.
 
     Raises:
@@ -56,12 +56,12 @@ def parse_completion_requests(
 
 
 def wants_logprobs(wire: CompletionRequest) -> bool:
-    """Return whether the client wants the log-probabilities of tokens."""
+    """Return whether the client requested log-probabilities."""
     return wire.logprobs is not None and wire.logprobs is not False
 
 
 def parse_choices(wire: CompletionRequest, candidates: int) -> int:
-    """Return how many of the continuations that are generated of each prompt are answered."""
+    """Return the number of choices to return per prompt, out of the generated candidates."""
     return candidates if wire.best_of is None else int(wire.n or 1)
 
 
@@ -75,7 +75,7 @@ def _logprobs(wire: CompletionRequest) -> dict[str, Any]:
 
 
 def _candidates(wire: CompletionRequest, overrides: JsonObject) -> dict[str, Any]:
-    """Return how many continuations are generated, of which `n` are answered."""
+    """Return parameters that generate `best_of` candidates; empty if these are no more than `n`."""
     if wire.best_of is None:
         return {}
     candidates, choices = check("n", wire.best_of, "best_of"), int(overrides.get("n", 1))

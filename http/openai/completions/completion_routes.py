@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: validate, ask, format."""
+"""The route `POST /v1/completions`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprin
     """Return the routes.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most.
+        status_timeout: Longest wait for a status, in seconds.
     """
     routes = Blueprint("completions", __name__)
 

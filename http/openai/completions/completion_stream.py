@@ -1,4 +1,4 @@
-"""From events to the wire: the chunks of a streamed raw completion (OpenAI's `text_completion`)."""
+"""Chunks of a streamed text completion (OpenAI's `text_completion`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from greenroom.schemas.events import InferenceEvent, PromptText, TextDelta
 
 
 class CompletionStream(ChunkStream):
-    """Formats one streamed answer, which has one choice or several for every prompt.
+    """Formats one streamed response with one or several choices per prompt.
 
     Args:
-        answer_id: `cmpl-…`, the same in every chunk.
+        answer_id: Id of the response, `cmpl-…`, the same in every chunk.
         created: Unix time in seconds.
-        choices: How many there are in all.
-        choices_per_prompt: How many choices each prompt has.
-        include_usage: The client asked for a usage chunk at the end.
+        choices: Number of choices of all prompts.
+        choices_per_prompt: Number of choices of each prompt.
+        include_usage: True if the client requested a usage chunk at the end.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class CompletionStream(ChunkStream):
         self._logprobs = [CompletionLogprobs() for _ in range(choices)]
 
     def opening(self) -> bytes:
-        """Return nothing: the first chunk comes with the first text."""
+        """Return no bytes: the first chunk is sent with the first text."""
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a chunk without text, since some clients choke on comments."""
+        """Return a chunk without text, since some clients fail on comments."""
         return self._chunk(0, "")
 
     def event(self, event: InferenceEvent) -> bytes:

@@ -1,4 +1,4 @@
-"""From events to the wire: the answer of `POST /v1/embeddings`."""
+"""Formatting of responses to `POST /v1/embeddings`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from greenroom.schemas.result_events import Vector
 
 
 def embedding_list(model: str, vectors: Sequence[Vector], usage: Usage, encoding_format: str) -> bytes:
-    """Return the answer as JSON; with many vectors it takes long, but lets other threads run meanwhile.
+    """Return the response as JSON; this is slow for many vectors, but releases the GIL between them.
 
     Args:
-        vectors: In order.
+        vectors: Vectors in the order of their texts.
         encoding_format: `float` or `base64`.
     """
     encode = vector_base64 if encoding_format == "base64" else vector_json

@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /v1/embeddings`."""
+"""Parsing of `POST /v1/embeddings` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 def parse_embedding_request(
     wire: EmbeddingsRequest, _: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest:
-    """Return the request of a client in neutral words.
+    """Parse an embedding request into a protocol-independent one.
 
     Args:
         client: See `InferenceRequest`.

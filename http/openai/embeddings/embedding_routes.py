@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: validate, ask, format."""
+"""The route `POST /v1/embeddings`."""
 
 from __future__ import annotations
 

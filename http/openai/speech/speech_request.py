@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /v1/audio/speech`."""
+"""Parsing of `POST /v1/audio/speech` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.schemas.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.settings import MEGABYTE
 
 MAX_REFERENCE_BYTES = 10 * MEGABYTE
-"""Of reference audio, decoded from base64; a minute of wav at 48 kHz in stereo has 11.5."""
+"""Size limit of decoded reference audio, in bytes; a minute of stereo WAV at 48 kHz has 11.5 MB."""
 
 STREAM_FORMATS = ("audio", "sse")
 
@@ -25,7 +25,7 @@ _DATA_URL = re.compile(r"data:[\w.+/;=-]{0,100};base64,")
 
 
 def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> InferenceRequest:
-    """Return the request in neutral words, but for its reference audio.
+    """Parse a speech request into a protocol-independent one, without its reference audio.
 
     Args:
         client: See `InferenceRequest`.
@@ -50,10 +50,10 @@ def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> I
 
 
 def decode_reference(wire: SpeechRequest) -> bytes | None:
-    """Return the recording whose voice is to be imitated, as a file holds it.
+    """Return the reference audio for voice cloning, as the bytes of an audio file.
 
     Raises:
-        ProblemError: 400: it is no base64, or too large.
+        ProblemError: 400: it is not base64, or too large.
     """
     if wire.ref_audio is None:
         return None
@@ -68,25 +68,25 @@ def decode_reference(wire: SpeechRequest) -> bytes | None:
 
 
 def with_reference(asked: InferenceRequest, path: str) -> InferenceRequest:
-    """Return a request for speech in the voice of the recording in a file."""
+    """Return the request with a reference recording whose voice to clone."""
     assert isinstance(asked.input, SpeechInput)
     return attrs.evolve(asked, input=attrs.evolve(asked.input, reference=path))
 
 
 def parse_audio_format(wire: SpeechRequest) -> AudioFormat:
-    """Return the form in which the speech is sent.
+    """Return the audio format of the response.
 
     Raises:
-        ProblemError: 400 if there is no such form.
+        ProblemError: 400 for an unknown format.
     """
     return AUDIO_FORMATS[_choice(wire.response_format, "response_format", tuple(AUDIO_FORMATS))]
 
 
 def wants_events(wire: SpeechRequest) -> bool:
-    """Return whether the speech is sent as events.
+    """Return whether the speech is sent as server-sent events.
 
     Raises:
-        ProblemError: 400 if it is asked for otherwise.
+        ProblemError: 400 for an unknown stream format.
     """
     return _choice(wire.stream_format, "stream_format", STREAM_FORMATS) == "sse"
 

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`, and the voices that it may name."""
+"""Routes of speech synthesis: `POST /v1/audio/speech`, and lists of voices and models."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     """Return the routes.
 
     Args:
-        status_timeout: Seconds that a client of events waits for its status at most; one of audio waits for
-            the audio, since nothing else can be told it after the status.
+        status_timeout: Longest wait for the status of an event stream, in seconds. A plain audio body waits
+            for audio without limit, since it cannot report errors after its status.
     """
     routes = Blueprint("speech", __name__)
 
@@ -68,7 +68,7 @@ def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
         listed = [{"id": model.id, "object": "model", "voices": _voices(model)} for model in found]
         return json_response({"object": "list", "data": listed, "models": listed})
 
-    # Clients whose base address has no /v1 ask for these.
+    # Some clients use a base URL without /v1.
     routes.add_url_rule("/audio/voices", view_func=voices, endpoint="bare_voices")
     routes.add_url_rule("/audio/models", view_func=models, endpoint="bare_models")
     return routes
@@ -82,7 +82,7 @@ def _parse(
 
 
 async def _speaking(pool: Ref[PoolMessage], name: str | None) -> list[ModelDescription]:
-    """Return the models that speak, or the one that is named, if it does."""
+    """Return the speech models; if a model is named, only that one, and none if it is of another type."""
     found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
     return [model for model in found.models if model.record and model.record.model_type == "speech"]
 

@@ -1,4 +1,4 @@
-"""From events to the wire: speech as a body of audio, or as events that carry it in base64."""
+"""Formatting of speech as an audio body, or as events with audio in base64."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = get_logger(actor="http")
 
 
 class AudioBody:
-    """Formats speech as the bytes of an audio file, which has no words for what goes wrong.
+    """Formats speech as the bytes of an audio file, which cannot express errors.
 
     Args:
-        wanted: Its form.
+        wanted: Audio format of the response.
     """
 
     def __init__(self, wanted: AudioFormat) -> None:
@@ -29,11 +29,11 @@ class AudioBody:
         self.finished = False
 
     def opening(self) -> bytes:
-        """Return nothing: a file's head is made of its first samples."""
+        """Return no bytes: the file header depends on the first samples."""
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return nothing: there is no such thing in a file."""
+        """Return no bytes: an audio file has no keep-alive messages."""
         return b""
 
     def event(self, event: InferenceEvent) -> bytes:
@@ -53,7 +53,7 @@ class AudioBody:
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Cut the file off.
+        """Abort the response.
 
         Raises:
             AnswerCutError: Always.
@@ -66,7 +66,7 @@ class SpeechEvents:
     """Formats speech as OpenAI's `speech.audio.delta` and `speech.audio.done`.
 
     Args:
-        wanted: The form of the audio that all deltas together hold.
+        wanted: Format of the audio that all deltas form together.
     """
 
     content_type = SERVER_SENT_EVENTS
@@ -76,15 +76,15 @@ class SpeechEvents:
         self.finished = False
 
     def opening(self) -> bytes:
-        """Return nothing: the first event is the first audio."""
+        """Return no bytes: the first event carries the first audio."""
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a delta without audio, since some clients choke on comments."""
+        """Return a delta without audio, since some clients fail on comments."""
         return data_event({"type": "speech.audio.delta", "audio": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the events for an event."""
+        """Return the server-sent events for an inference event."""
         match event:
             case AudioChunk(samples, rate):
                 return _delta(self._encoder.encode(samples, rate))
@@ -96,7 +96,7 @@ class SpeechEvents:
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return an event that tells what went wrong."""
+        """Return an error event, which ends the stream."""
         self.finished = True
         return error_event(problem)
 

@@ -1,4 +1,4 @@
-"""What the streamed answers of OpenAI's protocols have in common: head, ends, usage and failures."""
+"""Shared formatting of OpenAI's streams: chunk headers, ends, usage and failures."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DONE = b"data: [DONE]\n\n"
 
 
 class ChunkStream(ABC):
-    """Formats one streamed answer of one or several choices.
+    """Formats one streamed response with one or several choices.
 
     Args:
-        kind: `object` of its chunks.
-        answer_id: The same in every chunk.
+        kind: Field `object` of its chunks.
+        answer_id: Id of the response, the same in every chunk.
         created: Unix time in seconds.
-        choices: How many are streamed side by side.
-        choices_per_prompt: How many of them each prompt has.
-        include_usage: The client asked for a usage chunk at the end.
+        choices: Number of choices that are streamed concurrently.
+        choices_per_prompt: Number of choices of each prompt.
+        include_usage: True if the client requested a usage chunk at the end.
     """
 
     content_type = SERVER_SENT_EVENTS
@@ -60,7 +60,7 @@ class ChunkStream(ABC):
         )
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the chunks for an event that ends a choice or all of them; nothing for any other."""
+        """Return the chunks for an event that ends a choice or the whole response; no bytes for any other."""
         match event:
             case Admitted(dropped_messages=dropped):
                 self._dropped_messages = dropped
@@ -73,13 +73,13 @@ class ChunkStream(ABC):
                 return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of an answer that cannot be completed."""
+        """Return the end of a response that failed."""
         self.finished = True
         return b'data: {"error":%b}\n\n' % json_ascii(error_object(problem)) + DONE
 
     @abstractmethod
     def _last_chunk(self, index: int, reason: bytes, stop: bytes) -> bytes:
-        """Return the chunk that ends a choice, with its reason and the stop string that matched as JSON."""
+        """Return the chunk that ends a choice, given its finish reason and matched stop string as JSON."""
 
     def _finish_choice(self, event: Finished) -> bytes:
         self._finished_choices.append(event)
@@ -98,17 +98,17 @@ class ChunkStream(ABC):
 
 @cache
 def system_fingerprint() -> str:
-    """Return which build answers."""
+    """Return a name for this build of the server."""
     from importlib.metadata import version
 
     return f"fp_greenroom_{version('greenroom')}"
 
 
 def finish_reason(event: Finished) -> str:
-    """Return why a choice has ended, in OpenAI's words."""
+    """Return the finish reason of a choice in OpenAI's terms."""
     return "stop" if event.reason == "cancelled" else event.reason
 
 
 def includes_usage(options: StreamOptions | None) -> bool:
-    """Return whether the client of a stream has asked for a usage chunk."""
+    """Return whether the client of a stream requested a usage chunk."""
     return bool(options and options.include_usage)

@@ -1,4 +1,4 @@
-"""From log-probabilities to the wire: OpenAI's objects for chats and for raw completions."""
+"""OpenAI's `logprobs` objects for chats and text completions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
 
 
 class CompletionLogprobs:
-    """The `logprobs` objects of one choice, piece by piece, from the beginning of its text."""
+    """Builds the `logprobs` objects of one choice, which carry running text offsets."""
 
     def __init__(self) -> None:
         self._offset = 0
@@ -29,7 +29,7 @@ class CompletionLogprobs:
         """Return the object for the next tokens; None if there are none.
 
         Args:
-            first: A prompt's first token, which comes before them and has no log-probability.
+            first: First token of a prompt, which precedes `logprobs` and has no log-probability.
         """
         tokens: list[str] = []
         values: list[float | None] = []
@@ -45,7 +45,7 @@ class CompletionLogprobs:
             tokens.append(entry.token.text)
             values.append(value)
             offsets.append(self._advance(entry.token))
-            # Several tokens can have the same text: the likeliest of them counts.
+            # Several tokens can have the same text: the most likely of them counts.
             top = {token.text: finite_logprob(value) for token, value in reversed(entry.top)}
             tops.append({entry.token.text: value, **dict(reversed(top.items()))} if top else {})
         if not tokens:
@@ -58,7 +58,7 @@ class CompletionLogprobs:
         }
 
     def _advance(self, token: Token) -> int:
-        """Return where a token begins, in characters."""
+        """Return the offset of a token in characters, and move past it."""
         begins = self._offset
         self._offset += len(self._characters.decode(token.bytes))
         return begins

@@ -1,7 +1,7 @@
-"""The parameters of OpenAI's endpoints and of what others added to them, by their names on the wire.
+"""Names of generation parameters in OpenAI's endpoints and in extensions of other servers.
 
-A parameter stands in one of these tables, or in the wire type if it is none of generation. Parameters that
-change nothing about the answer (`user`, `metadata`, `prompt_cache_key`, …) stand nowhere.
+Generation parameters are listed in these tables, all others in the wire types. Parameters that do not affect
+the response (`user`, `metadata`, `prompt_cache_key`, …) are not listed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SAME_NAME = (
 )
 
 COMPLETION_PARAMETERS: ParameterTable = {name: name for name in _SAME_NAME}
-"""Of `POST /v1/completions`, whose `logprobs` is a number and is parsed apart."""
+"""Parameters of `POST /v1/completions`; its `logprobs` is a number and is parsed separately."""
 
 CHAT_PARAMETERS: ParameterTable = {
     **COMPLETION_PARAMETERS,
@@ -41,7 +41,7 @@ CHAT_PARAMETERS: ParameterTable = {
     "logprobs": "logprobs",
     "top_logprobs": "top_logprobs",
 }
-"""Of `POST /v1/chat/completions`."""
+"""Parameters of `POST /v1/chat/completions`."""
 
 UNSUPPORTED_IN_CHAT: NeutralValues = {
     "modalities": (["text"],),

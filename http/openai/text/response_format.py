@@ -1,4 +1,4 @@
-"""How clients of OpenAI's API say what an answer must look like, and vLLM's extensions for the same."""
+"""Parsing of OpenAI's `response_format` and of vLLM's equivalent extensions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from greenroom.schemas.wire import json_type
 
 
 def parse_response_format(body: JsonObject) -> ResponseFormat | None:
-    """Return the one format that a request asks for; None if the answer may be anything.
+    """Return the format that a request demands; None for free text.
 
     Raises:
-        ProblemError: 400 that names the field: it makes no sense, or there are two.
+        ProblemError: 400 that names the field: it is invalid, or there are two formats.
     """
     found: dict[str, ResponseFormat] = {}
     if (named := _response_format(body.get("response_format"))) is not None:
@@ -44,7 +44,7 @@ def parse_response_format(body: JsonObject) -> ResponseFormat | None:
 
 
 def _refuse_gbnf(grammar: Any) -> None:
-    """Refuse a grammar in llama.cpp's own language: an answer that ignores it would look as if it obeyed."""
+    """Refuse a GBNF grammar: ignoring it would look like obeying it."""
     if grammar not in (None, ""):
         detail = (
             "`grammar` is in llama.cpp's GBNF, which is not read here: send `guided_grammar` (Lark), "
@@ -72,7 +72,7 @@ def _response_format(value: Any) -> ResponseFormat | None:
 
 
 def _json_schema(value: JsonObject, field: str) -> JsonSchemaFormat:
-    # llama.cpp's clients leave the wrapping out.
+    # llama.cpp's clients omit the wrapping object.
     if value.get("json_schema") is None and value.get("schema") is not None:
         return JsonSchemaFormat(value["schema"], param=f"{field}.schema")
     field = f"{field}.json_schema"
@@ -90,7 +90,7 @@ def _json_schema(value: JsonObject, field: str) -> JsonSchemaFormat:
 
 
 def _structured_outputs(options: Any) -> list[tuple[str, ResponseFormat]]:
-    """Return the formats of vLLM's newer extension, one object with a key for each kind."""
+    """Return the formats of vLLM's newer extension, an object with one key per kind."""
     found: list[tuple[str, ResponseFormat]] = []
     if options is None:
         return found

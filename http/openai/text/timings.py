@@ -1,6 +1,6 @@
-"""How fast a request was, in the words of llama.cpp's clients.
+"""Timing figures in the format of llama.cpp's server.
 
-Source: `timings` of its server; what they tell is document 004's GenerationStats.
+Source: its `timings` object; the values come from document 004's GenerationStats.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from greenroom.schemas.openai.answers import Timings
 
 
 def timings(finished: Sequence[Finished], choices: int) -> Timings:
-    """Return the figures of a request whose choices were computed side by side.
+    """Return the timings of a request whose choices were generated concurrently.
 
     Args:
-        finished: Of all its choices.
-        choices: Of each prompt, which counts once.
+        finished: Final events of all its choices.
+        choices: Number of choices per prompt; each prompt counts once.
     """
     prompts = [event for event in finished if event.index % choices == 0]
     cached = sum(event.usage.cached for event in prompts)

@@ -1,4 +1,4 @@
-"""The tokens of a request, in OpenAI's words."""
+"""Token usage in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from greenroom.schemas.openai.answers import UsageBody
 
 
 def usage_body(finished: Iterable[Finished], choices: int) -> UsageBody:
-    """Return the sum over the prompts of a request.
+    """Return the token usage of a request, summed over its prompts.
 
     Args:
-        finished: Of all its choices.
-        choices: Of each prompt, which counts once.
+        finished: Final events of all its choices.
+        choices: Number of choices per prompt; each prompt counts once.
     """
     finished = list(finished)
     usages = [event.usage for event in finished]

@@ -1,4 +1,4 @@
-"""The languages that Whisper knows, as OpenAI's answers name them."""
+"""English names of the languages that Whisper supports, as in OpenAI's responses."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ _NAMES = dict(entry.replace("_", " ").split("=") for entry in _TABLE.split())
 
 
 def language_name(code: str | None) -> str:
-    """Return the name of a language: in English, in lower case; its code if it has none here."""
+    """Return the lower-case English name of a language, or its code if the name is unknown."""
     return "unknown" if code is None else _NAMES.get(code, code)

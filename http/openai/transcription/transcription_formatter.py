@@ -1,4 +1,4 @@
-"""From events to the wire: a transcript as JSON, text or subtitles, complete or piece by piece."""
+"""Formatting of a transcript as JSON, text or subtitles, streamed or complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = {"text": TEXT, "srt": TEXT, "vtt": TEXT}
 
 
 def content_type(response_format: str) -> str | None:
-    """Return the type of a format that is text; None if it is JSON."""
+    """Return the content type of a text format; None if the format is JSON."""
     return _TYPES.get(response_format)
 
 
@@ -46,7 +46,7 @@ def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[st
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:
-    """Return what a transcript cost, in the unit that OpenAI gives for Whisper."""
+    """Return the usage of a transcript as a duration, like OpenAI does for Whisper."""
     return {"type": "duration", "seconds": usage.heard}
 
 
@@ -60,18 +60,18 @@ class TranscriptEvents:
         self._text: list[str] = []
 
     def opening(self) -> bytes:
-        """Return nothing."""
+        """Return no bytes."""
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a delta without text, since some clients choke on comments."""
+        """Return a delta without text, since some clients fail on comments."""
         return data_event({"type": "transcript.text.delta", "delta": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return what the client is to know of an event."""
+        """Return the server-sent event for an inference event."""
         match event:
             case Segment(text):
-                # What is complete at the end begins with a word, not with the space before it.
+                # The final text has no leading space, and the deltas must add up to it.
                 delta = text if self._text else text.lstrip()
                 self._text.append(delta)
                 return data_event({"type": "transcript.text.delta", "delta": delta})
@@ -84,7 +84,7 @@ class TranscriptEvents:
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of an answer that cannot be completed."""
+        """Return the end of a response that failed."""
         self.finished = True
         return error_event(problem)
 

@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: the forms of transcriptions and translations."""
+"""Parsing of transcription and translation forms into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNSUPPORTED = {
     "languages": "name one `language`, or none to have it detected",
     "keywords": "put words that are to be recognized into `prompt`",
 }
-"""Official fields that are refused, and why."""
+"""Official fields that are refused -> reason."""
 _ONLY_TRANSCRIPTIONS = ("language", "stream", "timestamp_granularities", "chunking_strategy")
-"""Official fields that a translation does not have."""
+"""Official fields that translations do not have."""
 
 
 def parse_transcription_form(form: Form, task: Task) -> TranscriptionRequest:
-    """Return the fields of a form; those that nobody knows are left out.
+    """Return the fields of a form; unknown ones are ignored.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -66,14 +66,14 @@ def parse_transcription_form(form: Form, task: Task) -> TranscriptionRequest:
 def transcription_request(
     wire: TranscriptionRequest, file: str, task: Task, request_id: str, client: str
 ) -> InferenceRequest:
-    """Return the request in neutral words.
+    """Return the protocol-independent request.
 
     Args:
         file: Path of the recording.
         client: See `InferenceRequest`.
 
     Raises:
-        ProblemError: 400 if the model's name is none.
+        ProblemError: 400 if the model's name is invalid.
     """
     asked = TranscriptionInput(
         file,
@@ -81,7 +81,7 @@ def transcription_request(
         wire.language,
         wire.prompt,
         wire.wants_words,
-        # 0 lets the model choose, as OpenAI documents it: higher where a window fails.
+        # OpenAI documents 0 as automatic: the temperature rises where a window fails.
         wire.temperature or None,
     )
     return InferenceRequest(request_id, parse_model_key(wire.model), asked, client=client)
@@ -99,7 +99,7 @@ def _checked(wire: TranscriptionRequest) -> TranscriptionRequest:
 
 
 def _by_name(fields: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return values by name; clients write repeated fields with brackets, and without."""
+    """Group values by field name; clients write repeated fields with or without brackets."""
     found: dict[str, list[str]] = {}
     for name, value in fields:
         found.setdefault(name.removesuffix("[]"), []).append(value)
@@ -145,7 +145,7 @@ def _temperature(value: str | None) -> float | None:
 
 
 def _check_chunking(fields: dict[str, list[str]]) -> None:
-    """Accept what asks for windows that are cut where nobody speaks: they always are.
+    """Accept `chunking_strategy` only if it asks for cuts in silence, which always happens anyway.
 
     Raises:
         ProblemError: 400 for anything else.
@@ -155,7 +155,7 @@ def _check_chunking(fields: dict[str, list[str]]) -> None:
     if wanted not in (None, "", "auto"):
         try:
             document = json.loads(str(wanted)[:4096])
-        except (ValueError, RecursionError):  # thousands of brackets
+        except (ValueError, RecursionError):  # deeply nested brackets
             document = None
         kind = document.get("type") if isinstance(document, dict) else "?"
     if kind not in (None, "server_vad"):

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: read the form, ask, format."""
+"""Routes `POST /v1/audio/transcriptions` and `/v1/audio/translations`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def transcription_routes(pool: Ref[PoolMessage], status_timeout: float) -> Bluep
     """Return the routes.
 
     Args:
-        status_timeout: Seconds that the client of a stream waits for its status at most.
+        status_timeout: Longest wait for the status of a stream, in seconds.
     """
     routes = Blueprint("transcription", __name__)
 
