@@ -1,4 +1,4 @@
-"""`POST /v1/messages` and `POST /v1/messages/count_tokens`: validate, ask, format."""
+"""Routes `POST /v1/messages` and `POST /v1/messages/count_tokens`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     """Return the routes.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most.
+        status_timeout: Longest wait for a status, in seconds.
     """
     routes = Blueprint("messages", __name__)
 
@@ -47,7 +47,7 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
             return neutral(wire, body), asks_to_cache(body)
 
         wire, (asked, marked) = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
-        # The neutral request holds what is in them; files are large.
+        # The parsed request has its own copy of the messages; holding files twice would waste memory.
         wire = attrs.evolve(wire, messages=())
         formatter = MessageFormatter(wire, answer_id("msg_"), request_id(), marked)
         stream = bool(wire.stream)

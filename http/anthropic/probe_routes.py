@@ -1,4 +1,4 @@
-"""What Anthropic's clients ask beside messages: whether the server is there, and for batches."""
+"""Auxiliary routes of Anthropic's clients: a health probe, and batches, which are refused."""
 
 from __future__ import annotations
 

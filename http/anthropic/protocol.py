@@ -1,4 +1,4 @@
-"""Anthropic's protocol, as the application knows it."""
+"""Anthropic's protocol as a `WireProtocol`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of content that may be more than text, as neutral parts."""
+"""Content blocks of all kinds as protocol-independent parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from greenroom.schemas.problems import invalid, missing
 
 
 def block_parts(block: BlockParam, field: str, media: MediaReader) -> Sequence[ContentPart]:
-    """Return the parts of a block of text, an image, a document or a search result.
+    """Return the parts of a text, image, document or search result block.
 
     Args:
-        field: Where the request holds the block.
-        media: Of the whole request.
+        field: Path of the block in the request.
+        media: Media reader of the request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -48,7 +48,7 @@ def content_parts(content: Content | None, field: str, media: MediaReader) -> Se
 
 
 def join_parts(groups: Iterable[Sequence[ContentPart]]) -> tuple[ContentPart, ...]:
-    """Return parts of several blocks together: texts that nothing parts become one."""
+    """Return the parts of several blocks, with adjacent texts merged."""
     joined: list[ContentPart] = []
     texts: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Blocks of content as the text that a model reads."""
+"""Content blocks as text for the prompt."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from greenroom.schemas.wire import structure
 
 
 def block_text(block: BlockParam, field: str) -> str:
-    """Return the text of a block of text, a document or a search result.
+    """Return the text of a text, document or search result block.
 
     Args:
-        field: Where the request holds the block.
+        field: Path of the block in the request.
 
     Raises:
-        ProblemError: 400 that names what is no text.
+        ProblemError: 400 that names content that is not text.
     """
     match block.type:
         case "text":
@@ -45,10 +45,10 @@ def block_text(block: BlockParam, field: str) -> str:
 
 
 def content_text(content: Content | None, field: str) -> str:
-    """Return the text of content that holds nothing but text.
+    """Return the text of content that may only be text.
 
     Raises:
-        ProblemError: 400 that names what is no text.
+        ProblemError: 400 that names content that is not text.
     """
     blocks = blocks_of(content, field)
     return join_blocks(block_text(block, f"{field}[{i}]") for i, block in enumerate(blocks))
@@ -58,7 +58,7 @@ def blocks_of(content: Content | None, field: str) -> tuple[BlockParam, ...]:
     """Return the blocks of content; none if there is no content.
 
     Raises:
-        ProblemError: 400 for an object, which only the result of one of Anthropic's own tools may be.
+        ProblemError: 400 for an object, which only the results of Anthropic's own tools may be.
     """
     if content is None:
         return ()
@@ -68,7 +68,7 @@ def blocks_of(content: Content | None, field: str) -> tuple[BlockParam, ...]:
 
 
 def join_blocks(texts: Iterable[str]) -> str:
-    """Return texts of several blocks as one: an empty line is between two that no white space parts."""
+    """Join the texts of several blocks, with an empty line between texts that no white space separates."""
     joined: list[str] = []
     for text in texts:
         if not text:
@@ -80,13 +80,13 @@ def join_blocks(texts: Iterable[str]) -> str:
 
 
 def tool_definition(tool: Tool) -> str:
-    """Return what a model has to know of a tool that joins in the middle of a conversation."""
+    """Return the text that introduces a tool to the model in the middle of a conversation."""
     described = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return f"This tool can be called from now on:\n{json.dumps(described, ensure_ascii=False)}"
 
 
 def server_result_text(content: Content | None) -> str:
-    """Return the result of a tool that Anthropic's own server ran, without what only that server can read."""
+    """Return the result of a tool that Anthropic's server ran, without its encrypted fields."""
     if content is None:
         return ""
     if isinstance(content.raw, str):
@@ -119,10 +119,10 @@ def _document_text(block: BlockParam, field: str) -> str:
 
 
 def source_content(value: Any, field: str) -> Content:
-    """Return the content of a document that is made of blocks.
+    """Return the content of a document that consists of blocks.
 
     Raises:
-        ProblemError: 400 that names what it may not be.
+        ProblemError: 400 that names the invalid field.
     """
     try:
         return structure({"content": value}, ContentSourceParam, ANTHROPIC).content
@@ -140,7 +140,7 @@ def _document(name: str, inside: Sequence[str]) -> str:
 
 
 def refuse_citations(block: BlockParam, field: str) -> None:
-    """Refuse a block whose citations are wanted.
+    """Refuse a block with citations enabled.
 
     Raises:
         ProblemError: 400 that names the field.

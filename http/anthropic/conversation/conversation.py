@@ -1,4 +1,4 @@
-"""The messages of a request as neutral ones: roles, thoughts, calls and results in their order."""
+"""Messages of a request as protocol-independent ones: roles, reasoning, tool calls and results."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 class Conversation:
-    """Reads one request's messages, the tools that they load, and which results answer which calls.
+    """Parses one request's messages, and tracks the tools they load and the calls they contain.
 
     Args:
-        shelf: The request's tools; those that the messages refer to are put on offer.
+        shelf: Tools of the request; those that the messages reference are loaded.
     """
 
     def __init__(self, shelf: ToolShelf) -> None:
@@ -38,7 +38,7 @@ class Conversation:
         self._media = MediaReader()
 
     def parse(self, messages: Sequence[MessageParam]) -> tuple[Message, ...]:
-        """Return the messages.
+        """Return the protocol-independent messages.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -57,7 +57,7 @@ class Conversation:
         return tuple(parsed)
 
     def _user(self, content: Content, field: str) -> list[Message]:
-        """Return results, which templates show behind their calls only, and then what else was said."""
+        """Return tool results first, since templates expect them right after the calls, then other content."""
         results: list[Message] = []
         said: list[Sequence[ContentPart]] = []
         for index, block in enumerate(blocks_of(content, field)):
@@ -95,7 +95,7 @@ class Conversation:
         return f"The tool {name!r} can be called." if tool is None else tool_definition(tool)
 
     def _assistant(self, content: Content, field: str) -> list[Message]:
-        """Return one turn; several, if tools of a server answered in the middle of it."""
+        """Return one message, or several if results of server tools split the turn."""
         turns: list[Message] = []
         turn: list[tuple[BlockParam, str]] = []
         for index, block in enumerate(blocks_of(content, field)):

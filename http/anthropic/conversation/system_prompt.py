@@ -1,4 +1,4 @@
-"""System prompts, without the line that one client writes anew into every request."""
+"""System prompts, without the billing header that one client puts into every request."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n?", re.IG
 
 
 def parse_system(system: Content | None) -> tuple[Message, ...]:
-    """Return the system message that a request begins with, if it has one.
+    """Return the system message at the start of a request, if it has one.
 
     Raises:
-        ProblemError: 400 that names the block that is no text.
+        ProblemError: 400 that names a block that is not text.
     """
     text = join_blocks(
         without_billing_header(block_text(block, f"system[{i}]"))
@@ -25,8 +25,8 @@ def parse_system(system: Content | None) -> tuple[Message, ...]:
 
 
 def without_billing_header(text: str) -> str:
-    """Return a system prompt without the line that says who pays.
+    """Return a system prompt without its billing header.
 
-    It differs between sessions, so that no prompt would begin like another, and nothing could be kept of it.
+    The header differs between sessions, and would keep their prompts from sharing a cached prefix.
     """
     return _BILLING_HEADER.sub("", text, count=1)

@@ -1,4 +1,4 @@
-"""Tools that a system message adds or withdraws in the middle of a conversation."""
+"""Tools that a system message adds or removes in the middle of a conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.schemas.wire import structure
 
 
 def apply_tool_change(block: BlockParam, shelf: ToolShelf, field: str) -> str:
-    """Change what may be called, and return what the model is told of it.
+    """Add or remove a tool, and return the text that tells the model.
 
     Raises:
         ProblemError: 400 that names the field.

@@ -1,4 +1,4 @@
-"""The tools of a request: those that the prompt begins with, and those that the conversation may load."""
+"""Tools of a request: those at the start of the prompt, and those that the conversation may load."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from greenroom.schemas.problems import invalid, missing
 
 @attrs.define
 class ToolShelf:
-    """What may be called, as a conversation changes it.
+    """Callable tools of a request, which its conversation may change.
 
     Args:
-        offered: Those that the prompt begins with.
-        deferred: Those that are not on offer until the conversation refers to them.
+        offered: Tools by name that the prompt starts with.
+        deferred: Tools by name that are callable only once the conversation references them.
     """
 
     offered: dict[str, Tool] = attrs.field(factory=dict)
@@ -27,10 +27,10 @@ class ToolShelf:
     _withdrawn: set[str] = attrs.field(init=False, factory=set)
 
     def load(self, name: str) -> Tool | None:
-        """Put a tool on offer that the conversation refers to.
+        """Make a tool callable that the conversation references.
 
         Returns:
-            The tool if the model has not been told of it yet.
+            The tool if its definition is not in the prompt yet.
 
         Raises:
             KeyError: There is no tool of that name.
@@ -41,21 +41,21 @@ class ToolShelf:
         return self.add(self.deferred[name])
 
     def add(self, tool: Tool) -> Tool:
-        """Put a tool on offer that the conversation defines."""
+        """Make a tool callable that the conversation defines."""
         self._withdrawn.discard(tool.name)
         self._loaded[tool.name] = attrs.evolve(tool, described=False)
         return tool
 
     def withdraw(self, name: str) -> None:
-        """Let a tool not be called any more."""
+        """Make a tool uncallable."""
         self._withdrawn.add(name)
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools that the model knows of."""
+        """Return the tools that the prompt describes."""
         return (*self.offered.values(), *self._loaded.values())
 
     def choice(self, choice: ToolChoice) -> ToolChoice:
-        """Return the choice, limited to what may still be called."""
+        """Return the choice, limited to the tools that are callable."""
         if not self._withdrawn:
             return choice
         names = tuple(tool.name for tool in self.tools() if tool.name not in self._withdrawn)
@@ -85,7 +85,7 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
 
 
 def parse_tool(wire: ToolParam, field: str) -> Tool | None:
-    """Return one tool; None if it is of a type that is left out, since agents offer such tools always.
+    """Return one tool; None for a type to ignore, since agents always send tools of such types.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -105,7 +105,7 @@ def parse_tool(wire: ToolParam, field: str) -> Tool | None:
 
 
 def parse_tool_choice(wire: ToolChoiceParam | None, shelf: ToolShelf) -> ToolChoice:
-    """Return the choice that a request makes among the tools that its conversation leaves.
+    """Return the tool choice of a request, limited to the tools that its conversation leaves callable.
 
     Raises:
         ProblemError: 400 that names the field.

@@ -1,4 +1,4 @@
-"""Which of Anthropic's features a model has; the keys are those of Anthropic's API, all of them."""
+"""Anthropic's feature flags of a model, with all keys of Anthropic's API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _THINKING_TYPES = ("adaptive", "between_tools", "disabled", "enabled")
 
 
 def chats(record: CapabilityRecord) -> bool:
-    """Return whether a model can be asked for messages."""
+    """Return whether a model can answer messages."""
     return record.model_type in ("text", "vision")
 
 
@@ -19,7 +19,7 @@ def model_capabilities(record: CapabilityRecord, *, thinks: bool) -> dict[str, A
     """Return the features of a model.
 
     Args:
-        thinks: Its template knows thoughts.
+        thinks: True if its chat template supports reasoning.
     """
     asked = chats(record)
     sees = asked and "image" in record.inputs
@@ -43,7 +43,7 @@ def model_capabilities(record: CapabilityRecord, *, thinks: bool) -> dict[str, A
             "web_search": _support(False),
         },
         "structured_outputs": _support(asked),
-        # Every type is taken of every model that chats; one without thoughts has none to show.
+        # Every chat model accepts every type; one without reasoning ignores it.
         "thinking": {**_support(thoughts), "types": {name: _support(asked) for name in _THINKING_TYPES}},
     }
 

@@ -1,4 +1,4 @@
-"""Models as Anthropic's clients read them: in pages."""
+"""Model descriptions in Anthropic's format, with pagination."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
 
 class AnthropicModelFormatter:
-    """Formats the list of models, and one of them."""
+    """Formats a list of models or a single one."""
 
     def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> dict[str, Any]:
-        """Return a page of them.
+        """Return a page of models.
 
         Args:
-            query: `limit`, and `after_id` or `before_id`, the id of the model behind or before which it lies.
+            query: Parameters `limit`, and `after_id` or `before_id` with the id of the model next to the
+                page.
 
         Raises:
-            ProblemError: 400 that names what is wrong with the query.
+            ProblemError: 400 that names the wrong parameter.
         """
         limit = _limit(query.get("limit", str(DEFAULT_LIMIT)))
         wanted = "active" in query.get("lifecycle", "active").split(",")
@@ -42,7 +43,7 @@ class AnthropicModelFormatter:
         return attrs.asdict(ModelPage(page, has_more, first, last))
 
     def one(self, card: ModelCard) -> dict[str, Any]:
-        """Return one of them."""
+        """Return one model."""
         return attrs.asdict(_model(card))
 
 

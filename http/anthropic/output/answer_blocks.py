@@ -1,4 +1,4 @@
-"""A complete answer as the blocks that a stream of it would have had."""
+"""Content blocks of a complete response, the same as a stream would have sent."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from greenroom.schemas.messages import TextPart, ToolCall
 
 
 def answer_blocks(parts: Iterable[AnswerPart], *, hides_thoughts: bool) -> tuple[dict[str, Any], ...]:
-    """Return the blocks of an answer, at least one.
+    """Return the blocks of a response, at least one.
 
-    Text that is nothing but white space is left out: clients send blocks back, and Anthropic's API takes none
-    without text.
+    Blank text is omitted: clients send blocks back, and Anthropic's API refuses text blocks that are empty.
 
     Args:
-        hides_thoughts: Thoughts are sent without their text.
+        hides_thoughts: True to send reasoning without its text.
     """
     blocks = [_block(part, hides_thoughts) for part in worded_parts(parts)]
     return tuple(blocks) or (text_block(""),)
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """Return a block of text."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def tool_use_id(call_id: str) -> str:
-    """Return the id of a call as Anthropic's clients know it."""
+    """Return the id of a tool call in Anthropic's format."""
     return f"toolu_{call_id.removeprefix('call_')}"
 
 
@@ -51,7 +50,7 @@ def _block(part: AnswerPart, hides_thoughts: bool) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call; none if it was cut before they were complete."""
+    """Return the arguments of a call; none if it was cut off before they were complete."""
     try:
         arguments = json.loads(text)
     except (ValueError, RecursionError):

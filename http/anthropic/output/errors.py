@@ -1,4 +1,4 @@
-"""The shape of Anthropic's errors."""
+"""Anthropic's error format."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TYPES = {
 }
 
 _CODES = {"thread": "thread_unsupported_request"}
-"""Of parameters that are not supported: where the client knows one, it goes on without the parameter."""
+"""Unsupported parameter -> error code at which clients repeat the request without it."""
 
 
 def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
-    """Return what an error document carries for Anthropic's clients; in a stream it is the whole of it."""
+    """Return the members of an error document for Anthropic's clients; in a stream they are all of it."""
     code = problem.code
     if code == "unsupported_parameter":
         code = _CODES.get(problem.param or "", code)
@@ -34,7 +34,7 @@ def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
 
 
 def error_type(problem: Problem) -> str:
-    """Return what kind of error Anthropic's API would call a problem."""
+    """Return Anthropic's error type for a problem."""
     if problem.code in WORTH_RETRYING and problem.status == 503:
         return "overloaded_error"
     return _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")

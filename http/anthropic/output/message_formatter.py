@@ -1,4 +1,4 @@
-"""From events to the wire: the answer of `POST /v1/messages`, as a stream or complete."""
+"""Formatting of responses to `POST /v1/messages`, streamed or complete."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from greenroom.schemas.anthropic.answers import MessageBody
 from greenroom.schemas.anthropic.messages import MessagesRequest
 
 NO_DIAGNOSIS = {"cache_miss_reason": {"type": "unavailable"}}
-"""What is said to clients that ask why a prompt was not found in the cache: no prompt is kept to compare."""
+"""Reply to clients that ask why a prompt missed the cache: earlier prompts are not kept for comparison."""
 
 
 @attrs.frozen
 class MessageFormatter:
-    """Formats the answer to one request.
+    """Formats the response to one request.
 
     Args:
-        wire: What the client asked for.
-        answer_id: `msg_…`.
-        request_id: For errors within a stream.
-        asked_to_cache: The client has marked what shall be cached.
+        wire: Request of the client.
+        answer_id: Id of the response, `msg_…`.
+        request_id: Id of the request, for errors within a stream.
+        asked_to_cache: True if the client set `cache_control` anywhere.
     """
 
     wire: MessagesRequest
@@ -37,7 +37,7 @@ class MessageFormatter:
     asked_to_cache: bool = False
 
     def stream(self, model: str) -> MessageStream:
-        """Return what formats the answer as events."""
+        """Return a formatter for a streamed response."""
         return MessageStream(
             MessageBody(self.answer_id, model, (), None, None, None, self._diagnostics()),
             self.request_id,
@@ -47,7 +47,7 @@ class MessageFormatter:
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return the answer as a message."""
+        """Return a complete response as a message."""
         [choice] = choices
         reason, sequence = stop_reason(choice.finished, self.wire.max_tokens)
         blocks = answer_blocks(choice.parts, hides_thoughts=hides_thoughts(self.wire))

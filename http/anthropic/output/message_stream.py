@@ -1,4 +1,4 @@
-"""From events to the wire: the server-sent events of a streamed message."""
+"""Server-sent events of a streamed message."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _TAIL = b"}}\n\n"
 
 
 class MessageStream:
-    """Formats one streamed answer.
+    """Formats one streamed response.
 
-    Its first event tells how much of the prompt was cached, so it waits until that is known, or until the
-    client would wonder. What is the same in every delta of a block is made when the block begins.
+    The first event reports the cached part of the prompt, so it waits until that is known or a heartbeat is
+    due. The constant part of a block's deltas is encoded once per block.
 
     Args:
-        message: The answer as it begins, without its usage.
-        max_tokens: What the client allowed.
-        hides_thoughts: Thoughts are sent without their text.
-        asked_to_cache: The client has marked what shall be cached.
+        message: Initial message, without its usage.
+        max_tokens: Limit on generated tokens, set by the client.
+        hides_thoughts: True to send reasoning without its text.
+        asked_to_cache: True if the client set `cache_control` anywhere.
     """
 
     content_type = SERVER_SENT_EVENTS
@@ -71,20 +71,20 @@ class MessageStream:
         self._white_space = ""
 
     def opening(self) -> bytes:
-        """Return nothing: the stream begins with the length of the prompt."""
+        """Return no bytes: the stream begins with the length of the prompt."""
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a ping, and the beginning of the stream if the prompt's length is known."""
+        """Return a ping, preceded by the first event if the prompt's length is known."""
         return (b"" if self._prompt is None else self._start()) + PING
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of an answer that cannot be completed."""
+        """Return the end of a response that failed."""
         self.finished = True
         return b"event: error\ndata: %b\n\n" % json_ascii(error_members(problem, self._request_id))
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the events of the wire for an event of the answer."""
+        """Return the server-sent events for an inference event."""
         match event:
             case TextDelta(text):
                 return self._text(text)
@@ -109,7 +109,7 @@ class MessageStream:
         if self._started:
             return b""
         self._started = True
-        # Until the last event says how many there are: clients want to see at least one.
+        # Clients expect at least one output token here; the last event has the true count.
         usage = usage_body(Usage(self._prompt or 0, 1, cached))
         message = message_members(attrs.evolve(self._message, usage=usage))
         return _event("message_start", {"message": message})
@@ -169,7 +169,7 @@ class MessageStream:
         self._prompt = event.usage.prompt
         begun = self._start(event.usage.cached)
         if not self._blocks and self._open is None:
-            # Without any block, some clients take the answer for one that was lost.
+            # Some clients treat a response without any block as lost.
             begun += self._begin("text", text_block(""), b'"text_delta","text":')
         reason, sequence = stop_reason(event, self._max_tokens)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
@@ -178,7 +178,7 @@ class MessageStream:
 
 
 def message_members(message: MessageBody) -> dict[str, Any]:
-    """Return a message as JSON has it."""
+    """Return a message as a JSON-like object."""
     members = attrs.asdict(message)
     if message.diagnostics is None:
         del members["diagnostics"]

@@ -1,4 +1,4 @@
-"""Why an answer has ended, in Anthropic's words."""
+"""Stop reasons in Anthropic's terms."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from greenroom.schemas.events import Finished
 
 
 def stop_reason(finished: Finished, max_tokens: int) -> tuple[str, str | None]:
-    """Return the reason, and the stop sequence if one ended the answer.
+    """Return the stop reason, and the stop sequence if one ended the response.
 
     Args:
-        max_tokens: What the client allowed; an answer that is cut before has filled the context.
+        max_tokens: Limit set by the client; a response that was cut off below it has filled the context
+            window.
     """
     match finished.reason:
         case "tool_calls":

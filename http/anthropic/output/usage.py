@@ -1,4 +1,4 @@
-"""The tokens of a request, in Anthropic's words."""
+"""Token usage in Anthropic's format."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from greenroom.schemas.messages import JsonObject
 
 
 def usage_body(usage: Usage, *, asked_to_cache: bool = False) -> UsageBody:
-    """Return what a request used; the tokens of its prompt are split into three.
+    """Return the token usage of a request, with prompt tokens split into input, cache writes and cache reads.
 
     Args:
-        asked_to_cache: The client has marked what shall be cached. Every prompt is, as far as there is room;
-            to who has asked for nothing, all that was computed is input.
+        asked_to_cache: True if the client set `cache_control` anywhere. Prompts are always cached, but other
+            clients see all computed tokens as input.
     """
     written = usage.written if asked_to_cache else 0
     return UsageBody(
@@ -28,7 +28,7 @@ def usage_body(usage: Usage, *, asked_to_cache: bool = False) -> UsageBody:
 
 
 def asks_to_cache(body: JsonObject) -> bool:
-    """Return whether anything of a request has a mark `cache_control`, or the request itself."""
+    """Return whether a request sets `cache_control`, at the top level or in any block."""
     return any(each.get("cache_control") is not None for each in (body, *_blocks(body)))
 
 

@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /v1/messages` and its `count_tokens`."""
+"""Parsing of `POST /v1/messages` and `count_tokens` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from greenroom.schemas.response_format import JsonSchemaFormat, ResponseFormat
 def parse_messages_request(
     wire: PromptRequest, body: JsonObject, request_id: str, client: str = "", betas: str = ""
 ) -> InferenceRequest:
-    """Return the request of a client in neutral words; the prompt depends on nothing but `wire`.
+    """Parse a messages request into a protocol-independent one; its prompt depends on `wire` only.
 
     Args:
-        wire: What `body` has been structured to.
+        wire: Wire type that `body` was structured into.
         client: See `InferenceRequest`.
-        betas: The header `anthropic-beta`.
+        betas: Header `anthropic-beta`.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -53,7 +53,7 @@ def parse_messages_request(
 def _prefill(
     messages: tuple[Message, ...], choice: ToolChoice, response_format: ResponseFormat | None, last: int
 ) -> tuple[tuple[Message, ...], bool]:
-    """Return the messages, and whether the last is the beginning of the answer."""
+    """Return the messages, and whether the last one is an assistant message to continue."""
     final = messages[-1] if messages else None
     if final is None or final.role != "assistant":
         return messages, False

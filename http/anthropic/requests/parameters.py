@@ -1,7 +1,7 @@
-"""The parameters of Anthropic's endpoints, by their names on the wire.
+"""Names of generation parameters in Anthropic's endpoints.
 
-A parameter stands in one of these tables, or in the wire type if it is none of generation. Parameters that
-change nothing about the answer stand nowhere: `metadata`, and `cache_control`, since every prompt is cached.
+Generation parameters are listed in these tables, all others in the wire types. Parameters that do not affect
+the response are not listed: `metadata`, and `cache_control`, since every prompt is cached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ MESSAGE_PARAMETERS: ParameterTable = {
     "top_k": "top_k",
     "thinking.budget_tokens": "thinking_budget",
 }
-"""Of `POST /v1/messages`. The API version 2026-10-21 has no sampling parameters; here every version has."""
+"""Parameters of `POST /v1/messages`. API version 2026-10-21 dropped sampling parameters, but here
+every version accepts them.
+"""
 
 UNSUPPORTED: NeutralValues = {
     "billing_policy": (),

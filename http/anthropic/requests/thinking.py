@@ -1,4 +1,4 @@
-"""Whether, how hard and how visibly a request wants the model to think."""
+"""Reasoning settings of a request: on or off, effort, budget and visibility."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 ANTHROPIC_EFFORTS = EFFORTS[1:]
-"""All but `minimal`."""
+"""Effort levels of Anthropic's API: all but `minimal`."""
 LEAST_BUDGET = 1_024
-"""Tokens that a thought must be given at least, by Anthropic's rule."""
+"""Smallest reasoning budget in tokens that Anthropic's API accepts."""
 INTERLEAVED = "interleaved-thinking"
-"""Beginning of the beta under which a budget may exceed `max_tokens`: it is that of several answers."""
+"""Prefix of the beta under which a budget may exceed `max_tokens`, since it covers several responses."""
 
 
 def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> Thinking:
-    """Return whether and how much to think.
+    """Return the reasoning settings.
 
-    A request that says nothing does not think: who expects thoughts asks for them.
+    Reasoning is off by default: clients that expect it ask for it.
 
     Args:
-        messages: Of the request.
+        messages: Messages of the request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -49,7 +49,7 @@ def _effort(wire: PromptRequest) -> Effort | None:
 
 
 def _preserved(wire: PromptRequest) -> bool | None:
-    """Return whether thoughts of earlier turns are shown again, the one edit of the history that is known."""
+    """Return whether earlier turns keep their reasoning, from the only context edit that is supported."""
     preserved = None
     edits = wire.context_management.edits if wire.context_management else None
     for index, edit in enumerate(edits or ()):
@@ -69,7 +69,7 @@ def _preserved(wire: PromptRequest) -> bool | None:
 
 
 def hides_thoughts(wire: PromptRequest) -> bool:
-    """Return whether the client wants thoughts without their text.
+    """Return whether the client wants reasoning blocks without their text.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -84,9 +84,9 @@ def check_budget(wire: PromptRequest, budget: int | None, max_tokens: int | None
     """Refuse a budget that Anthropic's API would refuse.
 
     Args:
-        budget: Tokens of the thought, if there is a budget.
-        max_tokens: Of thought and answer together; None if only the prompt is counted.
-        betas: The header `anthropic-beta`.
+        budget: Reasoning budget in tokens, if there is one.
+        max_tokens: Limit on reasoning and response together, in tokens; None if only the prompt is counted.
+        betas: Header `anthropic-beta`.
 
     Raises:
         ProblemError: 400 that names the field.
