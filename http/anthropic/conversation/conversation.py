@@ -57,7 +57,7 @@ class Conversation:
         return tuple(parsed)
 
     def _user(self, content: Content, field: str) -> list[Message]:
-        """Return tool results first, since templates expect them right after the calls, then other content."""
+        """Return tool results first, since templates expect them right after the calls, then the rest."""
         results: list[Message] = []
         said: list[Sequence[ContentPart]] = []
         for index, block in enumerate(blocks_of(content, field)):

@@ -90,7 +90,7 @@ class ChatStream(ChunkStream):
                 return super().event(event)
 
     def _progress_chunks(self, event: PromptProgress) -> bytes:
-        """Return a progress report, the first one preceded by a report of the cached tokens, as in llama.cpp."""
+        """Return a progress report; as in llama.cpp, one of the cached tokens precedes the first."""
         chunks = b""
         if not self._has_progressed and event.processed > event.cached:
             began = PromptProgress(event.cached, event.total, event.cached)
