@@ -1,4 +1,4 @@
-"""Real tiny models for systems under test."""
+"""Fixtures that make real tiny models for systems under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts that are counted by a model whose weights nobody loads."""
+"""Counting the tokens of prompts without loading the model's weights."""
 
 from __future__ import annotations
 

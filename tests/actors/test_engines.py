@@ -1,4 +1,4 @@
-"""The engine's doors: what the operator allows a model's folder to do, and what a load takes over."""
+"""Opening and loading models: permissions granted to model folders, and data that a load reuses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_load_takes_over_what_was_found_of_the_models_formats(
     engine = engines.load_engine(opened, lambda _: None, lambda: False)
     assert isinstance(engine, TextEngine)
     reads: Any = engine._adapter
-    # Trying templates takes time; their outcome is the same, and is never changed.
+    # Probing templates takes time. Their result is immutable, so both adapters share it.
     assert reads.choice is prepares.choice
     # A tokenizer belongs to one thread.
     assert reads.tokenizer is not prepares.tokenizer

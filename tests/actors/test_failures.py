@@ -1,4 +1,4 @@
-"""Crashes, failed loads, hung workers and shutdown: each stays where it belongs."""
+"""Crashes, failed loads, hung workers and shutdown: each affects only its own model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from greenroom.tests.support.actors.actor_systems import (
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Time that also jumps: a thread at work must be able to take as long as it likes in between."""
+    """Return a clock that runs in real time and can jump, so that threads may work between jumps."""
     return MockClock(rate=1.0)
 
 
@@ -107,7 +107,7 @@ async def test_a_crash_returns_its_thread(settings: Settings) -> None:
             await answer(system.pool, "qwen3", str(number), max_tokens=50)
         await answer(system.pool, "qwen3", "fine")
         made = system.statistics()
-        # A new actor may begin while the old one's tokenizer thread is still on its way back.
+        # A new actor may begin before the old one's tokenizer thread is returned.
         assert made.lent + made.idle <= 3
 
 
@@ -177,7 +177,7 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
         assert refused.problem.code == "model_hung"
         assert isinstance((await answer(system.pool, "llama", "other"))[1], Finished)
 
-        # The thread comes back after all: the model is usable again, the thread is not.
+        # When the hung thread returns, its model becomes usable again. The thread itself is never reused.
         faults.release.set()
 
         async def recovered() -> bool:
@@ -191,7 +191,7 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
 async def test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout(settings: Settings) -> None:
     faults = Faults(hang={"bad"})
     try:
-        # The hang timeout would end it too, but far later.
+        # The hang timeout would also end the shutdown, but far later.
         with trio.fail_after(300):
             async with faulty(
                 attrs.evolve(settings, shutdown_timeout=2.0), faults, hang_timeout=600.0
@@ -210,7 +210,7 @@ async def test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout(se
 
 
 async def threads_end() -> None:
-    """Hung threads of a test must not outlive it: they hold MLX streams."""
+    """Wait until hung threads have ended: they hold MLX streams, and must not outlive their test."""
 
     async def ended() -> bool:
         return not our_threads()
@@ -219,7 +219,7 @@ async def threads_end() -> None:
 
 
 def our_threads() -> list[threading.Thread]:
-    """Return the workers' threads; what engines of other tests in this process left is none of them."""
+    """Return the workers' threads, without those left by engines of other tests in this process."""
     workers = tuple(f"greenroom-{purpose}-" for purpose in get_args(Purpose))
     return [thread for thread in threading.enumerate() if thread.name.startswith(workers)]
 

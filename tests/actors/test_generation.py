@@ -1,4 +1,4 @@
-"""One request's road through a system with a real model, pulled by its owner."""
+"""A request's way through a system with a real model, driven by its reader."""
 
 from __future__ import annotations
 

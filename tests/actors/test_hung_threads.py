@@ -1,4 +1,4 @@
-"""Threads that hang or panic: what they cost, who is told, and who takes over."""
+"""Hung and panicking threads: their cost, the reports about them, and their replacement."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from greenroom.tests.support.actors.actor_systems import (
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Time that also jumps: a thread at work must be able to take as long as it likes in between."""
+    """Return a clock that runs in real time and can jump, so that threads may work between jumps."""
     return MockClock(rate=1.0)
 
 
@@ -272,7 +272,7 @@ async def test_a_name_whose_lookup_hangs_or_panics_is_answered(settings: Setting
                 nursery.start_soon(ask, name)
                 await trio.to_thread.run_sync(faults.hangs.wait)
                 faults.hangs.clear()
-            nursery.start_soon(ask, "slowest")  # there is no thread left for it
+            nursery.start_soon(ask, "slowest")  # no thread is left for this request
             await wait_all_tasks_blocked()
             clock.jump(2 * LOOKUP_TIMEOUT)
         assert [(problem.status, problem.code) for problem in problems] == [(503, "lookup_hung")] * 3

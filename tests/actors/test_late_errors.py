@@ -1,4 +1,4 @@
-"""An error of the device that comes late, in a whole system: who is told of it, and who notices nothing."""
+"""Device errors that MLX reports late: affected requests fail, other models are unaffected."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from greenroom.tests.support.engines.text_engines import text_of
 
 
 class NotedEngines(Engines):
-    """Real engines.
+    """Real engines that record the thread of each load.
 
     Attributes:
-        threads: On which each model was loaded last.
+        threads: Identifier of the thread of the last load, by model.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -47,11 +47,11 @@ PROMPTS = ("Tell me of the sea. " * 40, "Hello there")
 
 
 async def ask_all(pool: Ref[PoolMessage], late: int) -> list[str | None]:
-    """Return the answers to all prompts, asked at once; None for one whose model has crashed."""
+    """Return the answers to all prompts, requested concurrently; None for one whose model has crashed."""
     answers: list[str | None] = [None] * len(PROMPTS)
 
     async def ask(index: int) -> None:
-        # Each time with another beginning, so that none finds what is cached of an earlier one.
+        # A different beginning each time prevents hits in the prefix cache.
         prompt = f"{late} {PROMPTS[index]}"
         text, end = await answer(pool, "qwen3", f"{late}-{index}", prompt=prompt, max_tokens=20)
         if isinstance(end, Failed):

@@ -1,4 +1,4 @@
-"""Errors of the device and of models: which of them cost a thread, and which the whole process."""
+"""Device and model errors: some cost a thread, others end the whole process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def faulty(settings: Settings, faults: Faults) -> AsyncIterator[System]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model is left alone for a while, however often it fails."""
+    """Disable the pause after a model's repeated failures."""
     monkeypatch.setattr(RestartIntensity, "seconds_left", lambda *_: 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Requests to rank on the road of every request: beside others, left by their clients, and unloaded under."""
+"""Rerank requests: concurrent with others, cancelled by clients, and interrupted by unloading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings(tiny_encoder: Callable[..., Path], tiny_model: Callable[..., Path])
 
 
 def ranking(pool: Ref[PoolMessage], model: str, documents: int, ident: str = "r") -> Generation:
-    """A request on its road; its documents all differ."""
+    """Return the generation of a rerank request with different documents."""
     pairs = tuple(("who walks", f"the garden {'and the man ' * (at % 7)}{at}") for at in range(documents))
     return Generation(pool, InferenceRequest(ident, ModelKey(model), ScoreInput(pairs), client=ident))
 

@@ -1,4 +1,4 @@
-"""What the log says of requests that end early: all that was known at their last event."""
+"""The log line of a request that ends early has all fields known at its last event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines() -> Iterator[Lines]:
 
 
 async def last_line(lines: Lines, request_id: str) -> MutableMapping[str, Any]:
-    """Wait for the one line that says how a request ended."""
+    """Wait for the log line that records the end of a request."""
 
     def ends() -> Lines:
         events = ("request finished", "request failed")
@@ -124,7 +124,7 @@ async def test_a_slot_is_free_before_the_engine_has_said_its_last(settings: Sett
 async def test_a_request_cancelled_just_before_its_model_is_unloaded_is_logged_with_its_usage(
     settings: Settings, lines: Lines
 ) -> None:
-    """Both are told to the worker during one step."""
+    """The worker receives both commands during one step."""
     settings, faults = attrs.evolve(settings, max_loaded_models=1), Faults(hang={"gone"})
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
         try:

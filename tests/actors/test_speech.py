@@ -1,4 +1,4 @@
-"""Voices on the road that all kinds of model share."""
+"""Speech requests on the path that all model types share."""
 
 from __future__ import annotations
 

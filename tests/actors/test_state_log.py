@@ -1,4 +1,4 @@
-"""What the log says of a model's states: each change once, by the one that owns the state."""
+"""The log of model states: each transition is logged once, by the actor that owns the state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_every_change_of_state_is_logged_once_and_follows_from_the_one_bef
             states = seen[line["model"]]
             assert line["before"] == states[-1]
             assert line["state"] in TRANSITIONS[states[-1]]
-            # An operator is told why as well as the client is.
+            # The operator's log has the same reason as the client's error.
             assert ("detail" in line) is (line["state"] == ERROR)
             states.append(ModelState(line["state"]))
     assert seen == {

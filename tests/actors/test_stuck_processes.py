@@ -1,4 +1,4 @@
-"""Processes that are stopped for longer than a worker may be silent, and prompts that really never end."""
+"""Processes stopped for longer than the hang timeout, and prompts whose preparation never ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 pytestmark = pytest.mark.soak
 
 HANG_TIMEOUT = 5.0
-"""Seconds; a busy machine takes some of them for a step."""
+"""Hang timeout of workers in seconds, long enough for one step on a busy machine."""
 
 COMMON = f"""
 import os, sys, trio
@@ -80,7 +80,7 @@ def run(script: str, model: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def lines(process: subprocess.Popen[str]) -> list[str]:
-    """Return what the process says from now on but for its log."""
+    """Return the process's further output, without its log."""
     assert process.stdout is not None
     return [line.strip() for line in process.stdout if "[" not in line]
 
@@ -91,7 +91,7 @@ def test_a_process_that_was_stopped_goes_on_where_it_was(tiny_model: TinyModel) 
         while process.stdout.readline() != "generating\n":
             assert process.poll() is None
         process.send_signal(signal.SIGSTOP)
-        time.sleep(1.5 * HANG_TIMEOUT)  # it has to be stopped for longer than that
+        time.sleep(1.5 * HANG_TIMEOUT)  # the process must be stopped for longer than the timeout
         process.send_signal(signal.SIGCONT)
         assert lines(process) == ["1000"]
 

@@ -1,4 +1,4 @@
-"""Recordings on the road that all kinds of model share."""
+"""Transcription requests on the path that all model types share."""
 
 from __future__ import annotations
 

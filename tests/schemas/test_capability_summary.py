@@ -1,4 +1,4 @@
-"""What lists of models say of each kind."""
+"""Capabilities that model lists show for each model type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of kinds and capabilities, and what the program says."""
+"""Documented tables of model types and capabilities agree with the program."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ request nor setting names one. A value out of range is answered with a 400 that 
 
 
 def parameters_page() -> str:
-    """Return the page as it should be; the test below shows what to write when a parameter changes."""
+    """Return the expected page; the test below prints the new text when a parameter changes."""
     rows = (
         (f"`{field.name}`", allowed(field.metadata), default_text(field.default), field.metadata["meaning"])
         for field in attrs.fields(GenerationParameters)

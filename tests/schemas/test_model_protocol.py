@@ -1,4 +1,4 @@
-"""What travels between callers, pool and model could travel to another machine."""
+"""Messages between callers, pool and model are plain frozen data that could be sent to another machine."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ JSON = {
     "JsonSchemaFormat.schema",
     "InferenceRequest.overrides",
 }
-"""Fields of JSON values, which no type describes; overrides have been checked against their types."""
+"""Fields that hold JSON values without a static type; overrides have been checked against their types."""
 
 
 def impurities(kind: Any, path: str, seen: set[Any]) -> list[str]:
-    """Return the paths below `kind` where something else than plain frozen data is allowed."""
+    """Return the paths below `kind` whose types allow anything but plain frozen data."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in PLAIN or origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
         return []
@@ -49,7 +49,7 @@ def impurities(kind: Any, path: str, seen: set[Any]) -> list[str]:
     if kind in seen:
         return []
     seen.add(kind)
-    hints = get_type_hints(kind, localns={"tuple": tuple})  # a field may have the name of its type
+    hints = get_type_hints(kind, localns={"tuple": tuple})  # a field named `tuple` would hide the type
     fields = [field.name for field in attrs.fields(kind) if f"{kind.__name__}.{field.name}" not in JSON]
     return [found for name in fields for found in impurities(hints[name], f"{kind.__name__}.{name}", seen)]
 

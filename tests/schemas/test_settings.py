@@ -1,4 +1,4 @@
-"""Every setting has a test that goes from the setting to its effect."""
+"""Each setting has a test that checks its effect."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SHOWN_BY = {
     "min_p": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
     "max_tokens": "test_max_tokens_of_the_settings_end_answers_until_a_request_says_otherwise",
 }
-"""The test that shows a setting's effect, for each of them."""
+"""The test of each setting's effect."""
 
 
 def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:

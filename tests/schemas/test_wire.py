@@ -1,4 +1,4 @@
-"""What every protocol's converter takes and refuses, and how it names a fault."""
+"""Body converters of all protocols: accepted and refused values, and the field names in errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.schemas.wire import AtMost, WireError, make_wire_converter, struc
 
 @attrs.frozen
 class Item:
-    """A part of a body."""
+    """An element of a body."""
 
     name: str
     weight: float = 0.0
@@ -23,7 +23,7 @@ class Item:
 
 @attrs.frozen
 class Body:
-    """A body with a part of every kind."""
+    """A body with a field of every type."""
 
     items: Annotated[tuple[Item, ...], AtMost(3)]
     options: dict[str, Any] | None = None

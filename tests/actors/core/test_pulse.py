@@ -1,4 +1,4 @@
-"""Which jobs count as silent."""
+"""Tests of the heartbeat that tells a silent job from one that works or rests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refs: what was received counts, what was not is withdrawn, and nobody waits for an actor that is gone."""
+"""Refs: received messages count, unreceived ones are withdrawn, and no caller waits for a stopped actor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenroom.schemas.problems import draining
 
 
 class Counter:
-    """The smallest actor: adds up, and answers with the sum."""
+    """A minimal actor that adds up numbers and answers with the sum."""
 
     def __init__(self) -> None:
         self.inbox: Inbox[int | str] = Inbox()
@@ -73,7 +73,7 @@ async def test_a_sender_that_is_cancelled_has_withdrawn_its_message(nursery: tri
 
 
 async def test_who_asked_an_actor_that_stops_is_told_even_if_its_message_is_in_flight() -> None:
-    # Whether the forwarder or the closing comes first is left to Trio's scheduler: both have to do.
+    # Trio's scheduler decides whether the forwarder or the closing runs first. Both orders must work.
     for checkpoints in [0, 0, 0, 0, 0, 0, 1, 2]:
         counter = Counter()
         async with trio.open_nursery() as nursery:

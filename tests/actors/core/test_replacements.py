@@ -1,4 +1,4 @@
-"""Which threads are replaced, and what it takes for the device to count as lost."""
+"""Rules for replacing worker threads, and for declaring the device lost."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_model_s_code_or_files_can_end_a_server_however_often_they_are_asked_
     verdicts = [replacements.judge(DeviceReport(Crash.CODE), fresh=True) for _ in range(1000)]
     assert verdicts[:MAX_REPLACED_FOR_CODE] == [Verdict.REPLACE] * MAX_REPLACED_FOR_CODE
     assert set(verdicts[MAX_REPLACED_FOR_CODE:]) == {Verdict.LEND_AGAIN}
-    # What is left is enough to go on with after errors of the device.
+    # The remaining replacements suffice to go on after errors of the device.
     left = [replacements.judge(WORN, fresh=False) for _ in range(MAX_REPLACED - MAX_REPLACED_FOR_CODE)]
     assert set(left) == {Verdict.REPLACE}
     assert replacements.judge(DeviceReport(Crash.CODE), fresh=True) is Verdict.LEND_AGAIN

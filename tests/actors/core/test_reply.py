@@ -1,4 +1,4 @@
-"""Replies never block their sender, lose nothing, and take back what nobody took."""
+"""Replies: sending never blocks, no event is lost, and untaken events are given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads and memory over many loads, and how processes end that have used MLX on threads."""
+"""Worker threads: their number and memory over many loads, and clean process exits after MLX ran on them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_threads_are_lent_again_for_the_same_purpose() -> None:
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Time that passes only as the test says."""
+    """Return a clock that moves only when the test jumps it."""
     return MockClock()
 
 
@@ -144,7 +144,7 @@ async def test_a_silent_thread_is_quarantined_whatever_it_is_for_and_a_process_t
 async def run_job(
     workers: Workers, job: Callable[[Pulse], object], purpose: Purpose = "gpu"
 ) -> tuple[Worker, object]:
-    """Return the thread that a job was run on, and what was reported of it."""
+    """Run a job on a worker; return the worker and the reported result."""
     reported, done = list[object](), trio.Event()
 
     def report(result: object) -> None:
@@ -171,7 +171,7 @@ async def test_a_job_that_raises_anything_is_told_of_and_its_thread_ends(purpose
         with trio.fail_after(300):
             await worker.ended.wait()
     assert len(names) == len(errors)
-    # One that has not used MLX leaves nothing behind.
+    # A thread that has not used MLX leaks nothing, so it does not count as replaced.
     assert workers.statistics().replaced == (len(errors) if purpose == "gpu" else 0)
     assert await workers.close(5.0)
 
@@ -288,7 +288,7 @@ trio.run(main)
 
 
 def test_workers_have_stacks_on_which_native_code_may_recurse() -> None:
-    # Threads that run without it have 512 kB on macOS.
+    # By default, threads have a stack of 512 kB on macOS.
     ended = subprocess.run([sys.executable, "-c", STACK], capture_output=True, text=True, check=True)
     *sizes, others_are_as_before = ended.stdout.split()
     assert min(map(int, sizes)) >= STACK_BYTES
@@ -304,7 +304,7 @@ async def test_loads_and_unloads_make_no_new_threads(models: list[str]) -> None:
             for name in ("qwen3", "llama"):
                 assert isinstance((await answer(system.pool, name))[1], Finished)
             counts.append(psutil.Process().num_threads())
-    # Threads of Trio's own cache, from lookups at the start, may have gone meanwhile.
+    # Trio's own cached threads, started for the first lookups, may have ended by now.
     assert max(counts[3:]) <= counts[2]
 
 
@@ -338,7 +338,7 @@ def end_cleanly(models: list[str], moment: str) -> None:
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
         process.stdout.read()
-        # An abort would be -6 or -11; an interrupt that nobody handles is an exception like any other.
+        # An abort would return -6 or -11. An unhandled KeyboardInterrupt returns 1.
         assert process.wait(300) == (0 if moment == "after" else 1)
 
 
@@ -371,7 +371,7 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
                 for number in range(count):
                     nursery.start_soon(one, number)
 
-        for _ in range(3):  # after these, what MLX keeps for reuse only goes up and down
+        for _ in range(3):  # afterwards the size of MLX's buffer cache fluctuates but no longer grows
             await many(200)
         gc.collect()
         threads, memory = process.num_threads(), process.memory_info().rss

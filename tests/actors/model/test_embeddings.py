@@ -1,4 +1,4 @@
-"""Texts to embed on the road of every request: left halfway, side by side, at a crash."""
+"""Embedding requests: cancelled halfway, concurrent with others, and failed by a crash."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ def settings(tiny_encoder: TinyEncoder, tiny_model: Callable[..., Path]) -> Sett
 
 @pytest.fixture
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes of a few rows, and no longer a turn in the room than it takes to compute one."""
+    """Limit passes to a few rows, and a model's time slice to one pass."""
     monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
     monkeypatch.setattr(row_queue, "MAX_ROWS", 2)
 
 
 def embedding(system: System, texts: tuple[str, ...], request_id: str = "r") -> Generation:
-    """A request for vectors on its road."""
+    """Return the generation of an embedding request."""
     request = InferenceRequest(request_id, ModelKey("bert"), EmbeddingInput(texts))
     return Generation(system.pool, request)
 
 
 async def events_of(generation: Generation) -> list[InferenceEvent]:
-    """Everything up to the end."""
+    """Return all events of a generation."""
     with generation:
         return [event async for event in generation]
 
 
 async def events_of_all(system: System, asked: dict[str, tuple[str, ...]]) -> dict[str, list[InferenceEvent]]:
-    """Likewise of several that are asked at once."""
+    """Return the events of several concurrent embedding requests, by request id."""
     found: dict[str, list[InferenceEvent]] = {}
 
     async def ask(name: str, texts: tuple[str, ...]) -> None:

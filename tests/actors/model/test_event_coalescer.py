@@ -1,4 +1,4 @@
-"""Tokens of very fast steps are handed over together; nothing else waits, and no token waits long."""
+"""Event coalescing: fast tokens are reported together, with a bounded delay; other events at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.schemas.events import (
 
 
 class ClockedCoalescer:
-    """A coalescer whose clock the test sets, and what it reported when."""
+    """A coalescer whose clock the test sets, with its reports and their times."""
 
     def __init__(self) -> None:
         self.now = 100.0

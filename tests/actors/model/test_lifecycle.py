@@ -1,4 +1,4 @@
-"""The states of a model follow one table, which operators see too."""
+"""Model states: their transitions follow one table, which is also documented for operators."""
 
 from __future__ import annotations
 

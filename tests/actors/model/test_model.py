@@ -1,4 +1,4 @@
-"""The messages of a model, sent without the road that usually sends them."""
+"""Messages of a model actor, sent directly instead of through a generation."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_requests_of_the_same_id_keep_their_own_prompts_until_they_are_ans
 
 
 async def test_an_actor_that_begins_in_error_may_fail_once_more(settings: Settings) -> None:
-    """As one does that takes the place of another whose worker still has the room."""
+    """An actor begins in error if it replaces one whose worker still occupies memory."""
     workers, reports = Workers(), list[ModelReport]()
     model = Model(ModelKey("gone"), Engines(settings), workers, reports.append, state=ModelState.ERROR)
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""What a model's thread does while nobody asks it for anything, and that this keeps nobody waiting."""
+"""Background work of an idle model's thread, which must never delay requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Order = SimpleQueue[str]
 
 
 class Pauses:
-    """A loop over a model of which nothing is proved; each pass of its proof waits to be let through."""
+    """A model loop with an unfinished batch-invariance check; each pass of the check waits for the test."""
 
     def __init__(self, folder: Path) -> None:
         self.order: Order = SimpleQueue()
@@ -48,7 +48,7 @@ class Pauses:
         self.loop.put(Submit(request, self.adapter.prepare_input(request)))
 
     def finished(self) -> str:
-        """Return the next request that has ended."""
+        """Wait for the next request to finish; return its id."""
         while True:
             report = self.reports.get(timeout=60)
             for request_id, event in report.events if isinstance(report, Stepped) else ():
@@ -61,7 +61,7 @@ def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decide, "table", dict)
     monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
-    # On a busy machine it would rest for minutes, cut its passes, or be given up.
+    # On a busy machine the check would pause for minutes, split its passes, or give up.
     monkeypatch.setattr(idle_proof, "_REST", 0)
     monkeypatch.setattr(idle_proof, "PIECE", math.inf)
     monkeypatch.setattr(idle_proof, "MAX_PASS_SECONDS", math.inf)

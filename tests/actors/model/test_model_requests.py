@@ -1,4 +1,4 @@
-"""What becomes of a model's requests between two of its engines."""
+"""A model's requests between the end of one engine and the start of the next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREPARED = PreparedPrompt((1, 2, 3), frozenset(), 9, GenerationParameters())
 
 @attrs.define
 class Left:
-    """A request that has left its engine, and holds something until it is closed."""
+    """A suspended request, which holds resources until it is closed."""
 
     closed: bool = False
 
@@ -34,7 +34,7 @@ class Left:
 
 
 class Kept:
-    """Requests, and what their engine was told."""
+    """A model's requests, and the commands sent to their engine."""
 
     def __init__(self) -> None:
         self.put: list[Command] = []
@@ -52,7 +52,7 @@ class Kept:
         self.requests.record_prepared(self._preparations.pop(), PREPARED)
 
     def told(self) -> list[tuple[object, str]]:
-        """What the engine was told since the last time."""
+        """Return the commands sent to the engine since the last call."""
         told: list[tuple[object, str]] = [
             (type(command), command.request_id)
             for command in self.put

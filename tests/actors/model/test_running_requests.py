@@ -1,4 +1,4 @@
-"""The requests that a model generates for, until their engine's last event."""
+"""Requests that a model generates for, until their engine's last event."""
 
 from __future__ import annotations
 

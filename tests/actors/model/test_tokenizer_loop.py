@@ -1,4 +1,4 @@
-"""Requests of many texts, and of documents, are prepared in slices, between which others go on."""
+"""Preparation in cooperative steps: other requests go on between the steps of a large one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TEXTS = random_texts(700, longest=20)
 
 @attrs.define
 class Interrupted:
-    """A real adapter that lets something happen behind the first slice of the first request."""
+    """A real adapter that calls `happens` after the first preparation step of the first request."""
 
     adapter: SlicingAdapter
     happens: Callable[[], object]
@@ -74,7 +74,7 @@ class Interrupted:
 
 
 class InterruptedEngines(Engines):
-    """Engines whose adapters are interrupted."""
+    """Engines whose adapters are wrapped in `Interrupted`."""
 
     happens: Callable[[], object]
     adapter: Interrupted
@@ -87,7 +87,7 @@ class InterruptedEngines(Engines):
 
 
 class Road:
-    """A tokenizer's thread, run by the test itself; requests named `long` are put before it begins."""
+    """A tokenizer loop that the test runs itself; the request `long` is queued before the loop begins."""
 
     def __init__(self, folder: Path, asked: RequestInput, *, inspected: bool = False) -> None:
         self.engines = InterruptedEngines(Settings(models=(str(folder),)))
@@ -107,7 +107,7 @@ class Road:
         return replies
 
     def run(self, happens: Callable[[], object]) -> dict[str, object]:
-        """Return what became of each request, in the order in which they were done."""
+        """Run the loop to its end; return the results by request id, in order of completion."""
         self.engines.happens = happens
         self.loop.end()
         self.loop.run(Pulse())
@@ -173,7 +173,7 @@ def test_nobody_draws_a_document_that_nobody_waits_for(
 
 
 def test_one_document_does_not_hold_up_the_next(tiny_vision_model: TinyVisionModel) -> None:
-    """While its pages are drawn, others with images go on: also those of the same client."""
+    """While a document's pages are rendered, other requests with images go on, even from the same client."""
     road = Road(tiny_vision_model("qwen2_vl"), _chat(DocumentPart(documents.slow_page())))
     road.put("pages", _chat(DocumentPart(documents.document(2))))
     road.put("image", _chat(ImagePart(pngs.png(64, 64))))
@@ -211,7 +211,7 @@ Recorded = tuple[Path, RequestInput, RequestInput]
 def recorded(
     request: pytest.FixtureRequest, tiny_vision_model: TinyVisionModel, tiny_whisper: Path, tmp_path: Path
 ) -> Recorded:
-    """A model, a request whose recording must be decoded before it is computed, and one that has none."""
+    """Return a model, a request whose audio must be decoded, and a request without audio."""
     file = tmp_path / "recording.wav"
     file.write_bytes(sounds.tone(2.0))
     match request.param:

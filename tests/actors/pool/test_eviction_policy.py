@@ -1,4 +1,4 @@
-"""Who is loaded, who waits, who makes room."""
+"""Eviction policy: the choice of models to load, pause and unload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues, slots and room: several requests and several real models in one pool."""
+"""The pool's queues, slots and memory, with concurrent requests to several real models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_requests_beyond_the_slots_wait_in_order_and_know_their_place(mode
             assert isinstance(refused, Failed)
             assert (refused.problem.status, refused.problem.code) == (503, "queue_full")
             assert refused.problem.retry_after
-            # Whoever leaves the queue moves the others up.
+            # When a request leaves the queue, those behind it move up.
             first.close()
             assert await next_position(second) == 0
             running.close()
@@ -100,7 +100,7 @@ async def test_what_is_asked_for_while_a_model_loads_is_told_so(models: tuple[st
     assert faults.gate is not None
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
         with generate(system.pool, "qwen3") as generation:
-            # The prompt is prepared though not a single weight is there.
+            # The prompt is prepared before any weights are loaded.
             events = await until(generation, Admitted)
             assert events[0] == QueueStatus("loading", 0, "qwen3")
             assert await state(system.pool, "qwen3") is ModelState.LOADING

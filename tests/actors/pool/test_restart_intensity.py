@@ -1,4 +1,4 @@
-"""How often a model may fail."""
+"""The limit on a model's restarts within a period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events come back from the store as they went in."""
+"""Event encoding: events read from the store equal those written."""
 
 from __future__ import annotations
 

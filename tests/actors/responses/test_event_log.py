@@ -1,4 +1,4 @@
-"""A log reads the same for everybody, whenever they read it."""
+"""Event logs: all readers read the same events, at any time."""
 
 from __future__ import annotations
 

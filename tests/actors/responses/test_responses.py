@@ -53,7 +53,7 @@ LONG = 3_000
 
 @attrs.frozen
 class Held:
-    """A system whose engine stands still while a test looks at what it has written."""
+    """A system whose engine the test can stop between steps, to check its events so far."""
 
     system: System
     engines: WatchedEngines
@@ -68,7 +68,7 @@ class Held:
         await until(self.engine.stands.is_set)
 
     async def steps_to_the_end(self) -> list[list[InferenceEvent]]:
-        """Let it go on; return what its further steps said until it had no work."""
+        """Resume the engine; return the events of its further steps until it had no work."""
         before = len(self.engine.steps)
         self.engine.go_on.set()
         await until(lambda: len(self.engine.steps) > before and not self.engine.has_work)
@@ -76,7 +76,7 @@ class Held:
 
 
 def cancelled_at_once(steps: list[list[InferenceEvent]]) -> bool:
-    """Return whether the first step, and no other, ended an answer that was cancelled."""
+    """Return whether the only step ended one answer, as cancelled."""
     return [event.reason for step in steps for event in step if isinstance(event, Finished)] == [
         "cancelled"
     ] and len(steps) == 1

@@ -1,4 +1,4 @@
-"""What becomes of a run, decided without its model and without a store."""
+"""State transitions of a run, tested without a model and without a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs there are, and which conversations are busy."""
+"""The registry of runs, and the locks of conversations."""
 
 from __future__ import annotations
 

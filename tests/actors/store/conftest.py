@@ -1,4 +1,4 @@
-"""A database without an actor around it."""
+"""Fixtures with a database and without a store actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that share a file, are killed while they write to it, or have no more room for it."""
+"""Processes that share a database file, are killed while they write to it, or run out of disk space."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def find(path: Path, name: str) -> StoredResponse:
 
 
 def check_whole(path: Path, name: str, told: Sequence[str]) -> None:
-    """Assert that a conversation has every turn that was told, each of them whole, and the file no damage."""
+    """Assert that the file is undamaged and that a conversation has every reported turn, each complete."""
     with closing(Connection(str(path))) as connection:
         assert [row[0] for row in connection.read("pragma integrity_check")] == ["ok"]
         history = Answers(connection, "reader").answer(History("", conversation=name))
     assert isinstance(history, Turns)
     stored = [turn.items[0].id.removesuffix("-in") for turn in history.turns]
-    # The last one may have been committed just before it could be told.
+    # The process may have been killed after the last commit and before its report.
     assert len(told) <= len(stored) <= len(told) + 1
     assert stored[: len(told)] == list(told)
     assert all(len(turn.items) == 2 for turn in history.turns)
@@ -71,15 +71,15 @@ def test_what_a_killed_server_left_unfinished_has_failed_and_that_of_a_living_on
             assert body["error"]["code"] == "server_error"
             assert find(path, "going-on").status == "in_progress"
             kill(second)
-        assert living.ask("find", "lost-too") == "failed"  # by whoever asks for it
+        assert living.ask("find", "lost-too") == "failed"  # a lookup marks it as failed
         with store_process(path) as third:
             assert third.ask("begin", "lost-again") == "Committed"
             kill(third)
-        assert living.ask("prune") == "Pruned"  # as it does now and then
+        assert living.ask("prune") == "Pruned"  # pruning runs periodically
         assert find(path, "lost-again").status == "failed"
         assert living.ask("find", "going-on") == "in_progress"
         assert find(path, "going-on").status == "in_progress"
-        living.process.communicate()  # it ends by itself, and tells that nothing will come
+        living.process.communicate()  # a process that exits marks its unfinished responses as failed
         assert find(path, "going-on").status == "failed"
     left = [name for name in os.listdir(tmp_path) if "server" in name]
     assert left == []

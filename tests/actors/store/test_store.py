@@ -1,4 +1,4 @@
-"""What is stored is found again: by the same system, by the next, by nobody who does not own it."""
+"""Stored records are found again by the same system and the next, and by their owner alone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_
         await ask(system.refs.store, SaveCompletion(completion("k", metadata=metadata)), Committed)
         secret = await ask(system.refs.store, FindSecret("s"), Secret)
         made = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert len(made) == 4  # with the log, its index, and the sign of life
+    assert len(made) == 4  # the database, its write-ahead log, the log's index, and the liveness file
     assert set(made.values()) == {0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [file.name for file in path.parent.iterdir()] == ["kept.db"]
@@ -185,7 +185,7 @@ async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503
             problem = await refusal(system.refs.store, CommitResponse(response("s")))
             assert (problem.status, problem.code, problem.retry_after) == (503, "store_busy", 2)
             await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
-            # Known now, it is told before anything is generated in order to be stored.
+            # Later requests that would be stored are now refused before generation.
             assert (await refusal(system.refs.store, CheckStoring())).code == "store_busy"
             other.rollback()
         await ask(system.refs.store, CheckStoring(), Committed)

@@ -1,4 +1,4 @@
-"""Threads of the store that hang or panic: who is told, who takes over, and that nothing is half-written."""
+"""Store threads that hang or panic: failures are reported, and no record is half-written."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from greenroom.tests.support.actors.actor_systems import HANG_TIMEOUT, Faults, e
 from greenroom.tests.support.actors.stored_records import ask, refusal, response
 
 STICKS = "sticks"
-"""Statements that hold this text do not return until the test lets them."""
+"""Marker of SQL statements that block until the test releases them."""
 
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Time that also jumps."""
+    """Return a clock that runs, and that the test can also jump ahead."""
     return MockClock(rate=1.0)
 
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    """A database on a disk that sometimes does not respond."""
+    """Make database statements marked with `STICKS` block, as on a disk that does not respond."""
     faults = Faults()
 
     def trace(statement: str) -> None:
@@ -125,7 +125,7 @@ async def test_after_too_many_hung_threads_no_more_are_lost_until_they_come_back
 
 
 class Panic(BaseException):
-    """What a library in another language raises."""
+    """An error that is no `Exception`, as native libraries raise."""
 
 
 async def test_a_panic_fails_its_message_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

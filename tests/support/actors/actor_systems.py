@@ -41,12 +41,12 @@ def chat(
 
 
 def generate(pool: Ref[PoolMessage], model: str, request_id: str = "r", **overrides: Any) -> Generation:
-    """That request on its road."""
+    """Return the generation of a greedy request."""
     return Generation(pool, chat(model, request_id, **overrides))
 
 
 async def until(generation: Generation, kind: type[InferenceEvent]) -> list[InferenceEvent]:
-    """Everything up to the first event of that kind; the tests of it fail if it never comes."""
+    """Return the events up to the first of a type; fail if it never comes."""
     events: list[InferenceEvent] = []
     async for event in generation:
         events.append(event)
@@ -59,7 +59,7 @@ async def until(generation: Generation, kind: type[InferenceEvent]) -> list[Infe
 async def answer(
     pool: Ref[PoolMessage], model: str, request_id: str = "r", **overrides: Any
 ) -> tuple[str, Finished | Failed]:
-    """Return the whole text, and how it ended."""
+    """Return the whole text and the last event of a greedy request."""
     text, end = "", None
     with generate(pool, model, request_id, **overrides) as generation:
         async for event in generation:
@@ -72,7 +72,7 @@ async def answer(
 
 
 async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
-    """Return what the pool says of one model; a model that nobody asked for yet is idle."""
+    """Return the pool's status of one model; idle for a model never requested."""
     described = await pool.ask(DescribePool(), PoolStatus)
     assert isinstance(described, PoolStatus)
     unknown = ModelStatus(ModelKey(model), ModelState.IDLE)
@@ -80,12 +80,12 @@ async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
 
 
 async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
-    """Return where one model stands."""
+    """Return the state of one model."""
     return (await status(pool, model)).state
 
 
 async def generating(pool: Ref[PoolMessage], model: str, requests: int) -> None:
-    """Wait until a model generates for that many."""
+    """Wait until a model generates for `requests` requests."""
 
     async def does() -> bool:
         return (await status(pool, model)).running == requests
@@ -94,28 +94,29 @@ async def generating(pool: Ref[PoolMessage], model: str, requests: int) -> None:
 
 
 async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 600.0) -> None:
-    """Wait for what only shows when it is looked at."""
+    """Poll a condition until it is true."""
     with trio.fail_after(seconds):
         while not await happened():  # noqa: ASYNC110
             await trio.sleep(0.01)
 
 
 def count_objects(*kinds: type) -> Counter[type]:
-    """Return how many there are in this process. Not only of one test: what lives while a library is first
-    imported is never collected, nor what it refers to."""
+    """Count this process's live objects by type. Objects that live while a library is first imported are
+    never collected, so counts include those of earlier tests.
+    """
     gc.collect()
     return Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds)
 
 
 HANG_TIMEOUT = 1e6
-"""Seconds of a clock that jumps; no thread takes so long by itself."""
+"""Hang timeout in seconds of a clock that jumps. It is far longer than any real job."""
 
 
 async def fall_silent(clock: MockClock, faults: Faults) -> None:
-    """Wait for a thread to hang, and let it be looked at until it counts as silent; nothing else may work.
+    """Wait for a thread to hang, then jump the clock until it counts as silent. No other thread may work.
 
     Args:
-        clock: Of a system whose `hang_timeout` is `HANG_TIMEOUT`.
+        clock: The clock of a system whose `hang_timeout` is `HANG_TIMEOUT`.
     """
     await trio.to_thread.run_sync(faults.hangs.wait)
     faults.hangs.clear()
@@ -126,24 +127,25 @@ async def fall_silent(clock: MockClock, faults: Faults) -> None:
 
 @attrs.define
 class Faults:
-    """What is to go wrong.
+    """Faults to inject.
 
     Args:
         crash: Ids of requests at whose second event the step raises.
-        error: The message of that.
-        garble: Ids of requests at whose second event the step returns what no step may return.
-        hang: Ids of requests at whose second event, or the first after they are named here, the step blocks
-            until `release` is set; of one that is garbled too, the worker blocks behind that step.
-        panic: Ids of requests at whose second event the step raises what is no Exception.
-        hang_prompt: Ids of requests, or texts in them, whose preparing blocks until `release` is set.
-        panic_prompt: Ids of requests whose preparing raises what is no Exception.
-        hang_open: Opening a model's files blocks until `release` is set.
-        hang_find: Looking these names up blocks until `release` is set.
-        panic_find: Looking these names up raises what is no Exception.
-        load: Raised instead of loading, for models of these ids.
-        hangs: Set when a step blocks.
-        gate: While it is not set, loading does not begin.
-        engines: Every engine that was loaded.
+        error: Message of that error.
+        garble: Ids of requests at whose second event the step returns an invalid value.
+        hang: Ids of requests at whose second event the step blocks until `release` is set; at the first one
+            after the id is added here, if later. The step of a garbled request returns, and the worker
+            blocks behind it.
+        panic: Ids of requests at whose second event the step raises a BaseException.
+        hang_prompt: Ids of requests, or parts of their text, whose preparation blocks until `release` is set.
+        panic_prompt: Ids of requests whose preparation raises a BaseException.
+        hang_open: True to block opening model files until `release` is set.
+        hang_find: Model names whose lookup blocks until `release` is set.
+        panic_find: Model names whose lookup raises a BaseException.
+        load: Errors raised instead of loading, by model id.
+        hangs: Event set when a step blocks.
+        gate: Event that loads wait for.
+        engines: All engines loaded so far.
     """
 
     crash: set[str] = attrs.field(factory=set)
@@ -165,11 +167,11 @@ class Faults:
 
 
 class Panic(BaseException):
-    """Stands for what a panic of Rust raises in Python, which is no Exception either."""
+    """A stand-in for the exception of a Rust panic, which is no `Exception` either."""
 
 
 class FaultyEngines(Engines):
-    """Real engines, wrapped."""
+    """Real engines, wrapped to inject faults."""
 
     def __init__(self, settings: Settings, faults: Faults) -> None:
         super().__init__(settings)
@@ -213,7 +215,7 @@ class FaultyEngines(Engines):
 
 @attrs.frozen
 class FaultyAdapter:
-    """A real adapter that blocks or panics over the prompts of some requests."""
+    """A real adapter that blocks or panics while it prepares some requests."""
 
     adapter: PromptAdapter
     faults: Faults
@@ -232,7 +234,7 @@ class FaultyAdapter:
 
 
 class FaultyEngine:
-    """A real engine whose step raises or blocks where the test says so."""
+    """A real engine whose step raises or blocks as the test wants."""
 
     def __init__(self, engine: Engine[Any], faults: Faults) -> None:
         self._engine = engine
@@ -287,7 +289,7 @@ class FaultyEngine:
 
 
 class FaultySuspendableEngine(FaultyEngine):
-    """Likewise, of a kind whose requests can go on in another engine."""
+    """A faulty engine whose requests can be suspended and resumed in another engine."""
 
     _engine: SuspendableEngine[Any]
 

@@ -1,4 +1,4 @@
-"""A store in a process of its own, told what to do line by line: for tests that kill it."""
+"""A store in a separate process, controlled by lines of text, for tests that kill it."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ LARGE = "many words " * 2000
 
 
 class StoreProcess:
-    """The test's end of it."""
+    """The parent's handle on a store process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
     def tell(self, *words: str) -> None:
-        """Have something done, and wait for nothing."""
+        """Send a command without waiting for its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(" ".join(words) + "\n")
         self.process.stdin.flush()
 
     def line(self) -> str:
-        """Return what it says next; empty if it has ended."""
+        """Return the next line of output; empty if the process has ended."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def ask(self, *words: str) -> str:
-        """Have something done, and return its answer: the name of a class, or the code of a problem."""
+        """Send a command; return its answer: a class name, or the code of a problem."""
         self.tell(*words)
         return self.line()
 
 
 @contextmanager
 def store_process(path: Path) -> Iterator[StoreProcess]:
-    """Run a store on a file."""
+    """Run a store process on a database file."""
     command = [sys.executable, "-m", "greenroom.tests.support.actors.store_process", str(path)]
     source = str(Path(__file__).resolve().parents[3] / ".src")
     with subprocess.Popen(
@@ -93,7 +93,7 @@ async def _delete(system: System, name: str) -> None:
 
 
 async def _hold(system: System, conversation: str) -> None:
-    """Claim a conversation until a turn of it is stored."""
+    """Lock a conversation until a turn of it is stored."""
     _say(await system.refs.responses.ask(HoldConversation(EVERYBODY, conversation), ConversationHeld))
 
 
@@ -115,7 +115,7 @@ async def _commit(system: System, name: str, text: str = "") -> None:
 
 
 async def _commit_many(system: System, name: str, count: str) -> None:
-    """Store a conversation of many turns, and say each that is stored."""
+    """Store a conversation of many turns, and print each stored one."""
     await system.refs.store.ask(CreateConversation(conversation(name)), object)
     for number in range(int(count)):
         turn = response(f"{name}-{number}", conversation=name, raw=LARGE)
@@ -124,7 +124,7 @@ async def _commit_many(system: System, name: str, count: str) -> None:
 
 
 async def _limit(_system: System, size: str) -> None:
-    """Let no file grow beyond a size, as on a full disk."""
+    """Limit the size of files, as on a full disk."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""Records for stores under test, and what asks a store."""
+"""Records for stores under test, and helpers that query a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def item(name: str, text: str = "") -> StoredItem:
 
 
 def response(name: str, parent: str | None = None, conversation: str | None = None, **other: Any) -> Any:
-    """Return a completed response with one item on either side, unless `other` says otherwise."""
+    """Return a completed response with one input and one output item; `other` overrides its fields."""
     status = other.pop("status", "completed")
     fields: dict[str, Any] = {
         "owner": EVERYBODY,
@@ -59,26 +59,26 @@ def completion(name: str, **other: Any) -> StoredCompletion:
 
 @asynccontextmanager
 async def storing(db: object = None, **other: Any) -> AsyncIterator[System]:
-    """Open a system with a store and no models, keeping in a file if it is named."""
+    """Open a system with a store and no models; the store is in memory unless a file is given."""
     settings = Settings(db=None if db is None else str(db), shutdown_timeout=20.0, **other)
     async with open_system(settings) as system:
         yield system
 
 
 async def ask(ref: Ref[StoreMessage], message: StoreMessage, answer: type[R]) -> R:
-    """Return the answer, which must not be a failure."""
+    """Return the store's answer to a message; fail if it is a problem."""
     answered = await ref.ask(message, answer)
     assert isinstance(answered, answer), answered
     return answered
 
 
 async def refusal(ref: Ref[StoreMessage], message: StoreMessage) -> Problem:
-    """Return why a message is refused, which it must be."""
+    """Return the problem that the store answers to a message; fail if there is none."""
     answered = await ref.ask(message, Failed)
     assert isinstance(answered, Failed)
     return answered.problem
 
 
 def names_of(*responses: str) -> Sequence[str]:
-    """Return the ids of all items of these responses, in order."""
+    """Return the ids of these responses' items, in order."""
     return [f"{name}-{side}" for name in responses for side in ("in", "out")]

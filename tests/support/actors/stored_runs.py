@@ -1,4 +1,4 @@
-"""Runs of the responses actor, asked for and read as a route does."""
+"""Helpers that start and read runs of the responses actor, as a route does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(
     parent: str | None = None,
     **overrides: Any,
 ) -> StartRun:
-    """Return a greedy request whose record holds its text as its only item."""
+    """Return the message that starts a greedy run, whose record has its text as its only output item."""
 
     def record(outcome: RunOutcome) -> StoredResponse:
         text = "".join(event.text for event in outcome.events if isinstance(event, TextDelta))
@@ -64,14 +64,14 @@ def start(
 
 
 async def subscribe(refs: ActorRefs, message: StartRun | Subscribe) -> Subscription:
-    """Return a place in a run's log; a refusal fails the test."""
+    """Return a subscription to a run's log; fail on a refusal."""
     answer = await refs.responses.ask(message, Subscribed)
     assert isinstance(answer, Subscribed), answer
     return answer.subscription
 
 
 async def read(subscription: Subscription) -> list[RunEvent]:
-    """Return a log to its end."""
+    """Return the events of a log to its end."""
     events: list[RunEvent] = []
     try:
         while True:
@@ -82,7 +82,7 @@ async def read(subscription: Subscription) -> list[RunEvent]:
 
 
 async def read_until_text(subscription: Subscription) -> list[RunEvent]:
-    """Return a log up to its first text."""
+    """Return the events of a log up to its first text."""
     events: list[RunEvent] = []
     while not any(isinstance(event, TextDelta) for event in events):
         events.append(await subscription.receive())
@@ -91,7 +91,7 @@ async def read_until_text(subscription: Subscription) -> list[RunEvent]:
 
 
 async def run(refs: ActorRefs, message: StartRun) -> StoredResponse:
-    """Return what is stored of a run that nobody reads."""
+    """Start a run without a reader; return its stored response."""
     subscription = await subscribe(refs, message)
     end = await subscription.wait_ended()
     subscription.close()
@@ -100,13 +100,13 @@ async def run(refs: ActorRefs, message: StartRun) -> StoredResponse:
 
 
 async def retrieve(refs: ActorRefs, response: str, owner: str = OWNER) -> StoredResponse | Problem:
-    """Return a response as anybody sees it."""
+    """Return a response as its owner, or another one, retrieves it."""
     found = await refs.responses.ask(Retrieve(response, owner), StoredResponse)
     return found.problem if isinstance(found, Failed) else found
 
 
 async def wait_stored(refs: ActorRefs, response: str) -> StoredResponse:
-    """Return a response when it has ended."""
+    """Wait for a response to end, and return it."""
     with trio.fail_after(300):
         while True:
             found = await retrieve(refs, response)
@@ -116,5 +116,5 @@ async def wait_stored(refs: ActorRefs, response: str) -> StoredResponse:
 
 
 def text_of(events: list[RunEvent]) -> str:
-    """Return the text that was read."""
+    """Return the text of events."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))

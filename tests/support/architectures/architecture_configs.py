@@ -1,7 +1,7 @@
 """config.json of a tiny model of every architecture that mlx-lm has.
 
-An architecture takes the fields it knows from `COMMON`; what is its own stands in `OWN`. Sizes make every
-mechanism matter within 40 tokens: windows, chunks and blocks are shorter than that.
+An architecture takes its known fields from `COMMON`; `OWN` has its own fields. Windows, chunks and blocks are
+shorter than 40 tokens, so that short tests reach every mechanism.
 """
 
 from __future__ import annotations
@@ -298,4 +298,4 @@ OWN: Mapping[str, Config] = {
     "talkie": {"num_attention_heads": 4},
     "telechat3": {"rope_scaling": None},
 }
-"""What differs from `COMMON`; `text_config` names the architecture whose fields it has, and its own."""
+"""Fields that differ from `COMMON`; `text_config` names an architecture whose fields come first."""

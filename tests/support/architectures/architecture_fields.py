@@ -1,4 +1,4 @@
-"""What the config.json of tiny models of mlx-lm's architectures has in common, and what cannot be made."""
+"""Common config.json fields of tiny models of mlx-lm's architectures, and the architectures left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_MADE: Mapping[str, str] = {
     "olmo": "needs ai2-olmo, without which the file exits the interpreter",
     "prism_hadamard_qwen35": "needs a pack of 2-bit weights; its layers are those of qwen3_5",
 }
-"""Architectures that cannot be made or computed without Metal or foreign packages."""
+"""Architectures that need Metal or packages not installed here, with the reason."""
 
 NO_ARCHITECTURE = frozenset(
     [
@@ -33,7 +33,7 @@ NO_ARCHITECTURE = frozenset(
         "switch_layers",
     ]
 )
-"""Files of mlx_lm.models that hold parts of architectures."""
+"""Files of mlx_lm.models that hold shared parts and no architecture."""
 
 COMMON: Config = {
     "vocab_size": VOCABULARY,

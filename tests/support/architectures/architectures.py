@@ -1,4 +1,4 @@
-"""Tiny models of every architecture that mlx-lm has, made in memory."""
+"""Tiny models of every mlx-lm architecture, made in memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from greenroom.tests.support.architectures.architecture_fields import COMMON, NO
 from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS
 
 _NOISE = 0.3
-"""Added where weights are all equal: a recurrent block that starts at zero would pass everything on."""
+"""Spread of noise added to constant weights. A recurrent block initialised to zero would pass everything on.
+"""
 
 _SCALE = 3.0
-"""Of matrices: plain random weights repeat two or three tokens, and so hide faults of a cache."""
+"""Scale of random matrices. Unscaled ones repeat two or three tokens, which hides faults of a cache."""
 
 SCALES = {"gemma2": (0.2, 3.0), "gemma3n": (0.2, 1.0), "mellum": (3.0, 1.0), "minimax": (3.0, 1.0)}
-"""Of embeddings and of other matrices, where that still repeats tokens: tied embeddings, few experts."""
+"""Scales of embeddings and of other matrices, for architectures that repeat tokens even at `_SCALE`."""
 
 
 def names() -> list[str]:
-    """Return the architectures that can be made: the files of mlx-lm that hold one."""
+    """Return the architectures that can be made: those that have a file in mlx-lm."""
     import_text_libraries()
     folder = Path(importlib.import_module("mlx_lm.models").__path__[0])
     stems = {path.stem for path in folder.glob("*.py")}
@@ -35,10 +36,10 @@ def names() -> list[str]:
 
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:
-    """Return the config.json of a tiny model of that architecture.
+    """Return the config.json of a tiny model of an architecture.
 
     Args:
-        changes: Fields that differ.
+        changes: Fields to override.
     """
     own = {**OWN.get(name, {}), **changes}
     if "text_config" in own:
@@ -50,14 +51,14 @@ def config_of(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def _known_to(name: str) -> dict[str, Any]:
-    """Return the common fields that an architecture takes: transformers checks some of any others."""
+    """Return the common fields that an architecture accepts; transformers rejects some unknown ones."""
     module = importlib.import_module(f"mlx_lm.models.{name}")
     known = inspect.signature(module.ModelArgs).parameters
     return {field: value for field, value in COMMON.items() if field in known}
 
 
 def make(name: str, **changes: Any) -> Any:
-    """Return a tiny model of that architecture with random weights, none of which is dead."""
+    """Return a tiny model of an architecture with random weights, none of them constant."""
     import_text_libraries()
     from mlx.utils import tree_flatten, tree_unflatten
     from mlx_lm.utils import _get_classes
@@ -77,7 +78,7 @@ def make(name: str, **changes: Any) -> Any:
 
 
 def _without_ends(path: str, weight: mx.array) -> mx.array:
-    """Return an output matrix whose special tokens are never the likeliest, so that no answer ends early."""
+    """Return an output matrix that never makes special tokens the most likely: no answer ends early."""
     if not path.endswith("lm_head.weight"):
         return weight
     reserved = len(SPECIAL_TOKENS)
@@ -85,10 +86,10 @@ def _without_ends(path: str, weight: mx.array) -> mx.array:
 
 
 def make_folder(name: str, folder: Path, tokenizer: Path, **changes: Any) -> Path:
-    """Make a folder with a tiny model of that architecture.
+    """Make a folder with a tiny model of an architecture.
 
     Args:
-        tokenizer: Folder that holds a tokenizer made before.
+        tokenizer: Folder with a tokenizer to copy.
     """
     from mlx.utils import tree_flatten
 
@@ -102,7 +103,7 @@ def make_folder(name: str, folder: Path, tokenizer: Path, **changes: Any) -> Pat
 
 
 def _enliven(weight: mx.array, scale: float) -> mx.array:
-    """Return a matrix scaled, and anything with noise where its numbers are all alike."""
+    """Return a scaled matrix; add noise to a constant weight."""
     if weight.size < 2 or not mx.issubdtype(weight.dtype, mx.floating):
         return weight
     if float(mx.max(weight) - mx.min(weight)) > 0:

@@ -1,4 +1,4 @@
-"""The table of what rows may be computed together, by architecture: `make batching-table` makes it anew."""
+"""The table of architectures and the rows they can batch; `make batching-table` rewrites it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from greenroom.tests.support.architectures.batching_trials import prove_thorough
 
 
 def prove_architecture(name: str) -> tuple[str | None, Batching]:
-    """Return the digest of an architecture's code, and what a tiny model of it shows."""
+    """Return the digest of an architecture's code, and the batching that a tiny model of it supports."""
     model = make(name)
     patch_for_batching(model)
     return code_digest(model), prove_thoroughly(model)
 
 
 def table_of(architectures: Iterable[str]) -> dict[str, Any]:
-    """Return the table's JSON, and print each line of it."""
+    """Return the table as JSON, and print each entry."""
     entries: dict[str, Any] = {}
     for name in architectures:
         digest, batching = prove_architecture(name)

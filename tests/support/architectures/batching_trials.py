@@ -1,4 +1,4 @@
-"""Whether rows of a model that are computed together come out as each does alone: every way that we batch."""
+"""Trials that compare the logits of batched rows with those of each row alone, for every form of batching."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from greenroom.engine.loading.batching.proof import distance
 from greenroom.tests.support.architectures.architecture_fields import VOCABULARY
 
 TOLERANCE = 1e-3
-"""Largest distance of logits that are the same but for the order of sums, in spreads of the logits."""
+"""Largest difference of logits attributed to the order of sums, as a fraction of the logits' spread."""
 
 LENGTHS = (40, 5, 1, 23, 2)
-"""Of the rows: one longer than any window or block of the tiny models, one that joins with an empty cache,
-and one whose cache holds less than a convolution looks back."""
+"""Prompt lengths of the rows in tokens: one longer than any window or block of the tiny models, one that
+joins with an empty cache, and one whose cache is shorter than a convolution's context.
+"""
 
 _STEPS = 9
-"""Tokens behind each prompt."""
+"""Decode steps after each prompt."""
 
 
 @attrs.frozen
 class Row:
-    """A prompt, the tokens fed behind it, and the logits `[steps + 1, vocabulary]` that follow alone.
+    """A prompt, the tokens decoded after it, and the logits of the row computed alone.
 
     Args:
-        logits: Of the prompt's last token, and of each token behind it.
+        logits: Logits `[steps + 1, vocabulary]` of the prompt's last token and of each later token.
     """
 
     prompt: list[int]
@@ -39,12 +40,12 @@ class Row:
     logits: mx.array
 
     def token(self, step: int) -> int:
-        """Return the input of a decode step; that of step 0 is the prompt's last token."""
+        """Return the input of a decode step; step 0 takes the prompt's last token."""
         return [self.prompt[-1], *self.fed][step]
 
 
 class Together:
-    """Rows that share a cache, and how far their logits went from those of each alone."""
+    """Rows that share a cache, and the largest difference of their logits from those of each row alone."""
 
     def __init__(self, model: Any, rows: Sequence[Row], cache: Cache) -> None:
         self._model = model
@@ -88,7 +89,7 @@ def rows_of(model: Any, vocabulary: int = VOCABULARY, lengths: Sequence[int] = L
 
 
 def _computed_alone(model: Any, prompt: list[int], fed: list[int], cut: int = 0) -> Row:
-    """Return a row whose prompt is computed up to `cut` first, which some models can tell."""
+    """Return a row computed alone, its prompt prefilled in two chunks split at `cut` if that is not 0."""
     cache = prefilled(model, prompt[:cut])
     if rest := prompt[cut:-1]:
         model(mx.array([rest]), cache=cache)
@@ -107,7 +108,7 @@ def prefilled(model: Any, tokens: Sequence[int]) -> Cache:
 
 
 def try_decoding(model: Any, rows: Sequence[Row]) -> float:
-    """Decode rows that were prefilled alone, that join and leave; return the largest distance."""
+    """Decode separately prefilled rows that join and leave a batch; return the largest difference."""
     long, short, single, late, _ = rows
     plain = [prefilled(model, row.prompt[:-1]) for row in rows]
     together = Together(model, [long, short, single], caches.merge(plain[:3]))
@@ -123,7 +124,7 @@ def try_decoding(model: Any, rows: Sequence[Row]) -> float:
 
 
 def try_joining(model: Any, rows: Sequence[Row]) -> float:
-    """Have a row of one or two tokens join a lone row, which is how most batches begin."""
+    """Join a row of one or two tokens to a lone row, as most batches begin; return the largest difference."""
     _, short, single, _, double = rows
     worst = 0.0
     for pair in ((short, single), (single, short), (double, short), (single, double)):
@@ -135,7 +136,7 @@ def try_joining(model: Any, rows: Sequence[Row]) -> float:
 
 
 def try_prefilling(model: Any, rows: Sequence[Row], cached: Sequence[int] = (0, 0, 0)) -> float:
-    """Prefill rows together, behind prefixes of so many tokens, and decode; return the largest distance."""
+    """Prefill rows together behind prefixes of `cached` tokens, and decode; return the largest difference."""
     chosen = [
         _computed_alone(model, row.prompt, row.fed, done) if done else row
         for row, done in zip((rows[1], rows[0], rows[3]), cached, strict=True)
@@ -159,7 +160,7 @@ def try_prefilling(model: Any, rows: Sequence[Row], cached: Sequence[int] = (0, 
 
 
 def prove_thoroughly(model: Any) -> Batching:
-    """Return what may be computed together of a tiny model, by every way that we batch."""
+    """Return the batching that a tiny model supports, after trying every form."""
     if not caches.can_batch(caches.new_cache(model)):
         return Batching(False, False, "its caches cannot be merged")
     rows = rows_of(model)
@@ -171,11 +172,11 @@ def prove_thoroughly(model: Any) -> Batching:
 
 
 def _fault(model: Any, rows: Sequence[Row], trials: Sequence[Callable[[Any, Sequence[Row]], float]]) -> str:
-    """Return in which way rows differ from those alone; nothing if they do not."""
+    """Return the first error, or the largest difference beyond `TOLERANCE`, as text; empty if rows agree."""
     worst = 0.0
     for trial in trials:
         try:
             worst = max(worst, trial(model, rows))
-        except Exception as error:  # models fail in ways of their own
+        except Exception as error:  # foreign model code may raise anything
             return f"{type(error).__name__}: {error}"
     return "" if worst <= TOLERANCE else f"logits are {worst:.2g} of their spread apart"

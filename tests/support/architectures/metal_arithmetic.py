@@ -1,9 +1,9 @@
-"""Emulates the arithmetic of Metal's kernels on a CPU: rounding that depends on how much is computed at once.
+"""Emulation on a CPU of the rounding of Metal's kernels, which depends on the size of the batch.
 
-MLX 0.32 multiplies few rows with quantised matrices in float32, and more of them with weights that are
-rounded to the model's type first (`quantized.cpp: get_qmv_batch_limit`: 12 to 33 rows, by the chip).
-Attention rounds its probabilities where more than 8 queries are computed at once; for fewer it adds keys up
-in 32 lanes, by their places in the cache (`sdpa_vector.h`), so that padding can change the order of the sums.
+MLX 0.32 multiplies a few rows with quantised matrices in float32. For more rows, it first rounds the weights
+to the model's type (`quantized.cpp: get_qmv_batch_limit`: 12 to 33 rows, depending on the chip).
+Attention over more than 8 queries rounds its probabilities. For fewer, it sums keys in 32 lanes by their
+position in the cache (`sdpa_vector.h`), so padding can change the order of the sums.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _FEW_QUERIES = 8
 _LANES = 32
 
 _GROUP = 32
-"""Numbers of a matrix that share a scale."""
+"""Weights of a quantised matrix that share a scale."""
 
 
 @contextmanager
 def metal_arithmetic(row_limit: int) -> Iterator[None]:
-    """Have quantised matrices and attention computed as Metal does.
+    """Compute quantised matrices and attention with Metal's rounding.
 
     Args:
-        row_limit: Rows, of all sequences together, up to which weights stay in float32.
+        row_limit: Rows of all sequences together up to which weights stay in float32.
     """
 
     def multiply(layer: Any, x: mx.array) -> mx.array:
@@ -42,7 +42,7 @@ def metal_arithmetic(row_limit: int) -> Iterator[None]:
 
 
 def in_4_bits(model: Any) -> Any:
-    """Return the model with matrices of 4 bits and everything else in bfloat16."""
+    """Return the model with 4-bit matrices and all other weights in bfloat16."""
     from mlx_lm.models.switch_layers import SwitchLinear
 
     model.set_dtype(mx.bfloat16)
@@ -96,7 +96,7 @@ def _attend(
 
 
 def _hidden(scores: mx.array, mask: mx.array | str | None, shape: tuple[int, ...]) -> mx.array:
-    """Return scores `[rows, groups, heads, queries, keys]` without those that a mask hides."""
+    """Return attention scores `[rows, groups, heads, queries, keys]` with the mask applied."""
     if mask is None:
         return scores
     if isinstance(mask, str):
@@ -109,7 +109,7 @@ def _hidden(scores: mx.array, mask: mx.array | str | None, shape: tuple[int, ...
 
 
 def _sum_lanes(terms: mx.array) -> mx.array:
-    """Return sums over the keys `[…, keys, width]`: of every 32nd key first, then of those."""
+    """Return sums over the keys `[…, keys, width]`: per lane of every 32nd key first, then over the lanes."""
     missing = -terms.shape[-2] % _LANES
     padded = mx.pad(terms, [*[(0, 0)] * (terms.ndim - 2), (0, missing), (0, 0)])
     lanes = padded.reshape(*terms.shape[:-2], -1, _LANES, terms.shape[-1])

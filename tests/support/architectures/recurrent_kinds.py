@@ -1,4 +1,4 @@
-"""config.json of tiny models by kind: what mlx-lm computes wrong in a padded batch."""
+"""config.json of tiny models that mlx-lm computes wrong in a padded batch, by model type."""
 
 from __future__ import annotations
 
@@ -152,5 +152,6 @@ RECURRENT: Mapping[str, Mapping[str, Any]] = {
         },
     },
 }
-"""Recurrent states and contexts of n-grams (mended when they are loaded), keys that layers share (afm7), and
-blocks of attention that are cut where the cache is padded (minimax_m3)."""
+"""Recurrent states and n-gram contexts (patched on load), layers that share keys (afm7), and block-sparse
+attention whose blocks shift with padding (minimax_m3).
+"""

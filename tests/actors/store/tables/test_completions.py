@@ -1,4 +1,4 @@
-"""Chat completions that were stored: listed by model and metadata, changed, deleted."""
+"""Stored chat completions: listed by model and metadata, updated, deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.tests.support.actors.stored_records import completion
 
 @pytest.fixture
 def four(answers: Answers) -> Answers:
-    """The completions a to d of two models, and one of somebody else."""
+    """Store completions a to d of two models, and one of another owner."""
     for name, model, metadata in (
         ("a", "m", {"k": "1"}),
         ("b", "n", {"k": "1", "l": "2"}),

@@ -1,4 +1,4 @@
-"""Conversations and their items, and the pages in which items are read."""
+"""Conversations, their items, and the pages in which items are listed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def status_of(answers: Answers, message: Any) -> int:
 
 @pytest.fixture
 def seven(answers: Answers) -> Answers:
-    """A conversation `c` of the items 0 to 6."""
+    """Store a conversation `c` with the items 0 to 6."""
     answers.answer(CreateConversation(conversation("c"), tuple(item(str(name)) for name in range(3))))
     answers.answer(AddItems("c", "", tuple(item(str(name)) for name in range(3, 7))))
     return answers

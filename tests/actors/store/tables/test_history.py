@@ -127,7 +127,7 @@ def test_of_a_history_that_is_too_long_the_newest_turns_are_read(
     items = ItemsTable(connection)
     histories = Histories(connection, items, ConversationsTable(connection, items), one_turn * fitting)
     found = histories.of_response("d", "")
-    kept = max(fitting, 1)  # the newest one always
+    kept = max(fitting, 1)  # the newest is always kept
     assert [turn.items[0].id for turn in found.turns] == ["a-in", "b-in", "d-in"][-kept:]
     assert found.left_out == 3 - kept
     read = histories.of_conversation("c", "")

@@ -1,4 +1,4 @@
-"""What is deleted because nobody has used it for too long, and what is held by something younger."""
+"""Retention: deletion of records unused for too long, unless a younger record needs them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OLD, CUTOFF = 100.0, 200.0
 
 
 def make_old(connection: Connection, *names: str) -> None:
-    """Pretend that these were last used long ago."""
+    """Set the last use of these records far into the past."""
     with connection.transaction():
         for table in ("responses", "conversations", "completions"):
             for name in names:
@@ -38,7 +38,7 @@ def make_old(connection: Connection, *names: str) -> None:
 
 
 def prune(connection: Connection, slice_rows: int = 3) -> tuple[Pruned, int]:
-    """Return what was deleted, and in how many steps."""
+    """Delete expired records; return the counts of deleted ones and the number of steps."""
     items = ItemsTable(connection)
     conversations = ConversationsTable(connection, items)
     responses = ResponsesTable(connection, items, conversations, "boot")

@@ -1,4 +1,4 @@
-"""Answers of a tiny model that sees, by this program and by mlx-vlm itself, to the same conversations."""
+"""Answers of a tiny vision model by Greenroom and by mlx-vlm to the same conversations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from greenroom.tests.support.engines.vision_adapters import asking, message, pic
 from greenroom.tests.support.engines.vision_engines import VisionDriver, library
 
 TOKENS = 12
-"""Of each answer."""
+"""Tokens of each answer."""
 
 _SIZES = ((96, 64), (128, 128), (64, 96))
 
@@ -35,11 +35,11 @@ TWO: Chat = ("Compare ", 2, " with ", 1, " what differs, and why?")
 
 @attrs.frozen
 class Comparison:
-    """Findings about one architecture.
+    """The result of comparing one architecture.
 
     Args:
         verdict: One of `VERDICTS`.
-        reason: One sentence, empty where there is nothing to say.
+        reason: One sentence of explanation, or empty.
     """
 
     verdict: str
@@ -53,10 +53,10 @@ _LENGTH = 300
 
 
 def compare(folder: Path, own: OwnFields) -> Comparison:
-    """Return how this program's answers compare with mlx-vlm's.
+    """Compare Greenroom's answers with mlx-vlm's.
 
     Args:
-        own: What the folder's model is made with.
+        own: Fields that the folder's model was made with.
     """
     chats = [chat for chat in (TEXT, ONE, OTHER, TWO) if _pictures(chat) <= own.images]
     refusal = ""
@@ -66,7 +66,7 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
         refusal = _short(error.problem.detail).replace(f"The model '{folder.name}' could not be loaded: ", "")
     try:
         wanted = [_by_library(folder, own, chat) for chat in chats]
-    except Exception as error:  # foreign code
+    except Exception as error:  # foreign model code may raise anything
         return Comparison(LIBRARY_FAILS, f"{type(error).__name__}: {_short(error)}")
     if refusal:
         return Comparison(REFUSED, refusal)
@@ -87,7 +87,7 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
 
 
 def _open(folder: Path) -> VisionAdapter:
-    """Open a model as the server does, and close it; return its adapter."""
+    """Open a model as the server does, close it, and return its adapter."""
     adapter = seeing_adapter(folder)
     record = detect(folder)
     open_vision_engine(ModelLoad(folder, record, Settings()), adapter).close()
@@ -116,7 +116,7 @@ def _by_library(folder: Path, own: OwnFields, chat: Chat) -> list[int]:
     )
     images = [picture(*_SIZES[part], part + 1) for part in chat if isinstance(part, int)]
     if not images and own.beginning:
-        text = own.beginning + text  # it adds what a prompt begins with to those with images alone
+        text = own.beginning + text  # mlx-vlm adds the first token only to prompts with images
     if own.cuts_last:
         text += "\n"
     stream: Any = stream_generate
@@ -125,7 +125,7 @@ def _by_library(folder: Path, own: OwnFields, chat: Chat) -> list[int]:
 
 
 def _cut(tokens: Sequence[int]) -> Sequence[int]:
-    """Return tokens up to the one that ends an answer, of which the last may stand twice."""
+    """Return the tokens before the first end token, which mlx-vlm may report twice."""
     end = tokens.index(2) if 2 in tokens else len(tokens)
     return tokens[:end]
 

@@ -1,4 +1,4 @@
-"""What tiny models of mlx-vlm's architectures that see need beside the common fields."""
+"""Fields of tiny models of mlx-vlm's vision architectures that differ from the common ones."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import attrs
 
 @attrs.frozen
 class OwnFields:
-    """What is written into the folder of an architecture beside what its classes say.
+    """Fields of an architecture's folder that its configuration classes do not provide.
 
     Args:
-        mark_token: The token whose id config.json has for images.
-        mark: What the template writes where an image stands; by default that token.
-        model_type: Of config.json; by default the package's name.
-        root: Fields of config.json; `token:<text>` stands for the id of a token.
-        parts: Fields of its parts.
+        mark_token: Image token named in config.json.
+        mark: Text that the template writes for an image; by default `mark_token`.
+        model_type: `model_type` in config.json; by default the package's name.
+        root: Fields of config.json; `token:<text>` is replaced by a token's id.
+        parts: Fields of its nested configurations.
         preprocessor: Fields of preprocessor_config.json.
         processor: Fields of processor_config.json.
         tokenizer: Fields of tokenizer_config.json.
-        tokens: Special tokens that its code does not spell out.
-        beginning: The token that every prompt begins with, if one does.
-        cuts_last: mlx-vlm drops the last token of a prompt with images.
-        scale: Of matrices: larger makes answers vary more.
-        images: How many a prompt may show.
+        tokens: Special tokens not spelled out in the package's code.
+        beginning: First token of every prompt, or empty.
+        cuts_last: True if mlx-vlm drops the last token of a prompt with images.
+        scale: Scale of matrices; a larger one makes answers vary more.
+        images: Largest number of images in a prompt.
     """
 
     mark_token: str = "<image>"
@@ -553,4 +553,4 @@ OWN: Mapping[str, OwnFields] = {
         },
     ),
 }
-"""By package; those of `VISION_KINDS` and `HEARING_KINDS` stand there."""
+"""Fields by package. `VISION_KINDS` and `HEARING_KINDS` have those of their own model types."""

@@ -1,4 +1,4 @@
-"""What config.json and the processor files of tiny models that see have in common, by the names of fields."""
+"""Common fields of config.json and the processor files of tiny vision models, by field name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.tests.support.architectures.architecture_fields import COMMON
 Fields = Mapping[str, Any]
 
 SIDE = 56
-"""Pixels of the square that towers of one size look at."""
+"""Side in pixels of the square image that fixed-size vision towers take."""
 PATCH = 14
 
 TEXT: Fields = {
@@ -25,7 +25,7 @@ TEXT: Fields = {
     "layer_types": ["full_attention"] * 2,
     "tie_word_embeddings": False,
 }
-"""Of the language model."""
+"""Fields of the language model."""
 
 TOWER: Fields = {
     "hidden_size": 64,
@@ -68,7 +68,7 @@ TOWER: Fields = {
     "initializer_range": 0.02,
     "projector_dropout": 0.0,
 }
-"""Of the tower."""
+"""Fields of the vision tower."""
 
 ROOT: Fields = {
     "hidden_size": 64,
@@ -77,7 +77,7 @@ ROOT: Fields = {
     "alignment_intermediate_size": 128,
     "ignore_index": -100,
 }
-"""Of config.json itself, beside what is written there of the language model by some."""
+"""Fields at the top level of config.json; some architectures read the language model's fields there."""
 
 PREPROCESSOR: Fields = {
     "do_resize": True,
@@ -96,4 +96,4 @@ PREPROCESSOR: Fields = {
     "max_pixels": (8 * PATCH) ** 2,
     "resample": 3,
 }
-"""preprocessor_config.json."""
+"""Fields of preprocessor_config.json."""

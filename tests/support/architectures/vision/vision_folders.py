@@ -1,4 +1,4 @@
-"""Folders of tiny models of mlx-vlm's architectures that see, by their own configuration classes."""
+"""Folders of tiny models of mlx-vlm's vision architectures, made with their own configuration classes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _PARTS: Mapping[str, Mapping[str, Any]] = {
     "projector_config": TOWER,
 }
 _TOKEN = re.compile(r"""["'](<[^<>"'{}\s]{1,40}>|\[[A-Z_]{2,20}\])["']""")
-"""What a processor's code writes of tokens of its own."""
+"""Pattern of the special tokens in a processor's code."""
 
 
 def make_vision_folder(module: str, folder: Path) -> Path:
     """Make a folder with a tiny model of an architecture, with random weights.
 
     Args:
-        module: The package of mlx-vlm.
+        module: Package name in mlx-vlm.
 
     Raises:
-        Exception: Whatever its configuration or its model raises: it needs fields of its own.
+        Exception: Any error of its configuration or model: the architecture needs more fields.
     """
     if module in VISION_KINDS or module in HEARING_KINDS:
         return make_tiny_vision_model(module, folder)
@@ -56,7 +56,7 @@ def make_vision_folder(module: str, folder: Path) -> Path:
 
 
 def _config(module: str, own: OwnFields, ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return config.json: the fields that the architecture's classes know, and its own."""
+    """Return config.json: the fields known to the architecture's classes, and its own fields."""
     code = importlib.import_module(f"mlx_vlm.models.{module}.config")
     size = {"vocab_size": len(ids)}
     root = _known(code.ModelConfig, {**TEXT, **ROOT, **size})
@@ -86,7 +86,7 @@ def _known(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_ids(fields: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return fields with the ids of tokens in place of `token:<text>`."""
+    """Return fields with token ids in place of `token:<text>`."""
     return {name: _with_id(value, ids) for name, value in fields.items()}
 
 
@@ -99,7 +99,7 @@ def _with_id(value: Any, ids: Mapping[str, int]) -> Any:
 
 
 def _write_tokenizer(module: str, own: OwnFields, folder: Path) -> dict[str, int]:
-    """Write the text models' tokenizer with the tokens that a package's code names; return its vocabulary."""
+    """Write the text models' tokenizer, extended by the tokens in a package's code; return its vocabulary."""
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 

@@ -1,4 +1,4 @@
-"""The table of mlx-vlm's architectures that see, made anew by `make vision-table`."""
+"""The table of mlx-vlm's vision architectures, rewritten by `make vision-table`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from greenroom.tests.support.architectures.vision.vision_configs import OWN, Own
 
 TABLE = Path(__file__).parents[4] / "notes" / "vision-architectures.md"
 _SECONDS = 240
-"""Of one architecture: some have a tower whose size nothing changes."""
+"""Time limit of one architecture, in seconds; some have a vision tower of fixed size."""
 
 _HEAD = """\
 # Architectures that see
@@ -48,12 +48,12 @@ with those of mlx-vlm's own `stream_generate`. Made with mlx-vlm {version}.
 
 
 def names() -> list[str]:
-    """Return the packages of mlx-vlm that see and write text."""
+    """Return mlx-vlm's packages that take images and generate text."""
     return sorted(name for name in models_of("mlx_vlm") if vision_module(name) == name)
 
 
 def judge(module: str) -> Comparison:
-    """Return the findings about an architecture, computed in this process."""
+    """Compare an architecture in this process."""
     from greenroom.engine.loading.libraries import import_vision_libraries
     from greenroom.tests.support.architectures.vision.vision_folders import make_vision_folder
 
@@ -62,14 +62,14 @@ def judge(module: str) -> Comparison:
         folder = Path(home) / "tiny"
         try:
             make_vision_folder(module, folder)
-        except Exception as error:  # foreign code
+        except Exception as error:  # foreign model code may raise anything
             line = " ".join(str(error).split())[:200]
             return Comparison(NOT_MADE, f"{type(error).__name__}: {line}")
         return compare(folder, OWN.get(module, OwnFields()))
 
 
 def judge_apart(module: str) -> Comparison:
-    """Return the findings about an architecture, by a process of its own, which may crash or hang."""
+    """Compare an architecture in a separate process, which may crash or hang."""
     command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, module]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -82,7 +82,7 @@ def judge_apart(module: str) -> Comparison:
 
 
 def table_of(findings: Iterable[tuple[str, Comparison]]) -> str:
-    """Return the page."""
+    """Return the page's text."""
     found = dict(findings)
     counts = Counter(each.verdict for each in found.values())
     head = _HEAD.format(

@@ -1,4 +1,4 @@
-"""Random weights of tiny models that see, varied enough that answers depend on every image."""
+"""Random weights of tiny vision models, varied enough that answers depend on every image."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from greenroom.tests.support.models.tiny_vision_models import new_model
 
 _NOISE = 0.3
-"""Spread of weights that an architecture sets to a constant until it is trained."""
+"""Spread of weights that an architecture initialises to a constant."""
 
 MOST_NUMBERS = 20_000_000
-"""Of a tiny model: one with more has sizes that its configuration does not tell."""
+"""Largest number of weights of a tiny model. A larger model has sizes that its configuration does not set."""
 
 _SPECIAL = re.compile(r"<[^<>]+>|\[[A-Z_]+\]")
 
@@ -21,10 +21,10 @@ _SPECIAL = re.compile(r"<[^<>]+>|\[[A-Z_]+\]")
 def write_random_weights(
     folder: Path, config: Mapping[str, Any], ids: Mapping[str, int], scale: float
 ) -> None:
-    """Write weights of the architecture of a configuration.
+    """Write random weights for a configuration's architecture.
 
     Raises:
-        ValueError: It is not tiny.
+        ValueError: The model is not tiny.
     """
     import mlx.core as mx
     from mlx.utils import tree_flatten
