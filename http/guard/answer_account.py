@@ -1,4 +1,4 @@
-"""The bytes of whole answers that wait for their readers: bounded, as the bodies of requests are."""
+"""Memory budget of complete responses that are not sent yet."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import MEGABYTE
 
 ANSWER_BYTES = 96 * MEGABYTE
-"""What whole answers may hold together: as much as the bodies of requests."""
+"""Bytes that all unsent responses may take together, about as many as request bodies may."""
 
 
 class AnswerAccount:
-    """Counts whole answers from when their size is known until they are sent, or their reader leaves."""
+    """Counts complete responses from the moment their size is known until they are sent or abandoned."""
 
     def __init__(self) -> None:
         detail = "Answers that wait for their readers hold as much as this server keeps of them. Try again."
@@ -21,14 +21,14 @@ class AnswerAccount:
         self._known: set[ExitStack] = set()
 
     def hold(self, resources: ExitStack, size: int) -> None:
-        """Count a request's answer.
+        """Charge a request's response.
 
         Args:
-            resources: Closed when the request has ended; until then the answer counts.
-            size: In bytes; an answer that is told again counts once.
+            resources: Resources of the request; the charge is released when they close.
+            size: Size in bytes; a repeated charge replaces a smaller one instead of adding to it.
 
         Raises:
-            ProblemError: 503: other answers leave no room for it.
+            ProblemError: 503: other unsent responses use up the memory budget.
         """
         self._account.hold(resources, size)
         if resources not in self._known:

@@ -1,4 +1,4 @@
-"""An account of the bytes that requests under way hold of one kind: bodies that came, answers that wait."""
+"""Memory budget of one kind of data that concurrent requests hold: bodies, or unsent responses."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Hashable
 from greenroom.schemas.problems import Problem, ProblemError
 
 UNCOUNTED_BYTES = 65_536
-"""Of each holder; small requests and answers go through whatever large ones are under way."""
+"""Free allowance of each holder, in bytes, so that large requests never block small ones."""
 
 
 class ByteAccount:
-    """Counts bytes by holder, and refuses more than a limit.
+    """Counts bytes by holder, and refuses to exceed a limit.
 
     Args:
-        most: Bytes that all holders may have together. A holder that is alone may have more.
-        problem: The refusal.
+        most: Limit on the bytes of all holders together. A single holder may exceed it if there is no other.
+        problem: Problem to raise at the limit.
     """
 
     def __init__(self, most: int, problem: Problem) -> None:
@@ -25,10 +25,10 @@ class ByteAccount:
         self._total = 0
 
     def hold(self, holder: Hashable, size: int) -> None:
-        """Count that a holder has so many bytes, which may be more than before, and never counts as fewer.
+        """Charge a holder for a total of `size` bytes; a charge only grows until it is released.
 
         Raises:
-            ProblemError: The others leave no room for what it has grown by. It keeps what it had.
+            ProblemError: The growth exceeds the limit; the charge stays as it was.
         """
         before = self._held.get(holder, 0)
         growth = max(0, size - UNCOUNTED_BYTES - before)
@@ -38,5 +38,5 @@ class ByteAccount:
         self._total += growth
 
     def release(self, holder: Hashable) -> None:
-        """Count a holder no more."""
+        """Release a holder's charge."""
         self._total -= self._held.pop(holder, 0)

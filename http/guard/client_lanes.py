@@ -1,4 +1,4 @@
-"""A lane for each client, for work that would only compete for the interpreter if more of it ran at once."""
+"""Fair admission of clients to work that competes for the GIL."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class _Lane:
 
 
 class ClientLanes:
-    """Lets each client do one piece of work at a time, and so many clients at once.
+    """Admits one job per client at a time, and a limited number of jobs in all.
 
-    A client waits behind its own work first, so that each has at most one place in the common queue: who asks
-    for much makes itself wait, and nobody else.
+    A client's jobs queue behind each other first, so that each client has at most one place in the common
+    queue and many jobs of one client delay only that client.
 
     Args:
-        at_once: Pieces of work that run at the same time.
+        at_once: Number of jobs that may run concurrently.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -31,11 +31,11 @@ class ClientLanes:
 
     @asynccontextmanager
     async def lane(self, client: str) -> AsyncIterator[None]:
-        """Wait for the client's lane and a place, and hold both.
+        """Wait for the client's turn and for a free slot, and hold both.
 
         Args:
-            client: Its name, `address` or `address#key`. All keys of one address share a lane too, since
-                anybody may invent another one.
+            client: Name of the client, `address` or `address#key`. Keys of one address also take turns, since
+                anybody may invent keys.
         """
         address = client.partition("#")[0]
         async with self._locked(f"{client}#"), self._locked(address), self._running:

@@ -1,4 +1,4 @@
-"""A name for the client of a request, as far as a server that checks no keys can know it."""
+"""Names of clients, from their address and an unchecked API key."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from hashlib import blake2b
 from werkzeug.datastructures import Headers
 
 IPV6_NETWORK = 64
-"""Bits of an IPv6 address that name a network; who has one has all of it (RFC 4291, section 2.5.4)."""
+"""Prefix length of an IPv6 network; one client usually controls all its addresses (RFC 4291, section 2.5.4).
+"""
 
 
 def client_name(headers: Headers, address: str | None) -> str:
-    """Return a name for whoever sent a request, for fairness between clients: `address` or `address#key`.
+    """Return a name for the client, for fairness between clients: `address` or `address#key`.
 
-    Time is shared between addresses, and an address's share between the keys in it: behind a proxy all have
-    one address, and keys are not checked, so that anybody may send another one each time. The key itself is
-    not kept.
+    Addresses share the server fairly, and keys share their address. All clients behind a proxy have the same
+    address, while keys are unchecked and could differ in every request. Only a hash of the key is kept.
 
     Args:
-        headers: With the key as OpenAI's clients send it (`Authorization: Bearer …`), or Anthropic's
-            (`x-api-key`).
-        address: Of the peer, if it has one.
+        headers: Headers of the request, with a key in OpenAI's form (`Authorization: Bearer …`) or
+            Anthropic's (`x-api-key`).
+        address: Address of the peer, if it has one.
     """
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
@@ -40,5 +40,5 @@ def _network(address: str) -> str:
     if mapped is not None:
         return str(mapped)
     if parsed.is_loopback:
-        return "127.0.0.1"  # the same machine: `localhost` is either address
+        return "127.0.0.1"  # `localhost` may resolve to either loopback address
     return str(ipaddress.ip_network((int(parsed), IPV6_NETWORK), strict=False))

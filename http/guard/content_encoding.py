@@ -1,8 +1,9 @@
-"""Bodies that come compressed, decompressed piece by piece.
+"""Incremental decompression of request bodies.
 
 Source: RFC 9110, section 8.4.1; for zstd RFC 8878 and RFC 9659.
 
-No piece is made before the one before it was taken, so that whoever counts them bounds what a bomb costs.
+Each piece is decompressed only when it is requested, so that a caller that counts bytes can stop a
+decompression bomb.
 """
 
 from __future__ import annotations
@@ -17,41 +18,42 @@ from werkzeug.datastructures import Headers
 from greenroom.schemas.problems import Problem, ProblemError
 
 UNSUPPORTED_ENCODING = "unsupported_content_encoding"
-"""Code of the problem of a body in another coding than those that are taken."""
+"""Problem code for a body with an unsupported content coding."""
 PIECE = 65_536
-"""Bytes that are decompressed at once."""
+"""Largest piece of decompressed data, in bytes."""
 MAX_FRAMES = 1_024
-"""Of one body: each costs as much to begin as some thousand bytes do, and may be a few bytes long."""
+"""Limit on the frames of a body: a frame may be a few bytes long, yet costs as much as some thousand bytes.
+"""
 ZSTD_WINDOW_LOG = 23
-"""Of the largest window: 8 MB, as RFC 9659 has it for HTTP."""
+"""Base-2 logarithm of the largest window: 8 MB, the limit of RFC 9659 for HTTP."""
 
 
 class Frame(Protocol):
-    """A frame, or member, that is decompressed; in the standard library's own shape, as of `bz2`."""
+    """A decompressor of one frame or gzip member, with the interface of the standard library's `bz2`."""
 
     @property
     def eof(self) -> bool:
-        """Whether its end has been reached."""
+        """True at the end of the frame."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more can be told without more data."""
+        """True if more output needs more input."""
 
     @property
     def unused_data(self) -> bytes:
-        """Data behind its end."""
+        """Input after the end of the frame."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return the next bytes, at most so many."""
+        """Return the next bytes of output, at most `max_length`."""
 
 
 class BodyDecoder:
     """Decompresses one body.
 
     Args:
-        name: Of its coding.
-        new_frame: Begins a frame of it.
-        window: Bytes that a frame may keep of what it has told.
+        name: Name of its content coding.
+        new_frame: Creates a decompressor for its next frame.
+        window: Largest history that a frame keeps, in bytes.
     """
 
     def __init__(self, name: str, new_frame: Callable[[], Frame], window: int) -> None:
@@ -62,7 +64,7 @@ class BodyDecoder:
         self._frames = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what further data decompresses to, in pieces of at most `PIECE` bytes.
+        """Yield the decompressed data in pieces of at most `PIECE` bytes.
 
         Raises:
             ProblemError: 400: it cannot be decompressed.
@@ -78,7 +80,7 @@ class BodyDecoder:
                 yield piece
 
     def finish(self) -> None:
-        """Check that the body has ended where it may.
+        """Check that the body is complete.
 
         Raises:
             ProblemError: 400: it is cut off.
@@ -98,10 +100,10 @@ class BodyDecoder:
 
 
 class _ZlibFrame:
-    """What zlib decompresses, in the shape of the others.
+    """Adapter from zlib's decompressor to `Frame`.
 
     Args:
-        wbits: As `zlib.decompressobj` has it: which container, and how large a window.
+        wbits: Argument of `zlib.decompressobj`: container format and window size.
     """
 
     def __init__(self, wbits: int) -> None:
@@ -127,27 +129,27 @@ class _ZlibFrame:
 
 
 def taken_encodings() -> tuple[str, ...]:
-    """Return the codings in which bodies may come, the best first."""
+    """Return the supported content codings, in order of preference."""
     return tuple(_codings())
 
 
 def unsupported_encoding(given: str) -> Problem:
-    """Return the problem of a body in a coding that is none of them."""
+    """Return the problem for a body with an unsupported content coding."""
     taken = ", ".join(taken_encodings())
     detail = f"A body may come in one of {taken} or without Content-Encoding, not in {given!r}."
     return Problem(415, UNSUPPORTED_ENCODING, detail)
 
 
 def content_encoding(headers: Headers) -> str:
-    """Return what a request's headers say of its body's coding; several are joined."""
+    """Return the content coding from a request's headers; several are joined."""
     return ", ".join(headers.getlist("Content-Encoding"))
 
 
 def new_decoder(encoding: str) -> BodyDecoder | None:
-    """Return what decompresses a body, given its Content-Encoding; None if it comes as it is.
+    """Return a decoder for a content coding; None if the body is not compressed.
 
     Raises:
-        ProblemError: 415 for a coding that is not known, and for several of them.
+        ProblemError: 415 for an unknown coding, and for several of them.
     """
     name = encoding.strip().lower()
     if name in ("", "identity"):
@@ -160,7 +162,7 @@ def new_decoder(encoding: str) -> BodyDecoder | None:
 
 
 def _codings() -> Mapping[str, tuple[Callable[[], Frame], int]]:
-    """Return what begins a frame of each coding, and its window."""
+    """Return the frame constructor and window size of each content coding."""
     largest = 1 << zlib.MAX_WBITS
     plain: dict[str, tuple[Callable[[], Frame], int]] = {
         "gzip": (partial(_ZlibFrame, 16 + zlib.MAX_WBITS), largest),
@@ -181,7 +183,7 @@ def _zstd_frame() -> Frame:
 
 @cache
 def _zstd_errors() -> tuple[type[Exception], ...]:
-    """Return what its decompressing raises; nothing where it is not there."""
+    """Return the exceptions of zstd; none if it is not installed."""
     try:
         from greenroom.http.guard.zstd_library import zstd
     except ImportError:

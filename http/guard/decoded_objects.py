@@ -1,4 +1,4 @@
-"""How many arrays and objects the requests under way hold together, decoded."""
+"""Limit on the decoded JSON arrays and objects of all concurrent requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import trio
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_HELD = 150_000
-"""Objects of all requests together; each takes some 0.4 kB with its strings."""
+"""Limit on the objects of all requests together; each takes some 0.4 kB with its strings."""
 UNCOUNTED = 5_000
-"""Of each body; an agent's conversation is answered whatever large ones are under way."""
+"""Free allowance of each body, in objects; ordinary agent conversations are never delayed by large bodies."""
 MAX_WAIT = 30.0
-"""Seconds that a body waits, as bytes, until there is room for what it becomes."""
+"""Longest time that an undecoded body waits for the budget, in seconds."""
 
 
 @attrs.define(eq=False)
@@ -25,17 +25,17 @@ class _Waiting:
 
 
 class DecodedObjects:
-    """Lets bodies be decoded in their order, as far as there is room; they wait as bytes, which are small."""
+    """Admits bodies to decoding in order of arrival; undecoded bodies wait as bytes, which are smaller."""
 
     def __init__(self) -> None:
         self._held = 0
         self._waiting: deque[_Waiting] = deque()
 
     async def hold(self, objects: int, resources: ExitStack) -> None:
-        """Wait until there is room for a body's objects, and hold it until the request's resources close.
+        """Wait until a body's objects fit the budget, and charge them until the request's resources close.
 
         Raises:
-            ProblemError: 503, there was none for too long.
+            ProblemError: 503: the wait was too long.
         """
         if objects <= UNCOUNTED:
             return
@@ -60,7 +60,7 @@ class DecodedObjects:
         self._admit()
 
     def _admit(self) -> None:
-        # One that is larger than all the room is decoded alone.
+        # A body beyond the whole budget is decoded while no other is charged.
         while self._waiting and (not self._held or self._held + self._waiting[0].objects <= MAX_HELD):
             waiting = self._waiting.popleft()
             self._held += waiting.objects

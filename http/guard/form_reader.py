@@ -1,4 +1,4 @@
-"""Forms with a file (multipart/form-data, RFC 7578): fields in memory, the file on disk, both bounded."""
+"""Forms with a file (multipart/form-data, RFC 7578), with size limits; the file goes to disk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from greenroom.http.guard.upload_folder import SpooledFile, UploadFolder
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 FILE = "file"
-"""Name of the field that is a file."""
+"""Name of the file's field."""
 MAX_PARTS = 64
 MAX_FIELD_BYTES = 64 * 1024
-"""Of one field; all of them together may have four times that."""
+"""Limit on one field, in bytes; all fields together may take four times that."""
 MAX_HEAD_BYTES = 16 * 1024
-"""Of what stands before a part's content."""
+"""Limit on the headers of a part, in bytes."""
 SLOWEST = 64 * 1024
-"""Bytes a second that a client has to send on average, once the time for any body is over."""
+"""Minimum average rate of an upload in bytes per second, once the usual body timeout is over."""
 _FORM_BYTES = 4 * MAX_FIELD_BYTES
 _AT_ONCE = 64 * 1024
 _LONGEST_BOUNDARY = 200
@@ -30,10 +30,10 @@ _LONGEST_BOUNDARY = 200
 
 @attrs.frozen
 class Form:
-    """What a client sent.
+    """Fields and file of a form.
 
     Args:
-        fields: Names and values, in their order; a name may come more than once.
+        fields: Names and values in order; names may repeat.
     """
 
     fields: tuple[tuple[str, str], ...]
@@ -41,13 +41,13 @@ class Form:
 
 
 class FormReader:
-    """Reads the forms of an application's requests.
+    """Reads forms from requests.
 
     Args:
-        max_bytes: Size of the largest file that is taken.
+        max_bytes: Largest file size, in bytes.
 
     Attributes:
-        folder: Where the files are.
+        folder: Folder for the files.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -55,15 +55,15 @@ class FormReader:
         self.folder = UploadFolder(max_bytes)
 
     async def read(self, request: Request, resources: ExitStack) -> Form:
-        """Return the form.
+        """Read a form.
 
         Args:
-            resources: Closed when the request has ended, and with it the file.
+            resources: Resources of the request; the file is deleted when they close.
 
         Raises:
-            ProblemError: 400 if it is no form, 413 if it is too large, 415 for another type, 503 if other
-                requests leave no room, 507 if the disk does not.
-            RequestTimeout: It comes too slowly.
+            ProblemError: 400 for an invalid form, 413 if it is too large, 415 for another type, 503 if other
+                uploads use up the budget, 507 if the disk is full.
+            RequestTimeout: The client sends too slowly.
         """
         if request.mimetype != "multipart/form-data":
             detail = "This endpoint takes multipart/form-data bodies only, with a part named `file`."
@@ -88,7 +88,7 @@ class FormReader:
         return await reading.finish()
 
     def check_size(self, size: int) -> None:
-        """Refuse a file that has grown too large.
+        """Refuse a file beyond the size limit.
 
         Raises:
             ProblemError: 413.
@@ -105,17 +105,17 @@ class FormReader:
 
 
 class _Reading:
-    """One form that is being read.
+    """Parser state of one form.
 
     Args:
-        declared: Bytes of the whole body, as far as its client says.
+        declared: Content-Length of the body, in bytes; 0 if unknown.
     """
 
     def __init__(self, reader: FormReader, boundary: bytes, resources: ExitStack, declared: int) -> None:
         self._reader = reader
         self._resources = resources
         self._declared = declared
-        # What is given to it at once comes on top of what it holds: a part's head, or nothing.
+        # Its buffer holds at most the head of a part plus the piece that is fed.
         self._decoder = MultipartDecoder(boundary, MAX_HEAD_BYTES + _AT_ONCE, max_parts=MAX_PARTS)
         self._fields: list[tuple[str, str]] = []
         self._file: SpooledFile | None = None
@@ -125,9 +125,9 @@ class _Reading:
         self._ended = False
 
     async def feed(self, data: bytes | None) -> None:
-        """Take the next piece; None is the end."""
+        """Parse the next piece; None marks the end."""
         if self._ended:
-            return  # what stands behind the last boundary means nothing
+            return  # data after the last boundary is ignored
         try:
             self._decoder.receive_data(data)
             while (event := self._decoder.next_event()) is not NEED_DATA and not self._ended:
@@ -142,7 +142,7 @@ class _Reading:
             raise _too_many_parts() from error
 
     async def finish(self) -> Form:
-        """Return the form, now that all of it has come."""
+        """Return the form after its last piece."""
         if not self._ended:
             await self.feed(None)
         if self._file is not None:
@@ -150,7 +150,7 @@ class _Reading:
         return Form(tuple(self._fields), self._file)
 
     def _no_boundary(self) -> ProblemError | None:
-        """Return the refusal of a body that has not begun; many a client writes its type by hand."""
+        """Return a problem if the first boundary is missing, a typical error in hand-written headers."""
         if self._decoder.state.name != "PREAMBLE":
             return None
         return _malformed("it does not begin with the boundary that its Content-Type names")

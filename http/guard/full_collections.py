@@ -1,25 +1,27 @@
-"""When Python looks for garbage among all objects: not while requests hold a great many of them."""
+"""Postponement of full garbage collections while requests hold many objects."""
 
 from __future__ import annotations
 
 import gc
 
 MAX_OBJECTS = 50_000
-"""Arrays and objects in the bodies of all requests under way above which full collections are put off: each
-becomes some three Python objects, and a collection that goes through them keeps the GIL for 20 ms."""
+"""Limit on JSON arrays and objects of all requests above which full collections are postponed.
+
+Each becomes some three Python objects, and a full collection over that many holds the GIL for 20 ms.
+"""
 MAX_REQUESTS = 10_000
-"""For how many requests they are put off at most; each leaves some 10 kB of garbage in cycles."""
+"""Largest number of requests without a full collection; each leaves some 10 kB of cyclic garbage."""
 
 USUAL = gc.get_threshold()
-"""How many young objects, and collections of younger ones, a collection waits for otherwise."""
+"""Thresholds of Python's garbage collector at the start."""
 _NEVER = 1 << 30
 
 
 class FullCollections:
-    """Puts off full garbage collections while requests hold many objects.
+    """Postpones full garbage collections while requests hold many objects.
 
-    What a request holds has no cycles, so that nothing is found in it, and it is freed without a collection.
-    Those of young objects go on: they are short, and find most of what there is.
+    Decoded bodies have no cycles and are freed by reference counting, so that a full collection finds nothing
+    in them. Collections of young objects continue: they are short, and find most garbage.
     """
 
     def __init__(self) -> None:
@@ -27,13 +29,13 @@ class FullCollections:
         self._requests = 0
 
     def hold(self, objects: int) -> None:
-        """Count the objects of one more request."""
+        """Add the objects of a request."""
         self._held += objects
         if self._held > MAX_OBJECTS:
             gc.set_threshold(*USUAL[:2], _NEVER)
 
     def release(self, objects: int) -> None:
-        """Count the objects of a request that has ended."""
+        """Subtract the objects of a finished request."""
         self._held -= objects
         if self._held <= MAX_OBJECTS:
             gc.set_threshold(*USUAL)

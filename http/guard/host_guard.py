@@ -1,4 +1,4 @@
-"""Which requests are answered: those of known hosts, and of no web page unless its origin is allowed."""
+"""Access control by Host and Origin headers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PREFLIGHT_AGE = "600"
 
 
 class HostGuard:
-    """Decides from the head of a request alone.
+    """Admits requests by their headers alone.
 
-    A web page may be made to reach this machine through a domain that its owner points here (DNS
-    rebinding): its requests carry that domain as Host. Names can be pointed here, addresses cannot; so any
-    address is fine, and only known names are. Requests of scripts of other sites carry an Origin.
+    A web page can reach this machine through a domain that its owner points here (DNS rebinding); its
+    requests carry that domain as Host. Names can be pointed here, addresses cannot: any address is accepted,
+    but only known names. Requests of scripts from other sites carry an Origin.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,7 +34,7 @@ class HostGuard:
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
     def find_problem(self, headers: Headers) -> Problem | None:
-        """Return why a request is refused, or None if it may be answered."""
+        """Return the reason to refuse a request; None to admit it."""
         host = headers.get("Host", "")
         if host and not self._is_known(host):
             detail = f"This server does not answer to the name '{host[:200]}'. Add it to allowed_hosts."
@@ -49,7 +49,7 @@ class HostGuard:
         return None
 
     def find_body_problem(self, mimetype: str, headers: Headers) -> Problem | None:
-        """Return why a body is not even read, or None if it may be."""
+        """Return the reason to refuse a body unread; None to admit it."""
         if mimetype not in BODY_TYPES:
             given = mimetype or "a body of no type"
             detail = f"Send {BODY_TYPES[0]}, or {BODY_TYPES[1]} where a file is uploaded, not {given}."
@@ -69,7 +69,7 @@ class HostGuard:
         return "*" in self._origins or origin.lower().rstrip("/") in self._origins
 
     def cors_headers(self, origin: str) -> dict[str, str]:
-        """Return headers that let the browser show an answer to a page of an allowed origin."""
+        """Return the headers that allow a page of an allowed origin to read the response."""
         return {
             "access-control-allow-origin": origin,
             "access-control-expose-headers": "x-request-id, request-id, retry-after",
@@ -77,10 +77,11 @@ class HostGuard:
         }
 
     def preflight_headers(self, headers: Headers, methods: Iterable[str]) -> dict[str, str]:
-        """Return the headers of the answer to a preflight request.
+        """Return the headers of a response to a preflight request.
 
         Args:
-            methods: That routes of the server have. For a path without such a route the page shall read why.
+            methods: Methods of all routes. They are allowed on unknown paths too, so that the page can read
+                the error.
         """
         requested = headers.get("Access-Control-Request-Headers", "")
         allowed = {
@@ -93,9 +94,9 @@ class HostGuard:
         return allowed
 
     def _is_embedded_elsewhere(self, headers: Headers) -> bool:
-        """Return whether a page of another site asks, as for an image: browsers then name no origin.
+        """Return whether another site's page embeds the URL, e.g. as an image; browsers then send no Origin.
 
-        A link that its reader follows is none of that page's any more (W3C Fetch Metadata, section 2).
+        Links that a user follows do not count (W3C Fetch Metadata, section 2).
         """
         followed = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
         cross_site = headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site"
@@ -115,9 +116,10 @@ class HostGuard:
 
 
 def own_names() -> tuple[str, ...]:
-    """Return this machine's name, and the one that it has in its network's multicast DNS (RFC 6762).
+    """Return this machine's host name and its multicast DNS name (RFC 6762).
 
-    A Mac's name ends as its network says (`studio.local`, `studio.fritz.box`); `studio.local` stays its own.
+    The suffix of a Mac's host name depends on the network (`studio.local`, `studio.fritz.box`), but the name
+    `studio.local` always works.
     """
     name = socket.gethostname()
     label = name.partition(".")[0]
@@ -126,7 +128,7 @@ def own_names() -> tuple[str, ...]:
 
 def host_name(host: str) -> str | None:
     """Return the name in a Host header, `[::1]:8000` → `::1`; None if it is neither name nor address."""
-    # A port may be left empty (RFC 9110, 4.2.3), and names of containers have underscores.
+    # A port may be empty (RFC 9110, 4.2.3), and container names may have underscores.
     host = host.strip().lower().removesuffix(":")
     if not host_is_trusted(host.replace("_", "-")):
         return None
@@ -134,7 +136,7 @@ def host_name(host: str) -> str | None:
         return host[1:].partition("]")[0]
     name = host.partition(":")[0].rstrip(".")
     try:
-        # Quart binds its routes to the name, and fails where a label is empty or longer than DNS has them.
+        # Quart binds its routes to the name, and fails on labels that are empty or longer than DNS allows.
         name.encode("idna")
     except UnicodeError:
         return None

@@ -1,7 +1,7 @@
-"""What a JSON body holds, counted in its bytes as they arrive, so that too much of it is never decoded.
+"""Complexity limits of JSON bodies, checked on their bytes as they arrive, before decoding.
 
-Python's decoder keeps every other thread waiting until it is done, and a byte of JSON may become fifty of
-Python objects: `[],[],…`. Counting takes a fraction of a millisecond for each part of a body.
+Decoding holds the GIL until it is done, and one byte of JSON may become fifty of Python objects: `[],[],…`.
+Counting takes a fraction of a millisecond for each part of a body.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from greenroom.schemas.settings import MEGABYTE
 
 MAX_DEPTH = 64
 MAX_CONTAINERS = 100_000
-"""Arrays and objects in one body; a conversation of 10,000 messages with calls and parts has half of that."""
+"""Arrays and objects of one body; a conversation of 10,000 messages with calls and parts has half of that."""
 MAX_MEMBERS = 200_000
 """Members of all objects of one body together."""
 MAX_STRINGS = 300_000
-"""Names of members and strings of one body together; each takes some ninety bytes."""
+"""Strings of one body, member names included; each takes some ninety bytes."""
 MAX_VALUES = 1_000_000
-"""Members and items of one body together: as many as a prompt of a million token ids has."""
+"""Members and items of one body together: enough for a prompt of a million token ids."""
 MAX_ESCAPES = 4_000_000
 """Backslashes in one body: 32 MB of `\\n` take ten times as long to decode as 32 MB of letters."""
 MAX_WIDE_BYTES = 6 * MEGABYTE
-"""Bytes of all strings of one body that hold a character beyond U+FFFF: one of those makes Python keep four
-bytes for every letter of its string."""
+"""Bytes of all strings of one body with a character beyond U+FFFF.
+
+Python stores such a string with four bytes per character.
+"""
 MAX_DIGITS = 309
-"""Of a number in a row: as many as the largest integer has that a double can hold."""
+"""Consecutive digits of a number: as many as the largest double has as an integer."""
 
 _SLICE = 65_536
-"""Bytes that are counted at once, which holds the GIL for 1.6 ms at worst."""
+"""Bytes counted per step, which holds the GIL for 1.6 ms at worst."""
 _VALUES_OF_OBJECT = 16
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -45,9 +47,10 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 
 class JsonCounter:
-    """Counts what is in the parts of one body, given one after the other.
+    """Counts the JSON values of one body, which is fed in parts.
 
-    Text that is no JSON is counted as if it were: up to its first fault, where a decoder stops, counts hold.
+    Invalid JSON is counted like valid JSON: the counts are right up to the first error, where a decoder
+    stops.
 
     Args:
         max_depth: Levels of arrays and objects.
@@ -56,9 +59,9 @@ class JsonCounter:
         size: Bytes so far.
         containers: Arrays and objects so far.
         members: Members of objects so far.
-        values: Items and members so far, but for the first of each array and object.
-        has_surrogates: Whether there may be half a surrogate pair among the escapes.
-        has_long_numbers: Whether there is a number with more than `MAX_DIGITS` digits in a row.
+        values: Items and members so far, except the first of each array and object.
+        has_surrogates: True if an escape may be a lone surrogate.
+        has_long_numbers: True if a number has more than `MAX_DIGITS` consecutive digits.
     """
 
     def __init__(self, max_depth: float = MAX_DEPTH) -> None:
@@ -75,21 +78,21 @@ class JsonCounter:
         self.begin_document()
 
     def feed(self, part: bytes) -> None:
-        """Count what is in the next part.
+        """Count the values in the next part.
 
         Raises:
-            ProblemError: 413 that says of what the body holds too much.
+            ProblemError: 413 that names the exceeded limit.
         """
         for start in range(0, len(part), _SLICE):
             self._feed_slice(part[start : start + _SLICE])
 
     @property
     def objects(self) -> int:
-        """How many arrays and objects take as long to go through as what was counted."""
+        """The cost of the body for the garbage collector, in arrays and objects."""
         return self.containers + self.values // _VALUES_OF_OBJECT
 
     def begin_document(self) -> None:
-        """Let the next part begin a text of its own, which is counted with those before."""
+        """Start another JSON text, whose values add to the same counts."""
         self._depth, self._in_string = 0, False
         self._open_escape, self._open_number = b"", b""
         self._string_bytes, self._string_is_wide = 0, False
@@ -115,7 +118,7 @@ class JsonCounter:
         self._follow_depth(outside)
 
     def _without_escaped_quotes(self, part: bytes) -> bytes:
-        """Return the part, of the same length; an escape that is cut in two goes to the next part."""
+        """Return the part with escaped quotes masked, but keep an incomplete escape for the next part."""
         text = self._open_escape + part
         self._open_escape = b""
         if b"\\" in text:
@@ -129,7 +132,8 @@ class JsonCounter:
         """Count the bytes of strings with a character beyond U+FFFF.
 
         Args:
-            strings: Those of the text. The first may have begun before it, the last goes on if one is open.
+            strings: Strings of the text. The first may continue from before it, and the last may be
+                incomplete.
         """
         has_surrogates = b"\\" in text and _SURROGATE.search(text) is not None
         self.has_surrogates |= has_surrogates
@@ -174,5 +178,5 @@ class JsonCounter:
 
 
 def complex_body(why: str) -> ProblemError:
-    """Return the error for a body that is too much to decode."""
+    """Return the error for a body that is too complex to decode."""
     return ProblemError(Problem(413, "body_too_complex", f"The JSON body {why}."))

@@ -1,4 +1,4 @@
-"""JSON that anybody may have sent as Python values, once it has been counted."""
+"""Decoding of untrusted JSON that is within the complexity limits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _REPLACEMENT = rb"\ufffd"
 _SLICE = 65_536
-"""Bytes that one search goes through."""
+"""Bytes per search."""
 _LONGEST_PAIR = 12
 
 
 def decode_json(data: bytes) -> Any:
     """Return JSON text as Python values; NaN, Infinity and numbers that overflow are refused.
 
-    Every string can be encoded: half a surrogate pair becomes U+FFFD.
+    Lone surrogates become U+FFFD, so that every string can be encoded.
 
     Raises:
         ProblemError: 400 or 413.
@@ -34,13 +34,13 @@ def decode_json(data: bytes) -> Any:
 
 
 def decode_counted_json(body: bytearray, counter: JsonCounter) -> Any:
-    """Return the values of a body that has been counted, as `decode_json` does; the body is emptied.
+    """Return the values of a counted body like `decode_json`, and empty the body.
 
     Raises:
         ProblemError: 400.
     """
     if counter.has_long_numbers:
-        # The decoder's time grows with the square of an integer's digits.
+        # The decoder takes quadratic time in the digits of an integer.
         raise _malformed_body(f"a number has more than {MAX_DIGITS} digits")
     try:
         value = _decode(body, counter)
@@ -57,7 +57,7 @@ def _decode(body: bytearray, counter: JsonCounter) -> Any:
     try:
         return _DECODER.decode(body)
     except msgspec.DecodeError:
-        # The decoder refuses half a surrogate pair, which clients leave when they cut text.
+        # The decoder refuses lone surrogates, which clients produce when they truncate text.
         if not counter.has_surrogates:
             raise
     _replace_lone_surrogates(body)
@@ -65,9 +65,9 @@ def _decode(body: bytearray, counter: JsonCounter) -> Any:
 
 
 def _replace_lone_surrogates(body: bytearray) -> None:
-    """Write an escaped U+FFFD over each escape of half a surrogate pair; both have the same length."""
+    """Overwrite each escaped lone surrogate with an escaped U+FFFD, which has the same length."""
     escapes = body.replace(rb"\\", b"__")
-    # Searching holds the GIL until something is found.
+    # A search holds the GIL until it finds something.
     for start in range(0, len(escapes), _SLICE):
         end = start + _SLICE
         for lone in _LONE_SURROGATE.finditer(escapes, start, end + _LONGEST_PAIR):

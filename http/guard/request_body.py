@@ -1,4 +1,4 @@
-"""The bodies of requests: read within bounds, decoded and parsed where that holds up nobody else."""
+"""Request bodies: read with size limits, decoded and parsed without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from greenroom.schemas.settings import MEGABYTE
 T = TypeVar("T")
 
 BODY_BYTES = 32 * MEGABYTE
-"""Of the largest body without files that is read, unless the settings say otherwise."""
+"""Default limit on a body without files, in bytes."""
 BODY_BYTES_WITH_FILES = 80 * MEGABYTE
-"""Of the largest body with files: 50 MB of them take 67 MB as base64."""
+"""Default limit on a body with files, in bytes: 50 MB of them take 67 MB as base64."""
 FURTHER_BYTES = 16 * MEGABYTE
-"""What all bodies may hold together beyond the largest one, each until its answer has ended."""
+"""Bytes that all bodies together may take beyond the largest one, each until its request ends."""
 _LARGE_BYTES = 65_536
 _LARGE_CONTAINERS = 256
-"""What a body may have at most to be decoded without another thread."""
+"""Arrays and objects up to which a body is decoded without a worker thread."""
 
 
 @attrs.define(eq=False)
@@ -41,7 +41,7 @@ class _Body:
     counter: JsonCounter = attrs.field(factory=JsonCounter)
 
     def take(self) -> bytearray:
-        """Return all that came, and keep nothing."""
+        """Return the complete body, and release its parts."""
         data = bytearray().join(self.parts)
         self.parts.clear()
         return data
@@ -52,13 +52,13 @@ class _Body:
 
 
 class RequestBodies:
-    """Reads the bodies of an application's requests, and knows how much of them is held at once.
+    """Reads request bodies within a memory budget.
 
     Args:
-        max_bytes: Size of the largest body that is read, whatever is in it; None for the usual sizes.
+        max_bytes: Size limit of every body, in bytes; None for the defaults.
 
     Attributes:
-        largest: Size of the largest body, with files.
+        largest: Size limit of a body with files, in bytes.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -69,23 +69,23 @@ class RequestBodies:
         self._account = ByteAccount(self.largest + FURTHER_BYTES, problem)
         self._collections = FullCollections()
         self._decoded = DecodedObjects()
-        # Each takes several times its size while it is decoded, and two would only compete for the GIL.
+        # Decoding takes several times a body's size in memory, and two jobs would fight for the GIL.
         self._decoding = trio.CapacityLimiter(1)
 
     async def parse(
         self, request: Request, resources: ExitStack, parse: Callable[[Any], T], *, files: bool = False
     ) -> T:
-        """Return what `parse` makes of the decoded body, on another thread if that may take long.
+        """Return the result of `parse` for the decoded body; large bodies are parsed on a worker thread.
 
         Args:
-            resources: Closed when the request has ended; until then its body counts.
-            files: There may be images and other files in it.
+            resources: Resources of the request; the body is charged to the budget until they close.
+            files: True if the body may hold images and other files, which raises its size limit.
 
         Raises:
-            ProblemError: 400 if it is no JSON or cannot be decompressed, 413 if it holds too much, 415 for
-                another type, 503 if those of other requests leave no room, and whatever `parse` raises.
+            ProblemError: 400 if it is not JSON or cannot be decompressed, 413 if it exceeds a limit, 415 for
+                another type, 503 if other bodies use up the budget; and any error of `parse`.
         """
-        # Which other types are taken for JSON, and from whom, has been decided before.
+        # `HostGuard` and the protocol have checked other content types already.
         if request.mimetype.startswith("multipart/"):
             raise ProblemError(
                 Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
@@ -104,12 +104,12 @@ class RequestBodies:
         return await trio.to_thread.run_sync(decode_and_parse, abandon_on_cancel=True, limiter=self._decoding)
 
     def account(self, resources: ExitStack) -> Callable[[int], None]:
-        """Return what is told how many bytes a request holds beside its body, as they grow.
+        """Return a function that charges a request for bytes beside its body, given their total.
 
-        It raises a ProblemError, 503, where they leave no room for others.
+        The function raises a ProblemError, 503, if other requests use up the budget.
 
         Args:
-            resources: Closed when the request has ended; until then they count.
+            resources: Resources of the request; the charge is released when they close.
         """
         beside = _Body()
         resources.callback(self._account.release, beside)
@@ -122,21 +122,21 @@ class RequestBodies:
             raise RequestEntityTooLarge
         body = _Body()
         resources.callback(self._account.release, body)
-        # Of bodies that arrive side by side the first go through, instead of none.
+        # Charging the declared size up front lets the first of several large bodies finish, instead of none.
         self._account.hold(body, declared)
         decoder = new_decoder(content_encoding(request.headers))
         came = 0
         with trio.move_on_after(timeout) as waiting:
             async for part in request.body:
                 came += len(part)
-                if came > limit:  # much may come that decompresses to nothing
+                if came > limit:  # compressed data may decompress to nothing
                     raise RequestEntityTooLarge
                 if decoder is None:
                     self._add(body, part, limit)
                     continue
                 for piece in decoder.feed(part):
                     self._add(body, piece, limit, beside=decoder.window)
-                    # A little that comes may become much.
+                    # Small input may decompress to much output.
                     await trio.lowlevel.checkpoint()
         if waiting.cancelled_caught:
             raise RequestTimeout
@@ -145,15 +145,16 @@ class RequestBodies:
         return body
 
     def _add(self, body: _Body, part: bytes, limit: int, beside: int = 0) -> None:
-        """Add a part to a body, if there is room for it.
+        """Add a part to a body within the budget.
 
         Args:
-            beside: Bytes that are held beside the body while it comes, but never more than it has itself.
+            beside: Memory used beside the body while it arrives, in bytes; at most the body's size is
+                charged.
         """
         size = body.counter.size + len(part)
         if size > limit:
             raise RequestEntityTooLarge
         body.counter.feed(part)
         self._account.hold(body, size + min(size, beside))
-        # One array that grows leaves holes in the heap: forty of 3 MB side by side took 275 MB.
+        # Parts avoid heap fragmentation: forty growing arrays of 3 MB took 275 MB.
         body.parts.append(part)

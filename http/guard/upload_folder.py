@@ -1,4 +1,4 @@
-"""Files that clients upload: on disk, as long as their requests last, and no more than there is room for."""
+"""Uploaded files: kept on disk during their request, within a disk budget."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import MEGABYTE
 
 FILES_AT_MOST = 4
-"""Files of the largest size that all requests may have on disk together."""
+"""Disk budget of all requests, in files of the largest size."""
 FREE_BYTES = 256 * MEGABYTE
-"""Of the disk, which uploads leave alone."""
+"""Disk space that uploads leave free, in bytes."""
 _WRITTEN_AT_ONCE = MEGABYTE
 
 
 class SpooledFile:
-    """A file that grows while it arrives.
+    """A file on disk that grows while it is uploaded.
 
     Attributes:
-        size: Bytes that have come.
+        size: Bytes received so far.
     """
 
     def __init__(self, folder: UploadFolder, resources: ExitStack) -> None:
@@ -38,19 +38,19 @@ class SpooledFile:
         resources.callback(self._drop)
 
     def expect(self, size: int) -> None:
-        """Reserve room for a file of that size.
+        """Reserve disk space for a file of that size.
 
         Raises:
-            ProblemError: 503 if other requests have it, 507 if the disk is full.
+            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
         """
         self._folder.hold(size - self._held)
         self._held = max(self._held, size)
 
     async def write(self, data: bytes) -> None:
-        """Append; what is written goes to disk on another thread.
+        """Append data; it is buffered and written on a worker thread.
 
         Raises:
-            ProblemError: 503 if other requests leave no room, 507 if the disk is full.
+            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
         """
         self._pending += data
         self.size += len(data)
@@ -60,14 +60,14 @@ class SpooledFile:
             await self.flush()
 
     async def flush(self) -> None:
-        """Bring to disk what has come.
+        """Write buffered data to disk.
 
         Raises:
             ProblemError: 507.
         """
         data, self._pending = self._pending, bytearray()
         try:
-            # Not abandoned when the request is: its descriptor would be another file's by then.
+            # Not abandoned on cancellation: the descriptor could belong to another file by then.
             await trio.to_thread.run_sync(_write_all, self._descriptor, data)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -81,10 +81,10 @@ class SpooledFile:
 
 
 class UploadFolder:
-    """The folder of a server's uploads; nobody else may read it.
+    """The private folder of a server's uploads.
 
     Args:
-        max_bytes: Size of the largest file.
+        max_bytes: Largest file size, in bytes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -94,13 +94,13 @@ class UploadFolder:
 
     @property
     def held(self) -> int:
-        """Bytes of the files there are, or that have been announced."""
+        """The bytes of all files, reserved or written."""
         return self._held
 
     def path(self) -> Path:
-        """Return the folder, made again if the system has cleaned it away, as it does after some days.
+        """Return the folder, created anew if the system has deleted it, which it does after some days.
 
-        When it is made, files are removed from it that were left by a server that was killed.
+        New folders are cleared of files from servers that were killed.
         """
         if self._path is None or not _is_private(self._path):
             self._path = _private_folder()
@@ -108,19 +108,19 @@ class UploadFolder:
         return self._path
 
     def new_file(self) -> tuple[int, Path]:
-        """Return an open descriptor of a new file, and its path."""
+        """Create a file, and return its open descriptor and its path."""
         prefix = f"{os.getpid()}-"
         try:
             descriptor, path = tempfile.mkstemp(prefix=prefix, dir=self.path())
-        except FileNotFoundError:  # cleaned away just now
+        except FileNotFoundError:  # the system has just deleted the folder
             descriptor, path = tempfile.mkstemp(prefix=prefix, dir=self.path())
         return descriptor, Path(path)
 
     def hold(self, size: int) -> None:
-        """Count bytes that are to be written.
+        """Reserve disk space.
 
         Raises:
-            ProblemError: 503 if other requests leave no room, 507 if the disk does not.
+            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
         """
         if size <= 0:
             return
@@ -132,7 +132,7 @@ class UploadFolder:
         self._held += size
 
     def release(self, size: int) -> None:
-        """Count bytes that are gone."""
+        """Release reserved disk space."""
         self._held -= size
 
 
@@ -148,7 +148,7 @@ def _disk_full() -> Problem:
 
 
 def _private_folder() -> Path:
-    """Return a folder of this user's that others can neither read nor have made."""
+    """Return a folder that belongs to this user and is inaccessible to others."""
     path = Path(tempfile.gettempdir()) / f"greenroom-uploads-{os.getuid()}"
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -156,7 +156,7 @@ def _private_folder() -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether it is a folder, and no link to one, that is this user's alone."""
+    """Return whether a path is a real folder that only this user can access."""
     try:
         found = path.lstat()
     except OSError:

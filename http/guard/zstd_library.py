@@ -1,4 +1,4 @@
-"""Zstandard, which is in the standard library from Python 3.14 on, unless that was built without it."""
+"""Import of Zstandard, which the standard library has from Python 3.14 on unless built without it."""
 
 from __future__ import annotations
 
