@@ -17,8 +17,7 @@ from greenroom.tests.support.architectures.architecture_fields import COMMON, NO
 from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS
 
 _NOISE = 0.3
-"""Spread of noise added to constant weights. A recurrent block initialised to zero would pass everything on.
-"""
+"""Spread of noise added to constant weights: a recurrent block of zeros would pass everything on."""
 
 _SCALE = 3.0
 """Scale of random matrices. Unscaled ones repeat two or three tokens, which hides faults of a cache."""

@@ -1,4 +1,4 @@
-"""Anthropic's official client against a server of ours, and requests as it and its agents send them."""
+"""Anthropic's official client against our server, and requests as it and its agents send them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USER = {"role": "user", "content": "Tell me about the sea"}
 
 
 async def ask(served: Served, call: Callable[[Any], T], retries: int = 0) -> T:
-    """Let the synchronous client do something on a thread of its own."""
+    """Call the synchronous client in a thread."""
 
     def on_thread() -> T:
         with anthropic.Anthropic(
@@ -41,31 +41,31 @@ async def ask(served: Served, call: Callable[[Any], T], retries: int = 0) -> T:
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    """Return a greedy request for a few tokens."""
+    """Return the JSON of a greedy request for a few tokens."""
     return {"model": "qwen3", "messages": [USER], "temperature": 0, "max_tokens": 12, **fields}
 
 
 def arguments(**fields: Any) -> dict[str, Any]:
-    """Return what the client is given to send that; its latest version knows no temperature."""
+    """Return arguments for the client's methods; its latest version has no `temperature`."""
     request = body(**fields)
     return {"extra_body": {"temperature": request.pop("temperature")}, **request}
 
 
 def parse(request: dict[str, Any], betas: str = "") -> InferenceRequest:
-    """Return the neutral request for a body."""
+    """Return a body's protocol-independent request."""
     wire = structure(request, MessagesRequest, ANTHROPIC)
     return parse_messages_request(wire, request, "req_1", "", betas)
 
 
 def conversation(*messages: Any, **fields: Any) -> ChatInput:
-    """Return the neutral conversation for the messages of a request."""
+    """Return the protocol-independent conversation of a request's messages."""
     asked = parse({"model": "m", "max_tokens": 2_000, "messages": list(messages), **fields}).input
     assert isinstance(asked, ChatInput)
     return asked
 
 
 def events_of(sent: bytes) -> list[Any]:
-    """Return the events, each of which is called as its type says."""
+    """Return the stream's events, after checking that each event's name is its type."""
     events = []
     for event in sent.decode().split("\n\n")[:-1]:
         name, data = event.split("\n")
@@ -76,11 +76,11 @@ def events_of(sent: bytes) -> list[Any]:
 
 
 def accumulated(events: list[Any]) -> Message:
-    """Return what the client's own helper makes of a stream."""
+    """Return the message that the client's own helper accumulates from a stream."""
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
     for event in events:
-        if event["type"] == "ping":  # the client passes over them
+        if event["type"] == "ping":  # the client ignores pings
             continue
         typed = EVENT.validate_python(event)
         snapshot = accumulate_event(event=typed, current_snapshot=snapshot, json_bufs=buffers)

@@ -1,4 +1,4 @@
-"""Ollama's official client against a server of ours."""
+"""Ollama's official client against our server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def ask(served: Served, call: Callable[[Any], T]) -> T:
-    """Let the synchronous client, whose every field may be None, do something on a thread of its own."""
+    """Call the synchronous client in a thread; its result is untyped because every field may be None."""
 
     def on_thread() -> T:
         with ollama.Client(host=served.base_url.removesuffix("/v1")) as client:

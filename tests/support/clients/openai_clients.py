@@ -1,4 +1,4 @@
-"""OpenAI's official client against a server of ours."""
+"""OpenAI's official client against our server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ USER = {"role": "user", "content": "Tell me about the sea"}
 
 
 async def ask(served: Served, call: Call[T], retries: int = 0) -> T:
-    """Let the synchronous client do something on a thread of its own."""
+    """Call the synchronous client in a thread."""
     [answer] = await ask_together(served, call, retries=retries)
     return answer
 
 
 async def ask_together(served: Served, *calls: Call[T], retries: int = 0) -> list[T]:
-    """Let it do several things at the same time."""
+    """Make several calls concurrently, each in a thread."""
 
     def on_thread() -> list[T]:
         with (
@@ -39,19 +39,19 @@ async def ask_together(served: Served, *calls: Call[T], retries: int = 0) -> lis
 
 
 def streamed_text(chunks: list[Any], index: int = 0) -> str:
-    """Return the text of a choice of a streamed chat."""
+    """Return the text of one choice of a streamed chat completion."""
     return "".join(
         choice.delta.content or "" for chunk in chunks for choice in chunk.choices if choice.index == index
     )
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    """Return a greedy request for a few tokens."""
+    """Return the JSON of a greedy request for a few tokens."""
     return {"model": "qwen3", "messages": [USER], "temperature": 0, "max_tokens": 12, **fields}
 
 
 async def stream_of(served: Served, **fields: Any) -> list[Any]:
-    """Return all chunks of a streamed chat."""
+    """Return all chunks of a streamed chat completion."""
     return await ask(
         served, lambda client: list(client.chat.completions.create(**body(stream=True, **fields)))
     )

@@ -1,4 +1,4 @@
-"""The events of a streamed response, as a client reads them."""
+"""Events of a streamed response, as a client reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_events(data: bytes) -> list[dict[str, Any]]:
-    """Return the events; their names are their types, their numbers have no gap, and [DONE] is the end."""
+    """Return the events, after checking their names, their sequence numbers and the final [DONE]."""
     *blocks, done, rest = data.split(b"\n\n")
     assert (done, rest) == (b"data: [DONE]", b"")
     events = []

@@ -19,10 +19,10 @@ ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
 class RawSocket:
-    """An open socket.
+    """An open WebSocket.
 
     Attributes:
-        closed: What the server's close frame said, once it has come.
+        closed: The server's close frame, once received.
     """
 
     def __init__(self, client: RawClient) -> None:
@@ -33,7 +33,7 @@ class RawSocket:
         self._events: list[Any] = []
 
     async def send(self, message: Any, **fields: Any) -> None:
-        """Send a message: text as it stands, anything else as JSON."""
+        """Send a message: a string unchanged, any other value as JSON."""
         text = message if isinstance(message, str) else json.dumps({**message, **fields})
         await self.client.send(self._frames.send(TextMessage(text)))
 
@@ -69,12 +69,12 @@ class RawSocket:
                     self.pongs.append(bytes(payload))
 
     async def answer(self, message: Any, **fields: Any) -> list[dict[str, Any]]:
-        """Send a message, and return all events of its answer."""
+        """Send a message, and return all events of its response."""
         await self.send(message, **fields)
         return await self.rest()
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Return the events up to the end of the answer that is under way."""
+        """Return the events up to the end of the current response."""
         events: list[dict[str, Any]] = []
         while not events or events[-1]["type"] not in ENDS:
             event = await self.receive()
@@ -83,14 +83,14 @@ class RawSocket:
         return events
 
     async def wait_closed(self) -> CloseConnection | None:
-        """Read all until the server closes, and return its close frame."""
+        """Read until the server closes; return its close frame."""
         while await self.receive() is not None:
             pass
         return self.closed
 
 
 def handshake(**headers: str) -> dict[str, str]:
-    """Return the headers of a handshake, some changed."""
+    """Return the headers of a handshake, with changes."""
     return {
         "connection": "Upgrade",
         "upgrade": "websocket",
@@ -102,7 +102,7 @@ def handshake(**headers: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_socket(served: Served, **headers: str) -> AsyncIterator[RawSocket]:
-    """Open a socket; it is dropped without a word."""
+    """Open a WebSocket; leaving the context drops the connection without a close frame."""
     async with connected(served.server) as client:
         await client.request("GET", PATH, b"", **handshake(**headers))
         head = await client.read_until(b"\r\n\r\n")

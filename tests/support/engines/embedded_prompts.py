@@ -1,4 +1,4 @@
-"""Prompts that come as embeddings instead of tokens: the simplest features that a prompt can have."""
+"""Prompts given as embeddings instead of tokens: the simplest form of prompt features."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import mlx.core as mx
 from greenroom.schemas.prepared_input import PreparedPrompt
 
 _numbers = itertools.count(1 << 20)
-"""No two embedded tokens are alike."""
+"""Source of stand-in token ids; no two embedded tokens share one."""
 
 
 @attrs.define(eq=False)
 class EmbeddedPrompt:
-    """Fulfils `PromptFeatures`; the last token is decoded from its id.
+    """`PromptFeatures` of a prompt given as embeddings; the last token is decoded from its id.
 
     Args:
-        embeddings: `[prompt, hidden]`.
+        embeddings: Embeddings `[prompt, hidden]`.
     """
 
     tokens: Sequence[int]
@@ -46,17 +46,17 @@ class EmbeddedPrompt:
         raise AssertionError("all is ready")
 
     def arguments(self, start: int, stop: int) -> dict[str, Any]:
-        if start >= len(self.embeddings) - 1:  # the answer so far of a resumed sequence is tokens again
+        if start >= len(self.embeddings) - 1:  # later tokens are given by id
             return {}
         return {"input_embeddings": self.embeddings[start:stop][None]}
 
 
 @attrs.define
 class EmbeddedPrompts:
-    """Fulfils `FeatureSource`; keeps nothing.
+    """A `FeatureSource` that keeps nothing.
 
     Args:
-        embeddings: Of the prompt that is submitted next; None: it has none.
+        embeddings: Embeddings of the next submitted prompt; None for a prompt of tokens.
     """
 
     embeddings: Any = None

@@ -1,4 +1,4 @@
-"""Models for embeddings without actors: an adapter, an engine, and what they make of texts."""
+"""Embedding models without actors: an adapter, an engine, and the vectors of texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 @attrs.define
 class Embedder:
-    """A model that is loaded on this thread."""
+    """An embedding model loaded on this thread."""
 
     adapter: EmbeddingAdapter
     engine: EncoderEngine
@@ -38,25 +38,25 @@ class Embedder:
     def submit(
         self, texts: Iterable[str | tuple[int, ...]], request_id: str = "r", client: str = "", **asked: Any
     ) -> None:
-        """Begin a request for the vectors of texts."""
+        """Submit an embedding request."""
         request = embedding_request(texts, request_id, client, **asked)
         self.engine.submit(request, self.adapter.prepare_input(request))
 
     def run(self) -> dict[str, list[InferenceEvent]]:
-        """Step until all is done; return the events by request."""
+        """Step until all requests are done; return the events by request."""
         events: dict[str, list[InferenceEvent]] = {}
         while self.engine.has_work:
             collect(self.engine.step(), events)
         return events
 
     def embed(self, texts: Iterable[str | tuple[int, ...]], **asked: Any) -> NDArray[np.float32]:
-        """Return the vectors of texts that are asked for together, `[texts, dimensions]`."""
+        """Return the vectors of texts in one request, `[texts, dimensions]`."""
         self.submit(texts, **asked)
         [events] = self.run().values()
         return vectors(events)
 
     def embed_alone(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts that are each asked for alone."""
+        """Return the vectors of texts, each in a request of its own."""
         return np.concatenate([self.embed((text,)) for text in texts])
 
 
@@ -76,20 +76,20 @@ def open_embedder(folder: Path, settings: Settings | None = None) -> Embedder:
 def embedding_request(
     texts: Iterable[str | tuple[int, ...]], request_id: str = "r", client: str = "", **asked: Any
 ) -> InferenceRequest:
-    """Return a request for vectors."""
+    """Return an embedding request."""
     return InferenceRequest(
         request_id, ModelKey("default"), EmbeddingInput(tuple(texts), **asked), client=client
     )
 
 
 def collect(stepped: Events, events: dict[str, list[InferenceEvent]]) -> None:
-    """Add the events of a step to those of their requests."""
+    """Add a step's events to those of their requests."""
     for request_id, event in stepped:
         events.setdefault(request_id, []).append(event)
 
 
 def vectors(events: Sequence[InferenceEvent]) -> NDArray[np.float32]:
-    """Return the vectors of a request that has ended well, `[texts, dimensions]`."""
+    """Return the vectors of a successful request, `[texts, dimensions]`."""
     assert isinstance(events[-1], Finished), events[-1]
     found = {event.index: event.values for event in events if isinstance(event, Vector)}
     assert sorted(found) == list(range(len(found)))
@@ -97,6 +97,6 @@ def vectors(events: Sequence[InferenceEvent]) -> NDArray[np.float32]:
 
 
 def failure(events: Sequence[InferenceEvent]) -> Failed:
-    """Return how a request failed."""
+    """Return the failure of a request."""
     assert isinstance(events[-1], Failed), events[-1]
     return events[-1]

@@ -1,4 +1,4 @@
-"""A machine that is never faster nor slower, by whose figures engines under test decide."""
+"""Fixed compute costs, so that decisions of engines under test do not depend on the machine's speed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from greenroom.engine.batch.shape import Shape
 from greenroom.engine.scheduler.costs.cost_model import PrefillChunk, StepCosts
 
 DECODE_MS = (2.0, 0.5, 0.001)
-"""Of a pass over the weights, of a row, and of a cached token of one."""
+"""Milliseconds of a decode step: per pass over the weights, per row, and per cached token of a row."""
 PREFILL_MS = (0.3, 1e-4)
-"""Of a token of a prompt, and of a pair of one and a token before it."""
+"""Milliseconds of prefill: per prompt token, and per pair of a token and one before it."""
 COPY_MS = 1e-6
-"""Of a byte: a gigabyte a second."""
+"""Milliseconds to copy a byte, at one gigabyte a second."""
 _SAMPLES = 100
-"""More than are needed anywhere before a cost counts as known."""
+"""Sample count that makes every cost count as known."""
 
 
 class FixedCosts(StepCosts):
-    """Costs that are known from the beginning, whatever anything takes."""
+    """A cost model with constant costs, known from the beginning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class FixedCosts(StepCosts):
 
 @attrs.define
 class CountedClock:
-    """A clock that goes on by the same time whenever it is read, whatever happens in between.
+    """A clock that advances by a constant time at each reading.
 
     Args:
-        tick: Seconds.
+        tick: Advance in seconds.
     """
 
     tick: float = 0.001

@@ -1,4 +1,4 @@
-"""Late errors of the GPU, emulated on the CPU: one launch is spoiled, and another one throws."""
+"""Emulation on the CPU of GPU errors that arrive late: one launch gives wrong results, a later one raises."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ MESSAGE = "[METAL] Command buffer execution failed: Insufficient Memory (0000000
 
 
 class LateError:
-    """Spoils one launch of a thread, and throws once, from a later one, as MLX does on Metal.
+    """Spoils the results of one launch, and raises once from a later one, as MLX does on Metal.
 
-    A launch is `mx.async_eval` or `mx.eval`. The device can be no more behind than what is read of it: once
-    anything was read that was launched since, the next launch throws, if none has. A read itself never does,
-    which is the worst of what MLX may do (`array::wait` looks at no error of an array that is complete).
+    A launch is `mx.async_eval` or `mx.eval`. Reading a result of any launch since the spoiled one waits for
+    the device, so the next launch raises at the latest. A read itself never raises. That is MLX's worst
+    behaviour: `array::wait` ignores the errors of an array that is complete.
 
     Args:
-        late: Launches after which the error is thrown: 0 throws it from the launch that is spoiled.
-        spoiled: Launches of the thread up to the one that is spoiled, from when this is made.
-        thread: Whose launches count; this one's by default.
+        late: Number of launches from the spoiled one to the one that raises; 0 raises from the spoiled one.
+        spoiled: Number of the launch to spoil, counted from here on.
+        thread: Identifier of the thread whose launches count; by default this one.
 
     Attributes:
-        thrown: Whether anybody has got the error.
+        thrown: True once the error was raised.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LateError:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has thrown, or nothing was spoiled at all."""
+        """True if the error was raised, or nothing was spoiled yet."""
         return self.thrown or self._left > 0
 
     def _is_mine(self) -> bool:
@@ -106,7 +106,7 @@ class LateError:
         raise RuntimeError(MESSAGE)
 
     def _spoil(self, arrays: Any) -> None:
-        """Set to zero what was computed, and the cache of which it is the state: that is made of views."""
+        """Set the launch's results to zero. The KV cache too, since its state consists of views."""
         for array in _arrays_in(arrays):
             array[...] = mx.zeros_like(array)
         for layer in caches.flat_layers(self._cache or []):
@@ -116,7 +116,7 @@ class LateError:
 
 
 def _arrays_in(tree: Any) -> Iterator[mx.array]:
-    """Yield the arrays of what is evaluated, which may be lists of lists."""
+    """Yield the arrays in nested lists and dictionaries."""
     if isinstance(tree, mx.array):
         yield tree
     elif isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""Log-probabilities of answers: those that events carry, and those of one plain forward pass."""
+"""Log-probabilities of answers: those in events, and those of one plain forward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scores_of(events: Sequence[InferenceEvent], index: int = 0) -> list[TokenLog
 
 
 def plain_logprobs(folder: Path, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-    """Return log-probabilities `[answer, vocabulary]` by one forward pass over everything."""
+    """Return log-probabilities `[answer, vocabulary]` of one forward pass over prompt and answer."""
     model, _ = loaded(folder)
     logits = model(mx.array([[*prompt, *answer]]))[0].astype(mx.float32)
     logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)

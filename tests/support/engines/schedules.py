@@ -1,4 +1,4 @@
-"""Schedules of requests that come and go, engines of every setup, and whether the answers are mlx-lm's."""
+"""Schedules of requests that come and go, engine configurations, and the check against mlx-lm's answers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from greenroom.tests.support.models.tiny_kinds import VOCABULARY
 from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS
 
 TIE = 1e-3
-"""Logits that are nearer to each other may fall either way: sums are made in another order in a batch."""
+"""Difference below which two logits count as tied: in a batch, sums are computed in another order."""
 
 tokens = st.integers(len(SPECIAL_TOKENS), VOCABULARY - 1)
 lengths = st.sampled_from([1, 2, 3, 17, 31, 32, 33, 34, 70, 150])
-"""Around the sliding window of 32, and beyond several of them."""
+"""Prompt lengths around the sliding window of 32, and several times as long."""
 
 
 @attrs.frozen
 class ScheduledRequest:
-    """A request, and when it comes and goes.
+    """A request with the steps of its submission and cancellation.
 
     Args:
         submit_at: Step before which it is submitted.
-        cancel_at: Step before which it is cancelled, if it is still there.
+        cancel_at: Step before which it is cancelled, if it is still running.
     """
 
     submit_at: int
@@ -74,10 +74,10 @@ def run_schedule(driver: Driver, schedule: list[ScheduledRequest]) -> None:
 
 
 def check_answers(folder: Path, driver: Driver, schedule: list[ScheduledRequest]) -> int:
-    """Assert that every answer ended as it should, with mlx-lm's tokens, or a beginning of them if cancelled.
+    """Assert that every answer ended as expected with mlx-lm's tokens, or a prefix of them if cancelled.
 
     Returns:
-        Answers that took another way where logits tie.
+        Number of answers that differ because logits tie.
     """
     ties = 0
     ordered = sorted(schedule, key=lambda request: request.submit_at)
@@ -98,7 +98,7 @@ def check_answers(folder: Path, driver: Driver, schedule: list[ScheduledRequest]
 
 
 def logit_shortfall(folder: Path, prompt: Sequence[int], got: Sequence[int]) -> float:
-    """Return how far an answer's logits stay behind the largest, in one plain pass over all tokens."""
+    """Return the largest gap between the top logit and an answer's token, from one plain forward pass."""
     model, _ = loaded(folder)
     logits = model(mx.array([[*prompt, *got[:-1]]]))[0, len(prompt) - 1 :].astype(mx.float32)
     chosen = mx.take_along_axis(logits, mx.array(list(got))[:, None], axis=-1)[:, 0]
@@ -107,17 +107,17 @@ def logit_shortfall(folder: Path, prompt: Sequence[int], got: Sequence[int]) -> 
 
 @attrs.frozen
 class EngineSetup:
-    """How an engine is set up: whatever it is, nobody may tell by the tokens.
+    """Parameters of an engine; no choice of them may change the tokens.
 
     Args:
-        min_chunk: Tokens of a prefill chunk, whatever they cost.
-        chunk_factor: How many times that a chunk may be.
-        idle_ms: Milliseconds that a chunk may cost while nothing decodes.
-        max_stall: Decode steps that a chunk may cost beside running sequences.
+        min_chunk: Minimum size of a prefill chunk in tokens, at any cost.
+        chunk_factor: Maximum size of a chunk, as a multiple of `min_chunk`.
+        idle_ms: Maximum cost of a chunk in milliseconds while nothing decodes.
+        max_stall: Maximum cost of a chunk beside running sequences, in decode steps.
         compaction_threshold: Wasted steps before a batch is compacted.
-        hysteresis: Small values have batches split and merge all the time.
+        hysteresis: Hysteresis of batch splits and merges; small values make both frequent.
         rearrange_steps: Steps between two rearrangements of batches.
-        prefix_cache_bytes: Budget of the prefix cache; 0 is none.
+        prefix_cache_bytes: Budget of the prefix cache in bytes; 0 disables it.
     """
 
     min_chunk: int
@@ -130,7 +130,7 @@ class EngineSetup:
     prefix_cache_bytes: int
 
     def driver(self, folder: Path, patch: pytest.MonkeyPatch) -> Driver:
-        """Return a driver of an engine so set up."""
+        """Return a driver of an engine with these parameters."""
         policy = PrefillPolicy(
             max_stall=self.max_stall,
             idle_ms=self.idle_ms,
@@ -161,7 +161,7 @@ def run_and_check(folder: Path, schedule: list[ScheduledRequest], setup: EngineS
     """Run a schedule, twice if there is a prefix cache, and check the answers.
 
     Returns:
-        Answers that took another way where logits tie.
+        Number of answers that differ because logits tie.
     """
     ties = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -183,5 +183,5 @@ OVERLAPPING = [
 
 
 def soak_only(*kinds: object) -> list[Any]:
-    """Return kinds that only the long run has."""
+    """Return parameters that only the soak run tests."""
     return [pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]

@@ -1,4 +1,4 @@
-"""Models that say what a test wants to hear, read by the real adapter of a real tiny model."""
+"""Models that generate a given text, parsed by the real adapter of a real tiny model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE = 3
 
 
 class ScriptedEngines(Engines):
-    """Every model says `script(adapter)`, three characters at a time."""
+    """Engines that all generate `script(adapter)`, three characters a step."""
 
     def __init__(self, settings: Settings, script: Callable[[Adapter], str]) -> None:
         super().__init__(settings)
@@ -50,7 +50,7 @@ class _Answer:
 
 
 class ScriptedEngine:
-    """An engine without weights."""
+    """An engine without weights that generates a script."""
 
     def __init__(self, adapter: Adapter, script: str) -> None:
         self._adapter = adapter

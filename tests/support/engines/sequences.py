@@ -1,4 +1,4 @@
-"""Sequences for schedulers under test, of which nothing is decoded."""
+"""Sequences for schedulers under test; they are never decoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 def sequence(name: str, tokens: int) -> Sequence:
-    """Return a sequence without an answer, with a prompt that no other begins with."""
+    """Return a sequence without output tokens, with a prompt that shares no prefix with another."""
     text = cast(Any, None)
     prompt = random.Random(name).choices(range(300, 2000), k=tokens)
     return Sequence(name, prompt, 5, frozenset(), SamplingParameters(), text, text)

@@ -1,4 +1,4 @@
-"""Requests for speech, and engines that answer them without actors."""
+"""Speech requests, and engines that answer them without actors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 
 def spoken(text: str, ident: str = "req_1", client: str = "", **fields: Any) -> InferenceRequest:
-    """Return a request for speech."""
+    """Return a speech request."""
     return InferenceRequest(ident, ModelKey("voice"), SpeechInput(text, **fields), client=client)
 
 
@@ -43,7 +43,7 @@ def open_engine(folder: Path, account: MemoryAccount | None = None) -> SpeechEng
 
 
 def run(engine: SpeechEngine, steps: int = 10_000) -> Iterator[tuple[str, InferenceEvent]]:
-    """Yield the events of steps, until there is no work."""
+    """Yield the events of steps until the engine has no work."""
     for _ in range(steps):
         if not engine.has_work:
             return

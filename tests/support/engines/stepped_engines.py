@@ -1,4 +1,4 @@
-"""Engines without actors: their steps, and the events of each request."""
+"""Engines without actors, stepped by the test."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from greenroom.schemas.events import InferenceEvent
 
 
 class SteppedEngine:
-    """Has an engine compute, and keeps its events by the ids of their requests."""
+    """Steps an engine, and collects its events by request id."""
 
     engine: Engine[Any]
     events: dict[str, list[InferenceEvent]]
 
     def step(self) -> None:
-        """Compute one step."""
+        """Run one step."""
         for request_id, event in self.engine.step():
             self.events[request_id].append(event)
 
     def run(self) -> None:
-        """Compute until nothing is left to do."""
+        """Step until the engine has no work."""
         while self.engine.has_work:
             self.step()

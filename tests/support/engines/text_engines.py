@@ -1,4 +1,4 @@
-"""Engines over tiny models, driven step by step on the test's own thread, and what mlx-lm itself says."""
+"""Text engines over tiny models, stepped on the test's own thread, and mlx-lm's own answers."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ GREEDY = GenerationParameters(temperature=0.0)
 
 @cache
 def loaded(folder: Path) -> tuple[Any, Adapter]:
-    """Return the model and its adapter; one of each for all tests."""
+    """Return the model and its adapter, shared by all tests."""
     adapter = make_adapter(detect(folder), load_tokenizer(folder), Settings())
     return load_model(folder, Settings()), adapter
 
 
 def opened(folder: Path, settings: Settings) -> TextEngine:
-    """Return an engine as a server opens it, with a model of its own."""
+    """Return an engine opened as in a server, with a model of its own."""
     adapter = make_adapter(detect(folder), load_tokenizer(folder), settings)
     return open_text_engine(ModelLoad(folder, detect(folder), settings), adapter)
 
 
 @cache
 def quantized(folder: Path, kv_bits: int | None) -> Any:
-    """Return the model, with caches of so few bits."""
+    """Return the model with KV caches of `kv_bits` bits."""
     return quantize_kv(loaded(folder)[0], kv_bits)
 
 
 def prefilled_cache(folder: Path, prompt: Sequence[int]) -> Cache:
-    """Return the model's own plain cache, which holds a prompt."""
+    """Return the model's own plain cache, prefilled with a prompt."""
     model, _ = loaded(folder)
     plain = caches.new_cache(model)
     mx.eval(model(mx.array([list(prompt)]), cache=plain))
@@ -73,7 +73,7 @@ def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | N
     """Return the greedy continuation by `mlx_lm.stream_generate`.
 
     Args:
-        kv_bits: Of mlx-lm's own quantised caches, in use from the first token on.
+        kv_bits: Bits of mlx-lm's own quantised caches, used from the first token on.
     """
     from mlx_lm import stream_generate
     from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
@@ -89,7 +89,7 @@ def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | N
 
 @attrs.define
 class RecordingDetokenizer:
-    """A detokenizer that also keeps the tokens: the engine itself hands out text only."""
+    """A detokenizer that also records the tokens, since the engine itself returns only text."""
 
     inner: Detokenizer
     tokens: list[int]
@@ -108,7 +108,7 @@ class RecordingDetokenizer:
 
 @attrs.define(eq=False)
 class RecordingOutputProcessor:
-    """An adapter whose detokenizers keep the tokens of each request."""
+    """An adapter whose detokenizers record the tokens of each request."""
 
     adapter: Adapter
     tokens: list[list[int]] = attrs.field(factory=list)
@@ -127,7 +127,7 @@ class RecordingOutputProcessor:
 
 
 class QuantizedCacheModel:
-    """A model whose caches cannot share a batch: mlx-lm's quantised ones have no `merge`."""
+    """A model whose caches cannot be batched: mlx-lm's quantised ones have no `merge`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -143,9 +143,9 @@ class QuantizedCacheModel:
 
 
 class Driver(SteppedEngine):
-    """An engine, and the tokens and events that came out of it by request, in order of submission.
+    """An engine, with the tokens and events of each request in order of submission.
 
-    What it computes when depends on nothing but what was submitted: it is told what steps cost.
+    Its schedule depends only on the submitted requests, since costs are fixed.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Driver(SteppedEngine):
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
-        """Remove the requests so far, but not what the engine has learnt of their prompts."""
+        """Remove all requests, but keep the engine's prefix cache."""
         self.output_processor.tokens.clear()
         self.events.clear()
 
@@ -198,7 +198,7 @@ class Driver(SteppedEngine):
         client: str = "",
         **prepared: Any,
     ) -> str:
-        """Submit a raw prompt, with those fields of its PreparedPrompt; returns the request's id."""
+        """Submit a raw prompt with further fields of its PreparedPrompt; return the request's id."""
         request_id = str(len(self.events))
         self.events[request_id] = []
         request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)), client=client)

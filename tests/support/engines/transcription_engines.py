@@ -1,4 +1,4 @@
-"""Transcription engines on the tests' own thread, and what they say of recordings."""
+"""Transcription engines on the tests' own thread, and their transcripts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Transcriber(SteppedEngine):
     """An engine with its adapter.
 
     Attributes:
-        events: All that came, by request.
+        events: Events by request id.
     """
 
     adapter: TranscriptionAdapter
@@ -43,7 +43,7 @@ class Transcriber(SteppedEngine):
     events: dict[str, list[InferenceEvent]] = attrs.field(factory=dict)
 
     def submit(self, file: Path, client: str = "", **asked: Any) -> str:
-        """Prepare and begin a request; return its id."""
+        """Prepare and submit a request; return its id."""
         request = InferenceRequest(
             f"req_{next(_IDS)}", ModelKey("whisper"), TranscriptionInput(str(file), **asked), client=client
         )
@@ -53,19 +53,19 @@ class Transcriber(SteppedEngine):
         return request.id
 
     def transcribe(self, file: Path, **asked: Any) -> Transcript:
-        """Return what one request brings."""
+        """Return the transcript of one request."""
         request_id = self.submit(file, **asked)
         self.run()
         return Transcript.of(self.events[request_id])
 
     def ended(self, request_id: str) -> bool:
-        """Return whether the last event of a request has come."""
+        """Return whether a request has had its last event."""
         return bool(self.events[request_id]) and isinstance(self.events[request_id][-1], Finished | Failed)
 
 
 @attrs.frozen
 class Transcript:
-    """What a request brought."""
+    """The events of one request, by type."""
 
     segments: list[Segment]
     recording: Recording | None
@@ -73,7 +73,7 @@ class Transcript:
 
     @classmethod
     def of(cls, events: list[InferenceEvent]) -> Transcript:
-        """Sort events."""
+        """Sort events by type."""
         recordings = [event for event in events if isinstance(event, Recording)]
         end = events[-1]
         assert isinstance(end, Finished | Failed)
@@ -82,13 +82,13 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """Text of all segments."""
         return "".join(segment.text for segment in self.segments)
 
 
 @contextmanager
 def open_transcriber(folder: Path, account: MemoryAccount | None = None) -> Iterator[Transcriber]:
-    """Load a model and drop it."""
+    """Load a model, and close its engine afterwards."""
     record = detect(folder)
     adapter = make_transcription_adapter("whisper", folder, record)
     engine = open_transcription_engine(

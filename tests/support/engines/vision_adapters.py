@@ -1,4 +1,4 @@
-"""Adapters of tiny models that see, pictures, and requests that hold them."""
+"""Adapters of tiny vision models, with pictures and requests for them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from greenroom.schemas.settings import Settings
 
 
 def picture(width: int = 96, height: int = 64, seed: int = 0) -> Image.Image:
-    """Return noise, the same for the same seed."""
+    """Return an image of noise; equal seeds give equal images."""
     noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     return Image.fromarray(noise)
 
 
 def png(width: int = 96, height: int = 64, seed: int = 0) -> bytes:
-    """Return the same noise as a file."""
+    """Return an image of noise as a PNG file."""
     file = io.BytesIO()
     picture(width, height, seed).save(file, "PNG")
     return file.getvalue()
 
 
 def message(*parts: str | bytes | ContentPart, role: Role = "user", **fields: Any) -> Message:
-    """Return a message: text, files of images, and parts."""
+    """Return a message of strings, image files and parts."""
     content: list[ContentPart] = []
     for part in parts:
         match part:
@@ -48,12 +48,12 @@ def message(*parts: str | bytes | ContentPart, role: Role = "user", **fields: An
 
 
 def asking(messages: Sequence[Message], overrides: Any = None, **fields: Any) -> InferenceRequest:
-    """Return a request of a conversation."""
+    """Return a chat request."""
     return InferenceRequest("r", ModelKey("m"), ChatInput(tuple(messages), **fields), overrides or {})
 
 
 def seeing_adapter(folder: Path, **settings: Any) -> VisionAdapter:
-    """Return the adapter of a model's folder."""
+    """Return the adapter of a model folder."""
     import_vision_libraries()
     tokenizer = load_tokenizer(folder)
     adapter = open_vision_adapter(folder, detect(folder), tokenizer, Settings(**settings))

@@ -1,4 +1,4 @@
-"""Random chats with tools and schemas, about images or none, and mlx-vlm's own answers to them."""
+"""Random chats with tools and schemas, some about images, and mlx-vlm's own answers to them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from greenroom.tests.support.engines.vision_engines import library, picture
 from greenroom.tests.support.grammars.random_schemas import RandomSchemas
 
 DEMANDS = ("nothing", "tools", "begun call", "strict call", "forced call", "schema", "schema or call")
-"""What a chat asks of its answer; where a call is begun or strict, a bias draws the model to calls."""
+"""Constraints on a chat's answer. For begun and strict calls, a logit bias makes the model start a call."""
 
 _WORDS = ("red", "tall", "why", "where", "below", "the", "of")
 _DRAWN = {"begun call": (1.0, 4.0), "strict call": (4.0, 8.0)}
-"""Logits of a marker that a model would not write by itself: now and then, and nearly always."""
+"""Range of the logit bias on the call marker: calls are occasional, or nearly certain."""
 
 
 @attrs.frozen
 class VisionChat:
-    """A request, with what mlx-vlm needs to answer it.
+    """A request with the data that mlx-vlm needs to answer it.
 
     Args:
         demand: One of `DEMANDS`.
-        images: As they stand in the conversation.
+        images: Images in the conversation's order.
     """
 
     demand: str
@@ -51,13 +51,13 @@ class VisionChat:
 
     @property
     def schema(self) -> Any:
-        """That of the whole answer."""
+        """JSON Schema of the whole answer."""
         assert isinstance(self.request.response_format, JsonSchemaFormat)
         return self.request.response_format.schema
 
 
 class RandomChats:
-    """Makes chats, the same ones for the same seed: every other one about one or two of a few images."""
+    """A reproducible source of random chats, every other one with one or two images."""
 
     def __init__(self, adapter: Adapter, seed: str) -> None:
         self._adapter = adapter
@@ -96,7 +96,7 @@ class RandomChats:
         return picture(self._choose.randrange(5), self._choose.choice([60, 100, 300]))
 
     def _messages(self, images: list[Image.Image], *, calls: bool) -> list[Message]:
-        """Return a conversation; with calls, its last image is the result of one."""
+        """Return a conversation; with `calls`, its last image is the result of a tool call."""
         parts = [ImagePart(_file(image)) for image in images]
         words = TextPart(" ".join(self._choose.choices(_WORDS, k=8)))
         if not calls:
@@ -110,7 +110,7 @@ class RandomChats:
 
 
 def answer_of_library(folder: Path, adapter: Adapter, chat: VisionChat) -> list[int]:
-    """Return the greedy answer of `mlx_vlm.stream_generate`, held to the chat's grammar token by token."""
+    """Return the greedy answer of `mlx_vlm.stream_generate`, constrained by the chat's grammar."""
     from mlx_vlm.generate import stream_generate
 
     model, processor = library(folder)
@@ -132,7 +132,7 @@ def answer_of_library(folder: Path, adapter: Adapter, chat: VisionChat) -> list[
 
 
 def _masking(matcher: Matcher) -> Callable[[Any, Any], Any]:
-    """Return a processor of logits that lets pass what the grammar allows behind the tokens so far."""
+    """Return a logits processor that masks the tokens that the grammar forbids."""
     import mlx.core as mx
 
     read: int | None = None
@@ -140,7 +140,7 @@ def _masking(matcher: Matcher) -> Callable[[Any, Any], Any]:
     def mask(tokens: Any, logits: Any) -> Any:
         nonlocal read
         written = np.array(tokens).tolist()
-        for token in written[len(written) if read is None else read :]:  # what comes first is the prompt
+        for token in written[len(written) if read is None else read :]:  # skip the prompt
             matcher.accept_token(token)
         read = len(written)
         allowed = matcher.mask()

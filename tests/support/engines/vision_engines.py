@@ -1,4 +1,4 @@
-"""Engines over tiny models that see, driven as `text_engines` does, and what mlx-vlm itself says."""
+"""Engines over tiny vision models, driven as in `text_engines`, and mlx-vlm's own answers."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS, Visio
 
 
 def picture(seed: int, size: int = 100) -> Image.Image:
-    """Return colored blocks: no two seeds look alike."""
+    """Return an image of colored blocks that differs for each seed."""
     blocks = np.random.default_rng(seed).integers(0, 256, (10, 10, 3), dtype=np.uint8)
     return Image.fromarray(blocks).resize((size, size), Image.Resampling.NEAREST)
 
 
 Parts = Sequence[str | Image.Image]
-"""A prompt: texts, and images between them."""
+"""Parts of a prompt: texts and images."""
 
 Prepared = tuple[tuple[int, ...], tuple[PreparedImage, ...]]
 
 
 @cache
 def loaded(folder: Path) -> tuple[Any, Adapter]:
-    """Return the model and its adapter; one of each for all tests."""
+    """Return the model and its adapter, shared by all tests."""
     record = CapabilityRecord("vision", "default", "tiny", 32768)
     adapter = make_adapter(record, load_tokenizer(folder), Settings())
     unproved: list[IdleProof] = []
@@ -77,13 +77,13 @@ def _kind_of(folder: Path) -> VisionKind:
 
 
 def text_of_parts(folder: Path, parts: Parts) -> str:
-    """Return a prompt with the kind's mark for each image."""
+    """Return the prompt's text with the model type's placeholder for each image."""
     mark = _kind_of(folder).mark
     return "".join(part if isinstance(part, str) else mark for part in parts)
 
 
 def _joined(parts: Parts) -> list[str | Image.Image]:
-    """Return parts with texts that follow each other as one: that is how they are tokenized."""
+    """Return parts with adjacent texts joined, as they are tokenized."""
     joined = list[str | Image.Image]()
     for part in parts:
         if joined and isinstance(part, str) and isinstance(joined[-1], str):
@@ -94,7 +94,7 @@ def _joined(parts: Parts) -> list[str | Image.Image]:
 
 
 def prepared(folder: Path, parts: Parts) -> Prepared:
-    """Return a prompt's tokens and images, each processed by itself."""
+    """Return a prompt's tokens and images, each image processed by itself."""
     from mlx_vlm.utils import prepare_inputs
 
     _, processor = library(folder)
@@ -132,10 +132,10 @@ def expected(folder: Path, parts: Parts, count: int) -> list[int]:
 
 @attrs.define(eq=False)
 class VisionDriver(SteppedEngine):
-    """An engine, and the tokens and events that came out of it by request, in order of submission.
+    """An engine, with the tokens and events of each request in order of submission.
 
     Args:
-        adapter: Prepares conversations and reads their answers; by default there are raw prompts alone.
+        adapter: Adapter that prepares chats and parses their answers; by default, prompts are raw.
     """
 
     folder: Path
@@ -173,7 +173,7 @@ class VisionDriver(SteppedEngine):
         made: Prepared | None = None,
         **fields: Any,
     ) -> str:
-        """Submit a prompt of texts and images, perhaps prepared before; returns the request's id."""
+        """Submit a prompt of texts and images, prepared now or before; return the request's id."""
         tokens, images = made or prepared(self.folder, parts)
         request_id = str(len(self.events))
         self.events[request_id] = []
@@ -184,7 +184,7 @@ class VisionDriver(SteppedEngine):
         return request_id
 
     def submit_chat(self, request: InferenceRequest) -> None:
-        """Submit a conversation, as the adapter prepares it."""
+        """Submit a chat request that the adapter prepares."""
         assert self.adapter is not None
         self.events[request.id] = []
         self.engine.submit(request, self.adapter.prepare_input(request))

@@ -1,4 +1,4 @@
-"""Engines that tests look into, and stop where they like."""
+"""Engines whose steps tests can inspect and pause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngine
 
 
 class WatchedEngine(FaultyEngine):
-    """A real engine that keeps what its steps say, and stands still behind one when it is told to."""
+    """A real engine that records the events of its steps, and pauses between steps while `go_on` is clear."""
 
     def __init__(self, engine: Engine[Any]) -> None:
         super().__init__(engine, Faults())
@@ -35,7 +35,7 @@ class WatchedEngine(FaultyEngine):
 
 
 class WatchedEngines(Engines):
-    """Engines of which the last one loaded is watched."""
+    """Engines that watch the last loaded one."""
 
     engine: WatchedEngine | None = None
 
@@ -50,7 +50,7 @@ def writes(steps: list[list[InferenceEvent]]) -> bool:
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
+    """Poll a condition that another thread makes true."""
     with trio.fail_after(300):
         while not happened():  # noqa: ASYNC110
             await trio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Requests for chats whose answers or calls are constrained."""
+"""Chat requests with constrained answers or tool calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random walks through grammars: what a model with random weights would write under a constraint."""
+"""Random walks through grammars: the output of a model with random weights under a constraint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END = "<|im_end|>"
 
 @attrs.frozen
 class Written:
-    """What a walk wrote. `stopped` is False where it was cut at the limit of tokens."""
+    """The output of a walk; `stopped` is False if the token limit cut it short."""
 
     text: str
     tokens: list[int]
@@ -34,15 +34,15 @@ class Written:
 
 @attrs.frozen
 class Grammars:
-    """A tokenizer with its compiler, and walks under the constraints that it compiles."""
+    """A tokenizer with its grammar compiler, and walks under compiled constraints."""
 
     tokenizer: GrammarTokenizer
     compiler: GrammarCompiler
     backend: str = attrs.field(repr=False)
-    """JSON of the tokenizer itself."""
+    """JSON of the tokenizer."""
 
     def matcher(self, constraint: Constraint) -> Matcher:
-        """Return a matcher for what does constrain."""
+        """Return a matcher of a constraint; fail if it constrains nothing."""
         matcher = self.compiler.compile(constraint)
         assert matcher is not None
         return matcher
@@ -54,7 +54,7 @@ class Grammars:
         return ident
 
     def text(self, tokens: list[int]) -> str:
-        """Return what the tokens write, without the end of the turn."""
+        """Return the text of tokens, without the end-of-turn token."""
         raw = b"".join(self.tokenizer.token_bytes[token] for token in tokens if token != self.token(END))
         return raw.decode(errors="replace")
 
@@ -65,10 +65,10 @@ class Grammars:
         limit: int = 4_000,
         eager: dict[str, float] | None = None,
     ) -> Written:
-        """Pick among the allowed tokens until nothing may follow.
+        """Pick random allowed tokens until the grammar ends.
 
         Args:
-            eager: Special tokens that are preferred with a probability, wherever they are allowed.
+            eager: Special tokens with the probability that each is picked wherever it is allowed.
         """
         matcher = constraint if isinstance(constraint, Matcher) else self.matcher(constraint)
         chance, tokens = random.Random(seed), list[int]()
@@ -95,7 +95,7 @@ class Grammars:
 
 
 def accepted_prefix(matcher: Matcher, tokens: Sequence[int]) -> int:
-    """Return how many of the tokens are allowed, one after the other, and end nothing."""
+    """Return the number of leading tokens that the matcher accepts without a stop token."""
     ahead = matcher.clone()
     for accepted, token in enumerate(tokens):
         mask = ahead.mask()
@@ -106,7 +106,7 @@ def accepted_prefix(matcher: Matcher, tokens: Sequence[int]) -> int:
 
 
 def validate(schema: Any, text: str) -> None:
-    """Raise unless the text is JSON that validates, numbers compared as they are written."""
+    """Raise unless the text is JSON that satisfies the schema, with numbers compared as decimals."""
     from jsonschema import Draft202012Validator
 
     exact = json.loads(json.dumps(schema), parse_float=Decimal)
@@ -149,4 +149,4 @@ FORMAT_CHECKS: dict[str, Callable[[str], object]] = {
     "uri": _uri,
     "uuid": UUID,
 }
-"""Raises ValueError for a text that is not of the format."""
+"""Functions by `format` that raise ValueError for a text of another format."""

@@ -1,4 +1,4 @@
-"""JSON Schemas for tests: random ones that only short values satisfy, and one whose values are long."""
+"""JSON Schemas for tests: random ones that only short values satisfy, and one with a long value."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PERSON_WITH_TAGS = {
     "additionalProperties": False,
 }
 LONG_ARRAY = Constraint(JsonSchemaFormat({"type": "array", "items": _PERSON, "minItems": 1_000}))
-"""An answer that goes on for thousands of tokens."""
+"""A constraint whose answer takes thousands of tokens."""
 
-# Control characters in a schema are refused, unless JSON has a short escape for them.
+# A schema with control characters is refused, unless JSON has a short escape for them.
 CHARACTERS = st.one_of(st.characters(exclude_categories=["Cc", "Cs"]), st.sampled_from("\n\t\b"))
 NAMES = st.one_of(st.sampled_from(["a", "b", "name", "kind", "value"]), st.text(CHARACTERS, max_size=6))
 TEXTS = st.text(CHARACTERS, max_size=8)
@@ -119,7 +119,7 @@ def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             "type": "object",
             "properties": properties,
             "required": list(properties),
-            # Keys of any length are no bound: under random weights they have hundreds of tokens.
+            # Keys need a maximum length too: with random weights, they would take hundreds of tokens.
             "patternProperties": {"^[k-n][0-9a-f]{0,3}$": draw(inner)},
             "additionalProperties": False,
             "minProperties": least,
@@ -190,7 +190,7 @@ DEFINITIONS = {"word": {"type": "string", "maxLength": 6}}
 
 @st.composite
 def bounded_schemas(draw: st.DrawFn) -> Any:
-    """Schemas over the listed keywords that only short values satisfy."""
+    """Draw schemas over the listed keywords that only short values satisfy."""
     parts = st.recursive(
         LEAVES, lambda inner: st.one_of(_objects(inner), _arrays(inner), _combined(inner)), max_leaves=8
     )

@@ -1,4 +1,4 @@
-"""Bounded random schemas of tools' arguments: what satisfies them is short."""
+"""Random schemas of tool arguments that only short values satisfy."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Schema = dict[str, Any]
 
 
 class RandomSchemas:
-    """Makes schemas, the same ones for the same seed.
+    """A reproducible source of random schemas.
 
     Args:
-        formats: Strings may have a `format`, most of which bound no length: a random model writes on and on.
+        formats: True to use `format`. Most formats bound no length, so a random model may write on and on.
     """
 
     def __init__(self, seed: int, *, formats: bool = True) -> None:
@@ -29,11 +29,11 @@ class RandomSchemas:
         self._formats = _FORMATS if formats else _SHORT_FORMATS
 
     def tool(self, name: str, *, strict: bool) -> Tool:
-        """Return a tool whose arguments are bounded."""
+        """Return a tool with bounded arguments."""
         return Tool(name, "Does it.", self.object(0), strict=strict)
 
     def object(self, level: int) -> Schema:
-        """Return the schema of an object, some of whose members may be missing."""
+        """Return the schema of an object with required and optional members."""
         names = self._chance.sample(_NAMES, self._chance.randint(0 if level else 1, 4 - level))
         required = [name for name in names if self._chance.random() < 0.6]
         return {
@@ -80,7 +80,7 @@ class RandomSchemas:
         return self._chance.choice([{"type": "boolean"}, {"type": "null"}, {"const": 5}])
 
     def _either(self) -> Schema:
-        """Return the schema of a value of several types, as clients write optional ones."""
+        """Return the schema of a value of several types, as clients write optional values."""
         text: Schema = {"type": "string", "minLength": 1, "maxLength": 6}
         return self._chance.choice(
             [

@@ -1,4 +1,4 @@
-"""What an agent sends at the beginning of its day."""
+"""Recorded requests of coding agents at the beginning of a conversation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import attrs
 
 @attrs.frozen
 class AgentDay:
-    """An agent's first request and the one after its first call of a tool, as they were recorded.
+    """An agent's first request, and the one after its first tool call, as recorded.
 
     Args:
-        beside: What it asks while the first answer is written, such as a title for the conversation.
+        beside: Requests sent while the first answer is generated, such as one for the conversation's title.
     """
 
     path: str

@@ -65,7 +65,7 @@ SEARCHED = [
 
 
 def claude_code() -> AgentDay:
-    """Return its day: the first call is one of ToolSearch, whose result names a deferred tool."""
+    """Return the recorded requests; the first call is to ToolSearch, whose result names a deferred tool."""
     offered = [tool.for_messages() for tool in (*COMMON, TOOL_SEARCH) if tool is not WEB_FETCH]
     deferred = [tool.for_messages(defer_loading=True) for tool in (PLACEHOLDER, WEB_FETCH)]
     tools = cut([*offered, *deferred])

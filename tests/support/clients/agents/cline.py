@@ -1,4 +1,4 @@
-"""Cline's command line: chat with twenty-five tools."""
+"""Cline's command line: chat completions with twenty-five tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GLOBBED: list[Json] = [
 
 
 def cline() -> AgentDay:
-    """Return its day."""
+    """Return the recorded requests."""
     tools = cut([tool.for_chat() for tool in (*COMMON, *further(25 - len(COMMON)))])
 
     def body(messages: list[Json]) -> Json:

@@ -14,7 +14,7 @@ LISTED = "total 8\n-rw-r--r-- 1 user user 120 test_sea.py\n-rw-r--r-- 1 user use
 
 
 def codex() -> AgentDay:
-    """Return its day: a call of a function, sent back with its result and the ids of both."""
+    """Return the recorded requests: a function call, sent back with its result and the ids of both."""
     functions = [tool.for_responses() for tool in COMMON[:7]]
     members = [tool.for_responses() for tool in further(3)]
     space = {"type": "namespace", "name": "mcp__tracker", "description": "Tracks.", "tools": members}

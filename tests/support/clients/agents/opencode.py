@@ -1,4 +1,6 @@
-"""OpenCode 1.18.33: chat, messages or Responses, and a title that it asks for beside its first request."""
+"""OpenCode 1.18.33 over chat completions, messages or Responses; it requests a title beside the first
+request.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ EPHEMERAL = {"cache_control": {"type": "ephemeral"}}
 
 
 def opencode_chat() -> AgentDay:
-    """Return its day with a provider that is compatible with OpenAI's chat."""
+    """Return the recorded requests of its provider for OpenAI-compatible chat completions."""
     messages: list[Json] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": ASK}]
     function = {"name": "Read", "arguments": json.dumps(READ)}
     call = {"id": "call_a1", "type": "function", "function": function}
@@ -44,7 +46,7 @@ def opencode_chat() -> AgentDay:
 
 
 def opencode_messages() -> AgentDay:
-    """Return its day with Anthropic's provider."""
+    """Return the recorded requests of its provider for Anthropic's messages."""
     asked: list[Json] = [{"role": "user", "content": [{"type": "text", "text": ASK, **EPHEMERAL}]}]
     looked: list[Json] = [
         {
@@ -76,7 +78,7 @@ def opencode_messages() -> AgentDay:
 
 
 def opencode_responses() -> AgentDay:
-    """Return its day with OpenAI's provider: items without a type."""
+    """Return the recorded requests of its provider for OpenAI's Responses: items without a type."""
     asked: list[Json] = [
         {"role": "developer", "content": SYSTEM},
         {"role": "user", "content": [{"type": "input_text", "text": ASK}]},

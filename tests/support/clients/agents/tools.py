@@ -1,4 +1,4 @@
-"""The tools that coding agents offer: names and schemas as they were recorded, texts cut to a length."""
+"""Tools that coding agents offer: recorded names and schemas, with texts cut to a length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.tests.support.models.tiny_models import TOKENIZER
 Json = dict[str, Any]
 
 TOOL_TOKENS = 4_000
-"""Of all tools that one agent offers, names, schemas and texts together."""
+"""Token budget for all tools of one agent, with names, schemas and texts."""
 
 _NOTES = """\
 Prefer this tool to a command in the shell that does the same. Paths must be absolute, never relative to the
@@ -28,10 +28,10 @@ anything is done that cannot be undone.
 
 @attrs.frozen
 class AgentTool:
-    """One tool.
+    """A tool that an agent offers.
 
     Args:
-        purpose: The first sentence of its description.
+        purpose: First sentence of its description.
         properties: JSON Schemas of its arguments.
     """
 
@@ -42,12 +42,12 @@ class AgentTool:
 
     @property
     def description(self) -> str:
-        """As long as agents' descriptions are, before they are cut."""
+        """Description as long as agents' own ones, before `cut` shortens it."""
         return f"{self.purpose}\n\nUsage notes:\n{_NOTES * 8}"
 
     @property
     def schema(self) -> Json:
-        """Of its arguments."""
+        """JSON Schema of the arguments."""
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",
@@ -57,22 +57,22 @@ class AgentTool:
         }
 
     def for_chat(self) -> Json:
-        """Return it as OpenAI's chat has it."""
+        """Return the tool's JSON for OpenAI's chat completions."""
         function = {"name": self.name, "description": self.description, "parameters": self.schema}
         return {"type": "function", "function": function}
 
     def for_responses(self) -> Json:
-        """Return it as Responses have it."""
+        """Return the tool's JSON for Responses."""
         parameters = {"description": self.description, "parameters": self.schema}
         return {"type": "function", "name": self.name, "strict": False, **parameters}
 
     def for_messages(self, **more: Any) -> Json:
-        """Return it as Anthropic's messages have it."""
+        """Return the tool's JSON for Anthropic's messages."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema, **more}
 
 
 def string(description: str, **more: Any) -> Json:
-    """Return the schema of a text."""
+    """Return the JSON Schema of a string."""
     return {"type": "string", "description": description, **more}
 
 
@@ -161,7 +161,7 @@ COMMON = (BASH, READ, EDIT, WRITE, GLOB, GREP, TODO_WRITE, WEB_FETCH, TASK)
 
 
 def further(count: int) -> list[AgentTool]:
-    """Return that many tools as servers of the Model Context Protocol offer them."""
+    """Return `count` tools, such as servers of the Model Context Protocol offer."""
     nested = {"type": "object", "properties": {"labels": {"type": "array", "items": {"type": "string"}}}}
     return [
         AgentTool(
@@ -175,7 +175,7 @@ def further(count: int) -> list[AgentTool]:
 
 
 def cut(tools: Sequence[Json], tokens: int = TOOL_TOKENS) -> list[Json]:
-    """Return tools whose descriptions are cut, all to one length, so that they fit into that many tokens."""
+    """Return tools with descriptions cut to one common length, so that all fit into `tokens` tokens."""
     short, long = 0, max(len(text) for tool in tools for text in _descriptions(tool))
     while short < long:
         middle = (short + long + 1) // 2
@@ -187,7 +187,7 @@ def cut(tools: Sequence[Json], tokens: int = TOOL_TOKENS) -> list[Json]:
 
 
 def _cut(tool: Json, length: int) -> Json:
-    """Return a tool, or a namespace of tools, whose descriptions have at most that many characters."""
+    """Return a tool, or a namespace of tools, with descriptions of at most `length` characters."""
     made = copy.deepcopy(tool)
     for place in _described(made):
         place["description"] = place["description"][:length]
