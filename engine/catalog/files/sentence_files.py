@@ -113,6 +113,23 @@ def read_sentence_files(folder: Path) -> SentenceFiles:
     )
 
 
+def projects_tokens(folder: Path) -> bool:
+    """Return whether a model's folder has a layer for the vectors of tokens, which are then not pooled.
+
+    Late interaction (ColBERT) is stored so: PyLate's `Dense` stands where others pool.
+    """
+    try:
+        listed = read_json(folder / "modules.json")
+    except ValueError:
+        return (folder / "1_Dense" / "config.json").is_file()
+    modules = listed if isinstance(listed, list) else []
+    kinds = [str(module.get("type", "")) for module in modules if isinstance(module, dict)]
+    if any(kind.startswith("pylate.") for kind in kinds):
+        return True
+    steps = [kind.rpartition(".")[2] for kind in kinds]
+    return "Dense" in steps and "Pooling" not in steps[: steps.index("Dense")]
+
+
 def _hidden_size(config: Mapping[str, Any]) -> int:
     for source in (config, text_config(config)):
         if size := _count(source.get("hidden_size")):

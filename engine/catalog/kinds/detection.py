@@ -15,11 +15,12 @@ from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.text_config import text_config
 from greenroom.engine.catalog.files.vision_weights import holds_vision_weights
 from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_fields, why_audio_is_not_served
-from greenroom.engine.catalog.kinds.encoder_kinds import encoder_kind, why_encoder_is_not_served
+from greenroom.engine.catalog.kinds.encoder_kinds import encoder_kind
 from greenroom.engine.catalog.kinds.families import family_of
 from greenroom.engine.catalog.kinds.kind_traits import with_kind_traits
 from greenroom.engine.catalog.kinds.libraries import MODULE_NAME, text_module
 from greenroom.engine.catalog.kinds.spoken_backbones import speaking_architecture
+from greenroom.engine.catalog.kinds.unserved_encoders import why_encoder_is_not_served
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -49,9 +50,10 @@ def detect(
         _refuse_remote_code(config, name)
     if (speaking := speaking_architecture(folder, config, name)) is not None:
         return with_kind_traits(CapabilityRecord("speech", "default", speaking, 0), folder, config)
-    kind = _model_type(folder, config, architecture, name, sees)
-    if kind is None and not (trust_remote_code and config.get("model_file")):
-        raise ProblemError(load_failed(name, _why_unknown(config, architecture)))
+    why = why_encoder_is_not_served(folder, config, architecture, name)
+    kind = _model_type(folder, config, architecture, name, sees) if why is None else None
+    if why is not None or (kind is None and not (trust_remote_code and config.get("model_file"))):
+        raise ProblemError(load_failed(name, _why_unknown(why, architecture)))
     text_architecture = str((text_config(config) or config).get("model_type", architecture))
     module = text_module(text_architecture)
     context = declared_context_length(folder, config, module or text_module(architecture))
@@ -81,8 +83,6 @@ def _model_type(
     folder: Path, config: Mapping[str, Any], architecture: str, name: str, sees: bool
 ) -> ModelType | None:
     """Return the type of a model; None if its type is not served."""
-    if why_encoder_is_not_served(config) is not None:
-        return None
     if (kind := encoder_kind(folder, config, architecture, name)) is not None:
         return kind
     writes = text_module(architecture) is not None
@@ -91,8 +91,12 @@ def _model_type(
     return "text" if writes else audio_kind(architecture, config)
 
 
-def _why_unknown(config: Mapping[str, Any], architecture: str) -> str:
-    why = why_encoder_is_not_served(config) or why_audio_is_not_served(architecture)
-    if why is not None:
+def _why_unknown(why: str | None, architecture: str) -> str:
+    """Return what is said of a model that is not served.
+
+    Args:
+        why: What it is for instead, if that is known.
+    """
+    if (why := why or why_audio_is_not_served(architecture)) is not None:
         return f"{why}, which is not served here."
     return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."

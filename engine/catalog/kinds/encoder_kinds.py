@@ -25,9 +25,6 @@ SAME_CODE: Mapping[str, str] = {"roberta": "xlm-roberta", "camembert": "xlm-robe
 EXTRA_ENCODERS = frozenset({"llama_nemotron_vl"})
 """Architectures that need the optional package of the extra `embeddings`."""
 
-MAX_RANKING_LABELS = 2
-"""Most labels of a classifier that is a reranker: a relevance score, or no and yes."""
-
 
 @functools.cache
 def embedding_modules() -> frozenset[str]:
@@ -49,26 +46,14 @@ def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, nam
         return "rerank"
     if encodes or any((folder / file).exists() for file in _SENTENCE_FILES):
         return "embeddings"
-    headless = any(written.endswith("Model") for written in _classes(config))
+    headless = any(written.endswith("Model") for written in classes_of(config))
     embeds = headless or _NAMED_EMBEDDER.search(name) is not None
     return "embeddings" if embeds and architecture in _decoders() else None
 
 
-def why_encoder_is_not_served(config: Mapping[str, Any]) -> str | None:
-    """Return the purpose of a classifier that neither embeds nor reranks; None for other models."""
-    labels = label_count(config)
-    if is_classifier(config) and labels > MAX_RANKING_LABELS:
-        return f"it sorts texts into {labels} classes"
-    if any(
-        written.endswith(("ForTokenClassification", "ForQuestionAnswering")) for written in _classes(config)
-    ):
-        return "it marks words of a text"
-    return None
-
-
 def is_classifier(config: Mapping[str, Any]) -> bool:
-    """Return whether a configuration names a sequence classification class."""
-    return any(written.endswith("ForSequenceClassification") for written in _classes(config))
+    """Return whether a configuration names a class that scores whole texts."""
+    return any(written.endswith("ForSequenceClassification") for written in classes_of(config))
 
 
 def label_count(config: Mapping[str, Any]) -> int:
@@ -85,10 +70,16 @@ def _ranks(folder: Path, config: Mapping[str, Any], name: str) -> bool:
     sentence = read_optional(folder / "config_sentence_transformers.json")
     if sentence.get("model_type") == "CrossEncoder" or "sentence_transformers" in config:
         return True
-    return _NAMED_RERANKER.search(name) is not None and not (folder / "modules.json").exists()
+    return is_named_reranker(name) and not (folder / "modules.json").exists()
 
 
-def _classes(config: Mapping[str, Any]) -> list[str]:
+def is_named_reranker(name: str) -> bool:
+    """Return whether a model's name says that it ranks."""
+    return _NAMED_RERANKER.search(name) is not None
+
+
+def classes_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the classes of transformers that a configuration names."""
     written = config.get("architectures")
     return list(map(str, written)) if isinstance(written, list) else []
 

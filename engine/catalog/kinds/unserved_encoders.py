@@ -1,0 +1,87 @@
+"""Which encoders are refused: those that make something else of texts than one vector or one score each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.sentence_files import projects_tokens
+from greenroom.engine.catalog.kinds.encoder_kinds import (
+    classes_of,
+    is_classifier,
+    is_named_reranker,
+    label_count,
+)
+
+_LATE = frozenset(
+    {"colbert", "colidefics3", "colmodernvbert", "colpali", "colqwen2", "colqwen2_5", "lfm2_colbert"}
+)
+"""Architectures of late interaction, as mlx-vlm and transformers name them."""
+
+_LATE_CLASS = re.compile(r"(?:^|_|For)Col[A-Z]")
+"""Their classes: `ColPali`, `ColQwen2_5`, `HF_ColBERT`."""
+
+_TWO_TOWERS = frozenset({"align", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2"})
+"""Architectures that bring images and texts into one space; texts among themselves they compare poorly."""
+
+_RELEVANT = re.compile(r"(?:is[ _-]?)?relevan(?:t|ce)|yes", re.IGNORECASE)
+_UNNAMED = re.compile(r"(?:LABEL_)?\d+")
+_LONGEST_LABEL = 40
+
+
+def why_encoder_is_not_served(
+    folder: Path, config: Mapping[str, Any], architecture: str, name: str
+) -> str | None:
+    """Return what an encoder is for that neither embeds nor ranks; None if it is no such model.
+
+    Args:
+        name: What the model is called.
+    """
+    if _interacts_late(folder, config, architecture):
+        return "it makes one vector per token (late interaction)"
+    if architecture in _TWO_TOWERS:
+        return "it compares images with texts"
+    if any(
+        written.endswith(("ForTokenClassification", "ForQuestionAnswering")) for written in classes_of(config)
+    ):
+        return "it marks words of a text"
+    return _why_no_ranking(config, name) if is_classifier(config) else None
+
+
+def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) -> bool:
+    """Return whether texts are compared token by token (ColBERT), so that no one vector stands for each.
+
+    Source: ColBERT (Khattab and Zaharia 2020); the files are as Stanford's and LightOn's (PyLate) codes write
+    them.
+    """
+    if architecture in _LATE or any(map(_LATE_CLASS.search, classes_of(config))):
+        return True
+    sentence = read_optional(folder / "config_sentence_transformers.json")
+    if sentence.get("model_type") == "ColBERT" or sentence.get("similarity_fn_name") == "MaxSim":
+        return True
+    return projects_tokens(folder) or (folder / "artifact.metadata").is_file()
+
+
+def _why_no_ranking(config: Mapping[str, Any], name: str) -> str | None:
+    """Return what a classifier's labels are, unless there is one, or two that can mean relevance.
+
+    Sentiments and entailments are two labels as well. So two are taken for a ranking only where one is named
+    so, or where the model is.
+    """
+    count = label_count(config)
+    if count > 2:
+        return f"it sorts texts into {count} classes"
+    labels = _labels(config)
+    if count < 2 or is_named_reranker(name) or any(map(_RELEVANT.fullmatch, labels)):
+        return None
+    if not labels or all(map(_UNNAMED.fullmatch, labels)):
+        return "it sorts texts into 2 classes, neither of which is named relevant in its config.json"
+    return f"it sorts texts into 2 classes ({' and '.join(labels)})"
+
+
+def _labels(config: Mapping[str, Any]) -> list[str]:
+    labels = config.get("id2label")
+    return [str(label)[:_LONGEST_LABEL] for label in labels.values()] if isinstance(labels, dict) else []
