@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import structlog
 
 from greenroom.actors.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -23,6 +24,8 @@ from greenroom.schemas.settings import Settings
 if TYPE_CHECKING:
     from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
     from greenroom.engine.memory.account import MemoryAccount
+
+log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
@@ -123,6 +126,7 @@ class Engines:
             ProblemError: The model cannot be used.
         """
         from greenroom.engine.catalog.kinds.detection import detect
+        from greenroom.engine.catalog.notices import notices_of
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
         from greenroom.engine.catalog.operator.system_prompts import system_prompt_of
         from greenroom.engine.catalog.operator.vision import check_vision
@@ -133,6 +137,8 @@ class Engines:
         detected = detect(folder, trust, files.id, sees=self._may_see(files.id))
         check_vision(detected, folder, files.id, self._settings, main_memory())
         record = with_operators_parsers(detected, self._settings, files.id)
+        for notice in notices_of(folder, record):
+            log.warning("model notice", model=files.id, notice=notice)
 
         from greenroom.actors.kinds import open_adapter
 

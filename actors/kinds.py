@@ -27,7 +27,7 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
         ProblemError: The model cannot be used.
     """
     folder, record, name = model.folder, model.record, model.id
-    _import_libraries(record.model_type)
+    _prepare_thread(record.model_type, settings)
     match record.model_type:
         case "text":
             from greenroom.engine.adapters.make_adapter import make_adapter
@@ -78,7 +78,7 @@ def open_engine(
         ProblemError: 503 (`load_failed`), or 507 if the weights do not fit into memory.
         LoadAbandonedError: `is_abandoned` returned True.
     """
-    _import_libraries(model.record.model_type)
+    _prepare_thread(model.record.model_type, settings)
     from greenroom.engine.memory.model_load import ModelLoad
 
     load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
@@ -114,10 +114,12 @@ def _opening(kind: ModelType, adapter: PromptAdapter) -> Callable[[ModelLoad], E
             return open_transcription_engine
 
 
-def _import_libraries(kind: ModelType) -> None:
-    """Import the libraries of a model type before any of its code is imported."""
+def _prepare_thread(kind: ModelType, settings: Settings) -> None:
+    """Import the libraries of a model type before its code, and allow or refuse code of model folders."""
     from greenroom.engine.loading import libraries
+    from greenroom.engine.loading.foreign_code import allow_foreign_code
 
+    allow_foreign_code(settings.trust_remote_code)
     match kind:
         case "vision":
             libraries.import_vision_libraries()

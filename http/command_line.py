@@ -103,11 +103,17 @@ class EngineModels:
         return devices.can_compute()
 
     def is_missing(self, model: str) -> bool:
-        """Return whether an operator's name for a model means a folder that holds none."""
+        """Return whether an operator's name for a model means a folder that is not there."""
         from greenroom.engine.catalog.catalog import resolve_folder
 
         folder = resolve_folder(model)
-        return folder is not None and not (folder / "config.json").is_file()
+        return folder is not None and not folder.is_dir()
+
+    def why_no_model(self, model: str) -> str | None:
+        """Return what is wrong where an operator's name for a model means a folder that holds none."""
+        from greenroom.engine.catalog.named_folders import why_no_model
+
+        return why_no_model(model)
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
         """Return those of an operator's names that are hub ids of models that are not on this machine."""
@@ -174,6 +180,8 @@ class EngineModels:
                 row |= {"context": record.context, "capabilities": capability_summary(record)}
             if known.problem is not None:
                 row["problem"] = known.problem.detail
+            if known.notices:
+                row["notices"] = list(known.notices)
             rows.append(row)
         return rows
 

@@ -25,6 +25,7 @@ class ModelDescription:
         fills_gaps: True if the vocabulary has fill-in-the-middle tokens.
         generation: Contents of its `generation_config.json`.
         folder: Path of the folder with its files.
+        notices: Warnings for the operator, as sentences.
     """
 
     id: str
@@ -39,3 +40,4 @@ class ModelDescription:
     fills_gaps: bool = False
     generation: JsonObject = attrs.field(factory=dict)
     folder: str | None = None
+    notices: tuple[str, ...] = ()

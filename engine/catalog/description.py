@@ -12,6 +12,7 @@ from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.regular_files import MAX_TEMPLATE_BYTES, open_regular, read_regular
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
+from greenroom.engine.catalog.notices import notices_of
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
@@ -53,6 +54,7 @@ def describe(entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool
         thinks=_thinks(template),
         fills_gaps=find_fill_format(_added_tokens(folder)) is not None,
         generation=read_optional(folder / "generation_config.json"),
+        notices=notices_of(folder, record) if record is not None else (),
         folder=str(folder),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching.decide import decide_batching
@@ -16,6 +17,7 @@ from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
+from greenroom.engine.loading.packed_weights import check_packing
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
@@ -26,7 +28,8 @@ def load_text_lazily(folder: Path, settings: Settings) -> Any:
     """Return one of mlx-lm's models with lazy weights, which are not read yet."""
     from mlx_lm.utils import load_model as load_lazily
 
-    check_weight_files(folder)
+    tensors = check_weight_files(folder)
+    check_packing(read_optional(folder / "config.json"), {name for file in tensors for name in file})
     model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
     # Every layer is first created with random weights, which are never used. They stay alive through the
     # thread's random key until that is evaluated (60 kB for each load of a tiny model).

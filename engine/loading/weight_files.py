@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from safetensors import SafetensorError, safe_open
 
+from greenroom.engine.catalog.files.folder_contents import other_weights
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.regular_files import check_folder, open_regular
 from greenroom.engine.loading.stated_sizes import Shapes, check_sizes
@@ -19,8 +20,11 @@ class _Tensor(msgspec.Struct):
     shape: tuple[int, ...] = ()
 
 
-def check_weight_files(folder: Path) -> None:
+def check_weight_files(folder: Path) -> list[Shapes]:
     """Check that all weight files are present and complete, and match the sizes in config.json.
+
+    Returns:
+        The tensors of each file.
 
     Raises:
         ValueError: One sentence that names the file and the fault.
@@ -28,7 +32,7 @@ def check_weight_files(folder: Path) -> None:
     check_folder(folder)
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
-        raise ValueError("there are no weights (model*.safetensors) in its folder")
+        raise ValueError(f"there are no weights (model*.safetensors) in its folder{other_weights(folder)}")
     index = read_optional(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict):
         present = {file.name for file in files}
@@ -36,7 +40,9 @@ def check_weight_files(folder: Path) -> None:
         # A repacked model may keep a stale index beside one complete file.
         if missing and "model.safetensors" not in present:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of its weight files are)")
-    check_sizes(read_optional(folder / "config.json"), [read_header(file) for file in files])
+    tensors = [read_header(file) for file in files]
+    check_sizes(read_optional(folder / "config.json"), tensors)
+    return tensors
 
 
 def read_header(file: Path) -> Shapes:

@@ -8,6 +8,7 @@ from typing import Any
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.files.regular_files import check_folder
+from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
 from greenroom.engine.encoders.rows import PreparedRows, common_beginning
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
@@ -72,6 +73,7 @@ def open_rerank_adapter(
     read_in_pieces()
     with named_failures(folder, name):
         check_folder(folder)
+        check_tokenizer_files(folder)
         config = read_json_object(folder / "config.json")
         form = reranker_form(config)
         tokenizer = AutoTokenizer.from_pretrained(

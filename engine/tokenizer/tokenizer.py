@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.files.regular_files import check_folder
+from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.engine.tokenizer.growth import check_backend
@@ -236,6 +237,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
     read_in_pieces()
     with named_failures(folder, name):
         check_folder(folder)
+        check_tokenizer_files(folder)
     with named_failures(folder, name, "its tokenizer"):
         configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         if template := _processors_template(folder):

@@ -23,7 +23,10 @@ class LocalModels(Protocol):
         """Return whether MLX was installed with what it computes with."""
 
     def is_missing(self, model: str) -> bool:
-        """Return whether an operator's name for a model means a folder that holds none."""
+        """Return whether an operator's name for a model means a folder that is not there."""
+
+    def why_no_model(self, model: str) -> str | None:
+        """Return what is wrong where an operator's name for a model means a folder that holds none."""
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
         """Return those of an operator's names that are hub ids of models that are not on this machine."""

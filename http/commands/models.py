@@ -65,7 +65,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     table.add_column("folder", overflow="fold")
     for row in rows:
         *cells, place = _cells(row)
-        table.add_row(*map(Text, (*cells, place.replace(str(Path.home()), "~"))))
+        lines = (place.replace(str(Path.home()), "~"), *row.get("notices", ()))
+        table.add_row(*map(Text, (*cells, "\n".join(lines))))
     Console().print(table)
 
 

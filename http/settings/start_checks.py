@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +24,10 @@ class KnownModels(Protocol):
         """Return whether MLX was installed with what it computes with."""
 
     def is_missing(self, model: str) -> bool:
-        """Return whether the name of a model means a folder that holds none."""
+        """Return whether the name of a model means a folder that is not there."""
+
+    def why_no_model(self, model: str) -> str | None:
+        """Return what is wrong where the name of a model means a folder that holds none."""
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return those of the names under which requests find no model; it looks at the disk."""
@@ -45,7 +48,7 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
             "MLX has nothing to compute with here: install Greenroom with [cpu], [cuda12] or [cuda13], "
             "for example by: uv tool install '.[cpu]'"
         )
-    _check_models(settings, local.is_missing)
+    _check_models(settings, local)
     _check_aliases(settings, local)
     _check_listen(settings)
     if settings.device == "gpu" and not local.has_gpu():
@@ -53,19 +56,20 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     if (complaint := local.find_bad_system_prompt(settings)) is not None:
         raise BadSettingError(complaint)
     _check_prefix_cache_dir(settings)
-    _check_speculation(settings, local.is_missing)
+    _check_speculation(settings, local)
 
 
-def _check_models(settings: Settings, is_missing: Callable[[str], bool]) -> None:
-    for model in filter(is_missing, settings.models):
-        raise BadSettingError(f"models: {_describe_missing(model)}")
+def _check_models(settings: Settings, local: KnownModels) -> None:
+    """Refuse names that mean nothing, and folders that hold no model if no other is named."""
+    faults = {model: why for model in settings.models if (why := local.why_no_model(model)) is not None}
+    for model, why in faults.items():
+        if local.is_missing(model) or len(faults) == len(set(settings.models)):
+            raise BadSettingError(f"models: {why}")
+    if faults:
+        import structlog
 
-
-def _describe_missing(model: str) -> str:
-    if Path(model).expanduser().is_dir():
-        return f"the folder '{model}' has no config.json: it holds no model"
-    hint = "" if "/" in model else " (a hub id is OWNER/NAME)"
-    return f"there is no folder '{model}' with a config.json{hint}"
+        for why in faults.values():
+            structlog.get_logger(__name__).warning("model unusable", reason=why)
 
 
 def _check_aliases(settings: Settings, local: KnownModels) -> None:
@@ -84,7 +88,7 @@ def _check_listen(settings: Settings) -> None:
             raise BadSettingError(f"listen = {address!r}: {problem}, for example 127.0.0.1:11434") from None
 
 
-def _check_speculation(settings: Settings, is_missing: Callable[[str], bool]) -> None:
+def _check_speculation(settings: Settings, local: KnownModels) -> None:
     draft = settings.draft_model
     if draft is None and settings.speculation == "draft":
         raise BadSettingError("speculation = 'draft': draft_model has to name the model that drafts")
@@ -92,8 +96,8 @@ def _check_speculation(settings: Settings, is_missing: Callable[[str], bool]) ->
         raise BadSettingError(
             "speculation = 'lookup': the draft_model would draft nothing; leave one of them out"
         )
-    if draft is not None and is_missing(draft):
-        raise BadSettingError(f"draft_model: {_describe_missing(draft)}")
+    if draft is not None and (why := local.why_no_model(draft)) is not None:
+        raise BadSettingError(f"draft_model: {why}")
 
 
 def _check_prefix_cache_dir(settings: Settings) -> None:

@@ -50,6 +50,8 @@ def test_version() -> None:
         (["serve", "--aliases", "gpt-4o=qwen"], "'gpt-4o' means 'qwen', which is none of the models here"),
         (["serve", "--listen", "11434"], "listen = '11434': must be HOST:PORT, for example 127.0.0.1:11434"),
         (["serve", "./nowhere"], "there is no folder './nowhere'"),
+        (["serve", "mlx-community"], "(a hub id is OWNER/NAME)"),
+        (["serve", __file__], "is a file, and a model is a folder"),
         (
             ["serve", "--prefix-cache-dir", "/dev/null/x"],
             "prefix_cache_dir = '/dev/null/x': cannot be written to",

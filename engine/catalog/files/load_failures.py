@@ -9,6 +9,13 @@ from pathlib import Path
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
 from greenroom.schemas.problems import ProblemError, load_failed
 
+OWN_CODE = (
+    "it brings Python code of its own. If you trust its makers, start Greenroom with --trust-remote-code."
+)
+
+_ASKS_FOR_TRUST = "trust_remote_code=True"
+"""What libraries say of such code, among much else."""
+
 _MAX_REASON_LENGTH = 300
 
 
@@ -57,5 +64,5 @@ def failure_reason(error: BaseException, folder: Path | None = None) -> str:
     else:
         said = str(error).strip()
         text = (said if folder is None else said.replace(str(folder), folder.name)) or type(error).__name__
-    line = " ".join(text.split())
+    line = OWN_CODE if _ASKS_FOR_TRUST in text else " ".join(text.split())
     return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"

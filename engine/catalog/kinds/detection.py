@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.files.context_length import declared_context_length
+from greenroom.engine.catalog.files.folder_contents import why_no_model
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.text_config import text_config
 from greenroom.engine.catalog.files.vision_weights import holds_vision_weights
@@ -19,11 +20,18 @@ from greenroom.engine.catalog.kinds.encoder_kinds import encoder_kind
 from greenroom.engine.catalog.kinds.families import family_of
 from greenroom.engine.catalog.kinds.kind_traits import with_kind_traits
 from greenroom.engine.catalog.kinds.libraries import MODULE_NAME, text_module
+from greenroom.engine.catalog.kinds.other_purposes import other_purpose
+from greenroom.engine.catalog.kinds.own_code import own_encoder
 from greenroom.engine.catalog.kinds.spoken_backbones import speaking_architecture
 from greenroom.engine.catalog.kinds.unserved_encoders import why_encoder_is_not_served
-from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.engine.catalog.kinds.vision_kinds import known_to_mlx_vlm, vision_module
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
+
+_UNTRUSTED = (
+    "its config.json names Python code to run (`model_file`). If you trust its makers, start Greenroom with "
+    "--trust-remote-code."
+)
 
 
 def detect(
@@ -42,18 +50,22 @@ def detect(
     """
     name = name or folder.name
     try:
+        if not (folder / "config.json").exists():
+            raise ValueError(why_no_model(folder))
         config = read_json_object(folder / "config.json")
         architecture = _architecture(config)
     except ValueError as error:
         raise ProblemError(load_failed(name, f"{error}.")) from error
-    if not trust_remote_code:
-        _refuse_remote_code(config, name)
+    if config.get("model_file") and not trust_remote_code:
+        raise ProblemError(load_failed(name, _UNTRUSTED))
     if (speaking := speaking_architecture(folder, config, name)) is not None:
         return with_kind_traits(CapabilityRecord("speech", "default", speaking, 0), folder, config)
-    why = why_encoder_is_not_served(folder, config, architecture, name)
+    why = why_encoder_is_not_served(folder, config, architecture, name) or other_purpose(architecture, config)
     kind = _model_type(folder, config, architecture, name, sees) if why is None else None
     if why is not None or (kind is None and not (trust_remote_code and config.get("model_file"))):
         raise ProblemError(load_failed(name, _why_unknown(why, architecture)))
+    if kind in ("embeddings", "rerank") and (own := own_encoder(architecture, config)) is not None:
+        raise ProblemError(load_failed(name, _why_unknown(None, own)))
     text_architecture = str((text_config(config) or config).get("model_type", architecture))
     module = text_module(text_architecture)
     context = declared_context_length(folder, config, module or text_module(architecture))
@@ -67,16 +79,6 @@ def _architecture(config: Mapping[str, Any]) -> str:
     if not isinstance(architecture, str) or not MODULE_NAME.fullmatch(architecture):
         raise ValueError("config.json names no model_type")
     return architecture
-
-
-def _refuse_remote_code(config: Mapping[str, Any], name: str) -> None:
-    for field in ("model_file", "auto_map"):
-        if config.get(field):
-            detail = (
-                f"its config.json names Python code to run (`{field}`). If you trust its makers, start "
-                "Greenroom with --trust-remote-code."
-            )
-            raise ProblemError(load_failed(name, detail))
 
 
 def _model_type(
@@ -99,4 +101,9 @@ def _why_unknown(why: str | None, architecture: str) -> str:
     """
     if (why := why or why_audio_is_not_served(architecture)) is not None:
         return f"{why}, which is not served here."
+    if known_to_mlx_vlm(architecture):
+        return (
+            f"only mlx-vlm has code for its architecture '{architecture}', and of mlx-vlm's models "
+            "Greenroom serves those that see."
+        )
     return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."

@@ -12,7 +12,7 @@ from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder, models_of, text_module
 from greenroom.schemas.capabilities import ModelType
 
-_SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
+SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
 """Files that only embedding models and rerankers have, whatever their architecture."""
 
 _NAMED_RERANKER = re.compile(r"(?:^|[-_./])re-?rank(?:er)?(?:$|[-_.])", re.IGNORECASE)
@@ -44,7 +44,7 @@ def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, nam
         return None
     if _ranks(folder, config, name):
         return "rerank"
-    if encodes or any((folder / file).exists() for file in _SENTENCE_FILES):
+    if encodes or any((folder / file).exists() for file in SENTENCE_FILES):
         return "embeddings"
     headless = any(written.endswith("Model") for written in classes_of(config))
     embeds = headless or _NAMED_EMBEDDER.search(name) is not None

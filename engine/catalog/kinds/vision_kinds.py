@@ -40,6 +40,11 @@ def vision_module(architecture: str) -> str | None:
     return module if has_tower or not chat_format.endswith("TEXT_ONLY") else None
 
 
+def known_to_mlx_vlm(architecture: str) -> bool:
+    """Return whether mlx-vlm has code for an architecture, whatever that is for."""
+    return _module(architecture) in models_of("mlx_vlm")
+
+
 def takes_many_images(architecture: str) -> bool:
     """Return whether a prompt may hold more than one image."""
     single = library_constant("mlx_vlm", "prompt_utils.py", "SINGLE_IMAGE_ONLY_MODELS")

@@ -14,9 +14,9 @@ from greenroom.engine.encoders.row_queue import Job
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Score, Vector
-from greenroom.tests.engine.rerank.conftest import Reranker, score
 from greenroom.tests.support.engines.embedders import collect, open_embedder
 from greenroom.tests.support.engines.late_errors import LateError
+from greenroom.tests.support.engines.rerankers import Reranker, score
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.texts.random_texts import random_texts

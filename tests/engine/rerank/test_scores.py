@@ -16,7 +16,7 @@ from greenroom.schemas.events import Finished
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest, RawInput
-from greenroom.tests.engine.rerank.conftest import (
+from greenroom.tests.support.engines.rerankers import (
     DOCUMENTS,
     QUERY,
     MakeReranker,

@@ -13,7 +13,7 @@ from greenroom.engine.rerank.yes_no_head import YesNoHead
 from greenroom.schemas.events import Finished, InferenceEvent
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Score
-from greenroom.tests.engine.rerank.conftest import DOCUMENTS, MakeReranker, Reranker, score
+from greenroom.tests.support.engines.rerankers import DOCUMENTS, MakeReranker, Reranker, score
 from greenroom.tests.support.texts.random_texts import random_texts
 
 QUERY = " ".join(random_texts(3, longest=30, seed=5))

@@ -1,0 +1,35 @@
+"""What an operator should know of a model that is served: its answers may not be those that are expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from greenroom.engine.catalog.files.folder_contents import find_adapter
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.kinds.encoder_kinds import SENTENCE_FILES, classes_of
+from greenroom.schemas.capabilities import CapabilityRecord
+
+_POOLING = "1_Pooling/config.json"
+
+
+def notices_of(folder: Path, record: CapabilityRecord) -> tuple[str, ...]:
+    """Return sentences about a model's folder, without their ends; none if all is as it should be."""
+    notices: list[str] = []
+    if (adapter := find_adapter(folder)) is not None:
+        notices.append(
+            f"the adapter beside its weights ({adapter}) is not applied: the answers are the base model's"
+        )
+    if record.model_type == "embeddings" and _only_fills_gaps(folder):
+        notices.append(
+            "it was trained to fill gaps in texts (a masked language model) and has no files of "
+            "sentence-transformers: means of its tokens' vectors compare texts poorly"
+        )
+    return tuple(notices)
+
+
+def _only_fills_gaps(folder: Path) -> bool:
+    """Return whether an encoder is one of which other models are made, such as bert-base-uncased."""
+    if any((folder / name).is_file() for name in (*SENTENCE_FILES, _POOLING)):
+        return False
+    classes = classes_of(read_optional(folder / "config.json"))
+    return any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in classes)

@@ -1,0 +1,52 @@
+"""Python code that a model's folder brings: it runs only where the operator trusts it.
+
+Some of mlx-vlm's processors have transformers trust a folder whatever they are told, so that the code which
+its `auto_map` names would run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import PurePath
+from types import CodeType
+
+from greenroom.engine.catalog.files.load_failures import OWN_CODE
+
+_COPIES = "transformers_modules"
+"""Folder in which transformers runs copies of models' code, and from which it imports them."""
+
+
+class _Thread(threading.local):
+    forbids = False
+
+
+_thread = _Thread()
+_lock = threading.Lock()
+_installed = False
+
+
+class ForeignCodeError(RuntimeError):
+    """A library was about to run code of a model's folder."""
+
+
+def allow_foreign_code(trusted: bool) -> None:
+    """Allow this thread to run models' own code from now on, or refuse it.
+
+    Args:
+        trusted: The operator trusts its makers (setting trust_remote_code).
+    """
+    global _installed
+    _thread.forbids = not trusted
+    with _lock:
+        if not _installed:
+            sys.addaudithook(_refuse)
+            _installed = True
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    """Refuse what Python reports before it runs a module (`sys.addaudithook`)."""
+    if event != "exec" or not _thread.forbids or not isinstance(arguments[0], CodeType):
+        return
+    if _COPIES in PurePath(arguments[0].co_filename).parts:
+        raise ForeignCodeError(OWN_CODE)

@@ -1,0 +1,86 @@
+"""Folders of tiny models that embed, of every architecture of the libraries, with random weights."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.tests.support.architectures.encoder_configs import (
+    AS_ON_THE_HUB,
+    CONFIGS,
+    REFUSED_BY_NAME,
+)
+from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
+
+_NESTED = ("text_config", "llm_config")
+
+
+def make_encoder_folder(library: str, architecture: str, home: Path) -> Path:
+    """Make the folder of an architecture, and return it.
+
+    Args:
+        library: `mlx_vlm` or `mlx_embeddings`, whose code its weights are made with.
+
+    Raises:
+        Exception: Whatever the library raises over the configuration.
+    """
+    folder = home / f"{library}-{architecture}"
+    if architecture in AS_ON_THE_HUB:
+        kind = AS_ON_THE_HUB[architecture]
+        pooling = {"classifier_pooling": "cls"} if kind == "modernbert" else {}
+        return make_tiny_encoder(kind, folder, **pooling)
+    tokenizer = make_tiny_encoder("qwen3", home / "tokenizer")
+    folder.mkdir(parents=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tokenizer / name, folder / name)
+    vocabulary = len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]) + 8
+    config = _with_vocabulary(CONFIGS[architecture], vocabulary)
+    (folder / "config.json").write_text(json.dumps(config))
+    if architecture not in REFUSED_BY_NAME:
+        _write_weights(folder, _model(library, architecture, config))
+    return folder
+
+
+def _with_vocabulary(config: Mapping[str, Any], size: int) -> dict[str, Any]:
+    nested = {name: {**config[name], "vocab_size": size} for name in _NESTED if name in config}
+    return {**config, "vocab_size": size, **nested}
+
+
+def _model(library: str, architecture: str, config: Mapping[str, Any]) -> Any:
+    """Return a model of a library's class, which is made of a configuration in its own way."""
+    module = importlib.import_module(f"{library}.models.{architecture}")
+    config = json.loads(json.dumps(config))
+    if library == "mlx_embeddings":
+        arguments = module.ModelArgs.from_dict(config)
+        for half in ("text", "vision"):
+            if hasattr(module, f"{half.title()}Config") and isinstance(
+                getattr(arguments, f"{half}_config", None), dict
+            ):
+                own = getattr(module, f"{half.title()}Config")
+                setattr(arguments, f"{half}_config", own(**getattr(arguments, f"{half}_config")))
+        return module.Model(arguments)
+    from mlx_vlm.utils import update_module_configs
+
+    arguments = module.ModelConfig.from_dict(config)
+    return module.Model(update_module_configs(arguments, module, config, ["text", "vision"]))
+
+
+def _write_weights(folder: Path, model: Any) -> None:
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    mx.random.seed(0)
+    weights = {}
+    for name, value in tree_flatten(model.parameters()):
+        # Others than those that are the same in every model, or vectors of all texts would be alike.
+        noise = (
+            mx.random.normal(value.shape, scale=0.15)
+            if value.ndim > 1
+            else 0.1 * mx.random.normal(value.shape)
+        )
+        weights[name] = noise if value.ndim > 1 else value + noise
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})

@@ -1,0 +1,106 @@
+"""Models that rank without actors, and what the library makes of the same pairs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.encoders.encoder_engine import EncoderEngine
+from greenroom.engine.encoders.token_budget import TARGET
+from greenroom.engine.loading.libraries import import_encoder_libraries
+from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
+from greenroom.engine.rerank.rerank_adapter import RerankAdapter, open_rerank_adapter
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import InferenceRequest, ScoreInput
+from greenroom.schemas.result_events import Score
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.fixed_costs import CountedClock
+
+QUERY = "who walks in the garden"
+DOCUMENTS = (
+    "the man walks",
+    "a long story about the weather, the garden, and the people who have been there since the morning",
+    "",
+    "no",
+    "WHO? the garden & its owner, 1,234 times: (yes)",
+)
+
+
+def score(query: str = QUERY, documents: Sequence[str] = DOCUMENTS, **asked: Any) -> InferenceRequest:
+    """Return a request for the scores of documents."""
+    pairs = tuple((query, document) for document in documents)
+    return InferenceRequest("r", ModelKey("m"), ScoreInput(pairs, **asked))
+
+
+class Reranker:
+    """An adapter and an engine, on one thread."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        import_encoder_libraries()
+        self.folder = folder
+        chosen, record = Settings(**settings), detect(folder)
+        self.adapter: RerankAdapter = open_rerank_adapter(folder, record, chosen, "m")
+        self.engine: EncoderEngine = open_rerank_engine(
+            ModelLoad(folder, record, chosen, clock=CountedClock(tick=TARGET))
+        )
+
+    def run(self, *requests: InferenceRequest) -> list[tuple[str, InferenceEvent]]:
+        """Return all events of requests that come at once."""
+        for request in requests:
+            self.engine.submit(request, self.adapter.prepare_input(request))
+        events: list[tuple[str, InferenceEvent]] = []
+        while self.engine.has_work:
+            events += self.engine.step()
+        return events
+
+    def scores(self, request: InferenceRequest) -> list[float]:
+        """Return the scores of a request's pairs, in order."""
+        *found, (_, end) = self.run(request)
+        assert isinstance(end, Finished), end
+        values = {event.index: event.value for _, event in found if isinstance(event, Score)}
+        return [values[index] for index in range(len(values))]
+
+    def failure(self, request: InferenceRequest) -> Failed:
+        """Return how a request ends that fails, once."""
+        (*_, (_, end)) = self.run(request)
+        assert isinstance(end, Failed)
+        return end
+
+
+MakeReranker = Callable[..., Reranker]
+
+
+def library_scores(folder: Path, query: str, documents: Sequence[str]) -> list[float]:
+    """Return what mlx-vlm's own server answers for a cross-encoder."""
+    from mlx_vlm.reranker_loader import load_reranker
+    from mlx_vlm.utils import load_config
+
+    reranking: Any = importlib.import_module("mlx_vlm.server.reranking")
+    model, processor = load_reranker(str(folder))
+    query_item, *items = (reranking.RerankItem(text=text) for text in (query, *documents))
+    config = load_config(folder)
+    scores, _ = reranking.score_documents(model, processor, config, query_item, items, None)
+    return list(map(float, scores))
+
+
+def library_decisions(folder: Path, rows: Sequence[Sequence[int]]) -> list[float]:
+    """Return what mlx-vlm makes of prompts that end where `yes` or `no` stands next, each alone."""
+    from mlx_vlm.reranker_loader import load_reranker
+
+    reranking: Any = importlib.import_module("mlx_vlm.server.reranking")
+    model, processor = load_reranker(str(folder))
+    tokenizer = reranking._tokenizer(processor)
+    inner = model.language_model.model
+    scores: list[float] = []
+    for row in rows:
+        ids, seen = reranking._padded_tokens(tokenizer, [list(map(int, row))])
+        hidden, mask = inner.embed_tokens(ids), reranking._attention_mask(seen)
+        for layer in inner.layers:
+            hidden = layer(hidden, mask, None)
+        scores += reranking._binary_scores(model, inner.norm(hidden), seen, tokenizer)
+    return scores
