@@ -21,8 +21,21 @@ def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
         return _gemma3(model, config)
     if config.get("model_type") == "llama_nemotron_vl":
         return _two_way_llama(model)
+    if config.get("model_type") == "qwen3_vl_embedding":
+        return _forgetful(model)
 
     def encode(ids: mx.array, mask: mx.array) -> mx.array:
+        hidden: mx.array = model(ids, attention_mask=mask).last_hidden_state
+        return hidden
+
+    return encode
+
+
+def _forgetful(model: Any) -> Encode:
+    """Return Qwen3-VL's encoder without its memory: mlx-vlm gives rows the positions of those before them."""
+
+    def encode(ids: mx.array, mask: mx.array) -> mx.array:
+        model.language_model._position_ids = model.language_model._rope_deltas = None
         hidden: mx.array = model(ids, attention_mask=mask).last_hidden_state
         return hidden
 

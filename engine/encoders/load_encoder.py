@@ -44,6 +44,8 @@ def _load_known_encoder(folder: Path, config: dict[str, Any], architecture: str)
     from mlx_vlm.encoder_loader import load_encoder_model
 
     config["model_type"] = architecture
+    if architecture == "embedding_gemma2":  # its towers are made of nothing where its files have none
+        config["vision_config"] = config["audio_config"] = None
     known = {*EMBEDDING_MODEL_REMAPPING, *embedding_modules()}
     if architecture not in known and architecture.replace("-", "_") not in known:
         raise ValueError(f"how '{architecture}' makes vectors of texts is not known to the installed mlx-vlm")

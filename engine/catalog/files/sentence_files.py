@@ -23,7 +23,10 @@ _MODES = {
 _NAMES = {"mean_sqrt_len_tokens": "mean_sqrt", "weightedmean": "weighted", "lasttoken": "last"}
 """Pooling modes that newer files name differently."""
 
-_DEFAULT_MODES = {"qwen3": "last", "qwen2": "last", "mistral": "last", "llama": "last", "lfm2": "cls"}
+_DEFAULT_MODES = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "qwen3_vl_embedding"), "last"),
+    "lfm2": "cls",
+}
 """Pooling modes by architecture, for folders that state none; all others use the mean."""
 
 _LAYERS = ("Dense", "LayerNorm")
@@ -131,9 +134,11 @@ def projects_tokens(folder: Path) -> bool:
 
 
 def _hidden_size(config: Mapping[str, Any]) -> int:
-    for source in (config, text_config(config)):
-        if size := _count(source.get("hidden_size")):
-            return size
+    projected = ("embedding_dim",) if config.get("model_type") == "embedding_gemma2" else ()
+    for field in (*projected, "hidden_size"):
+        for source in (config, text_config(config)):
+            if size := _count(source.get(field)):
+                return size
     raise ValueError("its config.json names no hidden_size")
 
 

@@ -44,10 +44,10 @@ def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, nam
         return None
     if _ranks(folder, config, name):
         return "rerank"
-    if encodes or any((folder / file).exists() for file in SENTENCE_FILES):
+    if encodes or has_sentence_files(folder):
         return "embeddings"
     headless = any(written.endswith("Model") for written in classes_of(config))
-    embeds = headless or _NAMED_EMBEDDER.search(name) is not None
+    embeds = headless or is_named_embedder(name)
     return "embeddings" if embeds and architecture in _decoders() else None
 
 
@@ -71,6 +71,16 @@ def _ranks(folder: Path, config: Mapping[str, Any], name: str) -> bool:
     if sentence.get("model_type") == "CrossEncoder" or "sentence_transformers" in config:
         return True
     return is_named_reranker(name) and not (folder / "modules.json").exists()
+
+
+def has_sentence_files(folder: Path) -> bool:
+    """Return whether sentence-transformers has written into a folder."""
+    return any((folder / file).exists() for file in SENTENCE_FILES)
+
+
+def is_named_embedder(name: str) -> bool:
+    """Return whether a model's name says that it makes vectors."""
+    return _NAMED_EMBEDDER.search(name) is not None
 
 
 def is_named_reranker(name: str) -> bool:

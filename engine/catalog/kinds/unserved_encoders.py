@@ -11,7 +11,9 @@ from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.sentence_files import projects_tokens
 from greenroom.engine.catalog.kinds.encoder_kinds import (
     classes_of,
+    has_sentence_files,
     is_classifier,
+    is_named_embedder,
     is_named_reranker,
     label_count,
 )
@@ -26,6 +28,9 @@ _LATE_CLASS = re.compile(r"(?:^|_|For)Col[A-Z]")
 
 _TWO_TOWERS = frozenset({"align", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2"})
 """Architectures that bring images and texts into one space; texts among themselves they compare poorly."""
+
+_SEEING = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})
+"""Architectures of models that write about images, of which others are made that embed both."""
 
 _RELEVANT = re.compile(r"(?:is[ _-]?)?relevan(?:t|ce)|yes", re.IGNORECASE)
 _UNNAMED = re.compile(r"(?:LABEL_)?\d+")
@@ -44,6 +49,9 @@ def why_encoder_is_not_served(
         return "it makes one vector per token (late interaction)"
     if architecture in _TWO_TOWERS:
         return "it compares images with texts"
+    embeds = is_named_embedder(name) or has_sentence_files(folder)
+    if architecture in _SEEING and embeds and not is_named_reranker(name):
+        return "it makes vectors of texts and images"
     if any(
         written.endswith(("ForTokenClassification", "ForQuestionAnswering")) for written in classes_of(config)
     ):

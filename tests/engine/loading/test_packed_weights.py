@@ -17,7 +17,8 @@ from greenroom.engine.loading.load_model import load_model
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
-AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
+GROUP = 32
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which of eight columns stands in each place of a packed number. Source: AutoAWQ, `WQLinear_GEMM`."""
 
@@ -33,9 +34,8 @@ def pack(matrix: Any) -> Any:
 
 def to_awq(weight: mx.array) -> dict[str, mx.array]:
     """Return a matrix as AutoAWQ stores it."""
-    group = AWQ["group_size"]
     values = np.array(weight.astype(mx.float32)).T  # [inputs, outputs]
-    grouped = values.reshape(-1, group, values.shape[1])
+    grouped = values.reshape(-1, GROUP, values.shape[1])
     low, high = grouped.min(1), grouped.max(1)
     scales = np.maximum(high - low, 1e-6) / 15
     zeros = np.clip(np.round(-low / scales), 0, 15)

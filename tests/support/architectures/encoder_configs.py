@@ -92,6 +92,8 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
             "layer_types": ["sliding_attention", "full_attention"],
             "per_layer_config": {"01": {"head_dim": 64, "num_key_value_heads": 1}},
         },
+        "vision_config": None,  # which mlx-vlm takes for a large tower where it is left out
+        "audio_config": None,
     },
     "lfm2": {"model_type": "lfm2_colbert"},
     "lfm2_colbert": {"model_type": "lfm2_colbert"},

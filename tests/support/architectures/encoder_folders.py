@@ -16,6 +16,12 @@ from greenroom.tests.support.architectures.encoder_configs import (
 )
 from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 
+_AS_BOTH_READ_IT: Mapping[str, Mapping[str, Any]] = {
+    "modernbert": {"classifier_pooling": "cls"},
+    "gemma3_text": {"rope_theta": 1e6},
+}
+"""Fields that mlx-embeddings reads where mlx-vlm reads others, or takes what is usual."""
+
 _NESTED = ("text_config", "llm_config")
 
 
@@ -28,11 +34,13 @@ def make_encoder_folder(library: str, architecture: str, home: Path) -> Path:
     Raises:
         Exception: Whatever the library raises over the configuration.
     """
-    folder = home / f"{library}-{architecture}"
+    folder = home / f"{library}-{architecture}-embedding"
     if architecture in AS_ON_THE_HUB:
         kind = AS_ON_THE_HUB[architecture]
-        pooling = {"classifier_pooling": "cls"} if kind == "modernbert" else {}
-        return make_tiny_encoder(kind, folder, **pooling)
+        make_tiny_encoder(kind, folder, **_AS_BOTH_READ_IT.get(kind, {}))
+        if kind == "xlm-roberta":
+            _add_pooler(folder)
+        return folder
     tokenizer = make_tiny_encoder("qwen3", home / "tokenizer")
     folder.mkdir(parents=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -43,6 +51,15 @@ def make_encoder_folder(library: str, architecture: str, home: Path) -> Path:
     if architecture not in REFUSED_BY_NAME:
         _write_weights(folder, _model(library, architecture, config))
     return folder
+
+
+def _add_pooler(folder: Path) -> None:
+    """Add weights that real folders have and mlx-embeddings wants, though nothing computes with them."""
+    import mlx.core as mx
+
+    weights: Any = mx.load(str(folder / "model.safetensors"))
+    pooler = {"pooler.dense.weight": mx.zeros((64, 64)), "pooler.dense.bias": mx.zeros((64,))}
+    mx.save_safetensors(str(folder / "model.safetensors"), weights | pooler, metadata={"format": "pt"})
 
 
 def _with_vocabulary(config: Mapping[str, Any], size: int) -> dict[str, Any]:
@@ -63,10 +80,9 @@ def _model(library: str, architecture: str, config: Mapping[str, Any]) -> Any:
                 own = getattr(module, f"{half.title()}Config")
                 setattr(arguments, f"{half}_config", own(**getattr(arguments, f"{half}_config")))
         return module.Model(arguments)
-    from mlx_vlm.utils import update_module_configs
-
+    utils: Any = importlib.import_module("mlx_vlm.utils")
     arguments = module.ModelConfig.from_dict(config)
-    return module.Model(update_module_configs(arguments, module, config, ["text", "vision"]))
+    return module.Model(utils.update_module_configs(arguments, module, config, ["text", "vision"]))
 
 
 def _write_weights(folder: Path, model: Any) -> None:

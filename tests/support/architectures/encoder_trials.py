@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -144,10 +145,10 @@ def _compared(
 def _library_vectors(folder: Path, texts: Sequence[Sequence[int]]) -> Any:
     """Return what mlx-vlm's own server makes of tokens."""
     from mlx_vlm.embedding_loader import load_embedding_model
-    from mlx_vlm.models.pooling import read_pooling_config
 
+    pooling: Any = importlib.import_module("mlx_vlm.models.pooling")
     model = load_embedding_model(folder)
-    model.pooling_config = read_pooling_config(folder)
+    model.pooling_config = pooling.read_pooling_config(folder)
     return _alone(model, texts)
 
 

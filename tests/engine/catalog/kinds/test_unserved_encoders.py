@@ -16,7 +16,7 @@ from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_sentence_files import write_dense
 
 LATE = "it makes one vector per token (late interaction), which is not served here."
-CLASSIFIER = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+CLASSIFIER: dict[str, Any] = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
 
 
 @pytest.fixture
@@ -99,6 +99,14 @@ def test_broken_lists_of_modules_are_no_late_interaction(folder: Path, broken: s
 def test_two_towers_are_refused_by_what_they_are_for(folder: Path, kind: str) -> None:
     expected = "it compares images with texts, which is not served here."
     assert refusal(folder, model_type=kind, text_config={}, vision_config={}) == expected
+
+
+def test_models_that_embed_what_they_see_are_no_chat_models(folder: Path) -> None:
+    expected = "it makes vectors of texts and images, which is not served here."
+    assert refusal(folder, "org/Qwen3-VL-Embedding-2B-4bit", model_type="qwen3_vl") == expected
+    assert refusal(folder, "org/Qwen3-VL-2B-4bit", model_type="qwen3_vl") == ""
+    (folder / "modules.json").write_text("[]")
+    assert refusal(folder, "org/gme", model_type="qwen2_vl") == expected
 
 
 @pytest.mark.parametrize(
