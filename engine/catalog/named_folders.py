@@ -1,4 +1,4 @@
-"""Whether the folders that an operator names hold models, and what is said of those that do not."""
+"""Check that the folders that an operator names hold models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from greenroom.engine.catalog.catalog import resolve_folder
 from greenroom.engine.catalog.files import folder_contents
 
 _HALF_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""What may be an owner or a name alone."""
+"""The owner or the name of a hub id alone."""
 
 
 def why_no_model(model: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What an operator should know of a model that is served: its answers may not be those that are expected."""
+"""Warn the operator about served models that may not answer as expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python code that a model's folder brings: it runs only where the operator trusts it.
+"""Refuse to run Python code from a model's folder unless the operator trusts it.
 
 Some of mlx-vlm's processors have transformers trust a folder whatever they are told, so that the code which
 its `auto_map` names would run.

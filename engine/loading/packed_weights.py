@@ -1,4 +1,4 @@
-"""Weights that AutoAWQ and GPTQ have packed, as far as mlx-lm reads them."""
+"""Check that mlx-lm reads weights that AutoAWQ or GPTQ has packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a folder that holds no model, or none that is read here, so that errors can name it."""
+"""Name the files of a folder that holds no model, or no weights in a format that is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMATS = {
 _NO_WEIGHTS = frozenset(
     {"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
 )
-"""What a training leaves behind."""
+"""Files that training leaves behind."""
 
 _MOST_ENTRIES = 5_000
 _LONGEST_NAME = 80

@@ -14,7 +14,7 @@ OWN_CODE = (
 )
 
 _ASKS_FOR_TRUST = "trust_remote_code=True"
-"""What libraries say of such code, among much else."""
+"""A part of the errors that libraries raise over such code."""
 
 _MAX_REASON_LENGTH = 300
 

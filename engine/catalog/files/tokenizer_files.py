@@ -1,4 +1,4 @@
-"""Whether a model's folder holds a tokenizer: without one, transformers makes one that knows no word."""
+"""Check that a model's folder holds a tokenizer: without one, transformers makes one with no vocabulary."""
 
 from __future__ import annotations
 

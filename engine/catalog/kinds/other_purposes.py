@@ -1,4 +1,4 @@
-"""What models of mlx-vlm are for that neither write, nor embed, nor rank."""
+"""Name the purpose of mlx-vlm's models that neither generate text, nor embed, nor rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders whose code comes with them: what the libraries have under the same name computes something else.
+"""Detect encoders that bring code of their own: the libraries compute something else under that name.
 
 A model that writes and names code of its own (`auto_map`) is the libraries' model all the same. With encoders
 it is often another one: JinaBERT says `bert` and has other positions, others turn a decoder's mask off.
@@ -21,7 +21,7 @@ _BASES: Mapping[str, str] = {
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
 }
-"""How the classes of an architecture begin that are computed here; other architectures have one class."""
+"""Beginnings of the class names of architectures that are computed here."""
 
 
 def own_encoder(architecture: str, config: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Which encoders are refused: those that make something else of texts than one vector or one score each."""
+"""Refuse encoders that do not compute one vector or one score for each text."""
 
 from __future__ import annotations
 

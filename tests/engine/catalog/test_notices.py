@@ -1,4 +1,4 @@
-"""What an operator is told of a model that is served otherwise than its folder suggests."""
+"""Operators are warned about a model that may not answer as its folder suggests."""
 
 from __future__ import annotations
 

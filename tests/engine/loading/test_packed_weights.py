@@ -1,4 +1,4 @@
-"""AWQ and GPTQ: what mlx-lm reads is served, and the rest is refused by what it is."""
+"""AWQ weights that mlx-lm reads are served; GPTQ and other packings are refused by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from greenroom.schemas.settings import Settings
 GROUP = 32
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Which of eight columns stands in each place of a packed number. Source: AutoAWQ, `WQLinear_GEMM`."""
+"""Columns in the order in which a packed number holds them. Source: AutoAWQ, `WQLinear_GEMM`."""
 
 
 def pack(matrix: Any) -> Any:

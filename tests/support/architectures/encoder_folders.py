@@ -1,4 +1,4 @@
-"""Folders of tiny models that embed, of every architecture of the libraries, with random weights."""
+"""Make folders of tiny embedding models with random weights, for every architecture of the libraries."""
 
 from __future__ import annotations
 

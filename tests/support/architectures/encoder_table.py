@@ -1,4 +1,4 @@
-"""The table of encoders and rerankers against the libraries' own: `make encoder-table` makes it anew."""
+"""Write the table of encoders and rerankers against the libraries' own (`make encoder-table`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether Greenroom makes of tokens the vectors and scores that the libraries make of them."""
+"""Compare the vectors and scores of tiny models with those that the libraries compute."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Case:
 
 @attrs.frozen
 class Outcome:
-    """What came of a trial.
+    """The result of a trial.
 
     Args:
         detail: Why, of what is not equal.

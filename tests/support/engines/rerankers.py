@@ -1,4 +1,4 @@
-"""Models that rank without actors, and what the library makes of the same pairs."""
+"""Open rerankers without actors, and compute the libraries' scores of the same pairs."""
 
 from __future__ import annotations
 

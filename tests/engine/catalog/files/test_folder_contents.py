@@ -1,4 +1,4 @@
-"""What is said of folders that hold no model, or none that is read."""
+"""Folders without a model, or with weights that are not read, are refused by the files they hold."""
 
 from __future__ import annotations
 
