@@ -1,4 +1,4 @@
-"""Whether the server runs (`/health`, `/livez`) and should be sent requests (`/readyz`)."""
+"""Health routes: liveness (`/health`, `/livez`) and readiness (`/readyz`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accepting connections, containing the crash of one, and closing them all in time."""
+"""The accept loop: it isolates crashes of connections, and closes all connections on shutdown."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from greenroom.schemas.settings import Settings
 log = get_logger(actor="http")
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request's head, as notes/http.md says."""
+"""Limit on the head of a request, in bytes (notes/http.md)."""
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
-"""Errors of a system that has no descriptor, or no memory, for another connection."""
+"""Errors of a system without a descriptor or memory for another connection."""
 DRAIN_INTERVAL = 0.1
-"""Seconds between two looks at what a shutdown still waits for."""
+"""Polling interval of a shutdown, in seconds."""
 DRAIN_LINGER = 0.3
-"""Seconds that clients of a server that has nothing more to answer have to see so."""
+"""Seconds that idle clients get to notice the shutdown."""
 
 
 class AcceptLoop:
-    """The connections of one server.
+    """Accepts and tracks the connections of one server.
 
     Args:
         app: Any ASGI application.
-        send_timeout: Seconds after which a client that takes nothing is disconnected.
-        error_shapes: What a document carries that refuses a client in the app's stead.
-        web_sockets: What serves WebSocket; upgrades of other paths are ignored.
+        send_timeout: Time limit for a client to accept data, in seconds.
+        error_shapes: Error formats for requests that are refused before they reach the app.
+        web_sockets: WebSocket handlers by path; upgrades on other paths are ignored.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class AcceptLoop:
         self._settings = settings
         self._send_timeout = send_timeout
         self._all_closed = trio.Event()
-        """Set once there is no connection left; nobody looks while more may come."""
+        """Set when the last connection closes during a shutdown."""
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def is_refusing(self) -> bool:
-        """Whether a client is being told that there is no room."""
+        """True while a refused connection is still open."""
         return self._refusals.is_busy
 
     async def run(
@@ -79,10 +79,10 @@ class AcceptLoop:
         drain: trio.Event,
         task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept until `drain` is set, then let what was begun end in time.
+        """Accept connections until `drain` is set, then shut down within the time limit.
 
         Args:
-            task_status: Gets the addresses (`http://127.0.0.1:8000`).
+            task_status: Receives the addresses (`http://127.0.0.1:8000`).
         """
         self._limit, at_once = connection_capacity(self._settings.max_connections)
         self._refusals = Refusals(at_once, self._config.error_shapes)
@@ -98,7 +98,7 @@ class AcceptLoop:
                 await self._wait_until_closed()
             finally:
                 close_listeners(listeners)
-                # A send that waits for its reader is shielded: only the socket can end it.
+                # A blocked send is shielded from cancellation: only closing the socket ends it.
                 for connection in self._connections:
                     connection.abort()
                 connected.cancel_scope.cancel("the server stops")
@@ -115,7 +115,7 @@ class AcceptLoop:
                 if somebody_waits:
                     await self._refusals.refuse_next(listener)
                 else:
-                    # It fails where nobody waits, too; when somebody comes there may be room again.
+        # The pool fails running generations when a quarter of the time, or 5 s, is left. Their last
                     await trio.lowlevel.wait_readable(listener.socket)
                 somebody_waits = not somebody_waits
                 continue
@@ -127,19 +127,19 @@ class AcceptLoop:
             stream = SocketStream(accepted, self._send_timeout)
             try:
                 connection = Connection(self._app, self._config, self._context, stream)
-            except OSError:  # The client has gone.
+            except OSError:  # The client has disconnected.
                 stream.close()
                 continue
             self._connections.add(connection)
             connected.start_soon(self._serve_connection, connection)
 
     async def _wait_until_closed(self) -> None:
-        """Wait for answers that are under way, then a moment for what is left: no stalled reader holds it."""
+        """Wait for running responses except stalled ones, then briefly for idle connections."""
         await self._context.terminated.set()
         for connection in tuple(self._connections):
             connection.drain()
-        # The pool fails what still runs when a quarter of the time, or 5 s, is left; then the last chunks of
-        # those streams need a moment.
+        # The pool fails running generations when a quarter of the time, or 5 s, is left. Their last
+        # chunks need a moment.
         reserve = min(5.0, self._settings.shutdown_timeout * 0.25)
         with trio.move_on_after(self._settings.shutdown_timeout - 0.9 * reserve):
             while any(connection.is_answering for connection in self._connections):

@@ -1,4 +1,4 @@
-"""A problem as the last response of a connection, for what never reaches the app."""
+"""Error responses that end a connection without reaching the app."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from greenroom.schemas.problems import Problem
 
 
 def closing_response(problem: Problem, error_members: ErrorMembers, with_body: bool = True) -> bytes:
-    """Return a whole response after which the connection closes.
+    """Return a complete error response after which the connection closes.
 
     Args:
-        error_members: What a protocol adds to the document.
-        with_body: False for a HEAD request, whose response ends with its head.
+        error_members: A protocol's members of the error document.
+        with_body: False for a HEAD request, whose response has no body.
     """
     request_id = new_request_id()
     body = problem_document(problem, request_id, error_members)

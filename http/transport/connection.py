@@ -1,4 +1,4 @@
-"""One connection, as Hypercorn's `TCPServer` serves it, but nothing leaks (notes/http.md)."""
+"""One connection, served like Hypercorn's `TCPServer` does but without leaks (notes/http.md)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from greenroom.schemas.problems import draining
 
 READ_BYTES = 64 * 1024
 LINGER = 2.0
-"""Seconds in which a client may still send what nobody reads, so that it sees the response and no reset."""
+"""Seconds to keep reading after the last response, so that the client sees the response and not a TCP reset.
+"""
 
 
 class Connection:
-    """One client: its requests, one after the other, until either side closes.
+    """Serves one client's requests in sequence until either side closes.
 
-    The socket is read all the time, also while a request is answered: the end of what the client sends means
-    that it has left (RFC 9112, section 9.5), and everything begun for it is cancelled. Reading goes on for a
-    moment after a last response. Whoever runs it closes the socket (`abort`).
+    The socket is read even while a request is being answered: end of file means that the client has
+    disconnected (RFC 9112, section 9.5), and cancels everything started for it. Reading continues briefly
+    after the last response. The caller closes the socket with `abort`.
 
     Raises:
-        OSError: The client has gone before it was asked for its address.
+        OSError: The client disconnected before its address could be read.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Connection:
         )
 
     async def run(self) -> None:
-        """Serve the client, and return when everything begun for it has ended."""
+        """Serve the client, and return when all its tasks have ended."""
         with self._serving:
             async with self._tasks:
                 await self._idle_timer.restart(self._tasks, self._close_when_idle)
@@ -67,15 +68,15 @@ class Connection:
 
     @property
     def is_answering(self) -> bool:
-        """Whether something is under way that a shutdown should wait for: not if the client takes nothing."""
+        """True if a shutdown should wait for this connection: it is open, and its client is not stalled."""
         return not self._ended and not self._stream.is_stalled
 
     def abort(self) -> None:
-        """Close the socket now; whoever sends or reads is woken up."""
+        """Close the socket now, which wakes up blocked reads and writes."""
         self._stream.close()
 
     def drain(self) -> None:
-        """Take no more: a request whose body is still arriving is refused, one that is whole is answered."""
+        """Start no new work: refuse a request whose body is incomplete, but finish a complete one."""
         self._protocol.drain_web_socket()
         if self._protocol.is_uploading:
             self._tasks.spawn(self._protocol.refuse, draining())
@@ -97,21 +98,21 @@ class Connection:
         try:
             rest = self._stream.send_now(data)
             if rest:
-                # A chunk is sent whole or not at all: a cancelled request leaves the framing intact.
+                # The shield keeps chunks whole: cancelling a request must not break the framing.
                 with trio.CancelScope(shield=True):
                     await self._stream.send_all(rest)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             await self._hang_up()
 
     async def _hang_up(self) -> None:
-        """Cancel everything: the client is gone. Nothing here waits, for it may be called while cancelled."""
+        """Cancel everything after a disconnect. Nothing here blocks, since it may run while cancelled."""
         self._ended = True
         self._stream.close()
         self._serving.cancel("the client is gone")
         await self._protocol.handle(Closed())
 
     async def _read_ahead(self) -> None:
-        """Keep what the client sends behind a request that is being answered, until this is cancelled."""
+        """Buffer the client's next requests while one is being answered, until cancelled."""
         while data := await self._receive():
             self._protocol.keep(data)
         await self._hang_up()

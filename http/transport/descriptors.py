@@ -1,4 +1,4 @@
-"""How many connections there are descriptors for, and one in reserve for when there are none."""
+"""Budget of file descriptors for connections, and a spare one for refusals."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from greenroom.schemas.logs import get_logger
 log = get_logger(actor="http")
 
 FILES = 256
-"""Descriptors that are left for everything else: files of weights, a cache's blocks, pipes, logs."""
+"""Descriptors reserved for other uses: weight files, cache blocks, pipes, logs."""
 REFUSALS = 32
-"""Connections over the limit that are being told so at once."""
+"""Largest number of connections beyond the limit that are refused concurrently."""
 
 
 def needed_descriptors(max_connections: int) -> int:
-    """Return how many descriptors a process should be allowed that is to have so many connections."""
+    """Return the descriptor limit that a process needs for that many connections."""
     return max_connections + REFUSALS + FILES + _open_descriptors()
 
 
 def connection_capacity(max_connections: int) -> tuple[int, int]:
-    """Return how many connections this process has room for, and how many refusals beside them.
+    """Return the numbers of connections and of concurrent refusals that the descriptor limit allows.
 
-    Where descriptors are few, a third of them is left for files and an eighth for refusals.
+    If descriptors are scarce, a third of them is reserved for files and an eighth for refusals.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -41,9 +41,9 @@ def _open_descriptors() -> int:
 
 
 class SpareDescriptor:
-    """A descriptor that is released to accept, and refuse, a connection that there is none for.
+    """A reserved descriptor, released to accept and refuse a connection when no other is left.
 
-    Otherwise whoever connects then would wait in the listener's queue without a word.
+    Without it, clients would wait in the listener's queue without a response.
     """
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class SpareDescriptor:
         self.reserve()
 
     def release(self) -> None:
-        """Close it: the next descriptor that is opened takes its place."""
+        """Close the descriptor, so that the next one opened can take its place."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def reserve(self) -> None:
-        """Open it again, if there is a descriptor for it."""
+        """Open the descriptor again if possible."""
         if self._descriptor is None:
             try:
                 self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

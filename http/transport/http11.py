@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: Hypercorn's protocol without what this server has no use for."""
+"""HTTP/1.1 on one connection, based on Hypercorn's protocol."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_
 from greenroom.schemas.problems import Problem
 
 MAX_AHEAD = 256 * 1024
-"""Bytes that a client may send behind a request before that is answered; with more, no other one follows."""
+"""Bytes that a client may send ahead of a response; with more, the connection closes after that response."""
 MAX_HEADERS = 256
-"""Fields of a request's head: 20,000 short ones fit into the bytes that a head may have."""
+"""Limit on header fields: within `MAX_HEAD_BYTES`, a head could have 20,000 short ones."""
 
 
 class ServerConfig(Config):
-    """Hypercorn's configuration, with the shapes of what is refused in the app's stead, and its sockets."""
+    """Hypercorn's configuration, with error formats and WebSocket handlers."""
 
     def __init__(self, error_shapes: ErrorShapes, web_sockets: WebSockets) -> None:
         self.error_shapes = error_shapes
@@ -37,13 +37,13 @@ class ServerConfig(Config):
 
 
 class Http11(H11Protocol):
-    """HTTP/1.1 and nothing else: no HTTP/2, and WebSocket only on the paths that have one.
+    """HTTP/1.1 only: no HTTP/2, and WebSocket only on configured paths.
 
-    A request's end is not announced to its app as a disconnect: Quart-Trio would cancel the request while it
-    still finishes. Who hangs up is the connection's affair, which cancels all its tasks.
+    The app gets no disconnect event at the end of a request: Quart-Trio would cancel the request while it
+    still finishes. On a real disconnect, the connection cancels all its tasks.
 
     Args:
-        read_ahead: Reads the socket while a request is answered, and passes it to `keep`.
+        read_ahead: Reads the socket while a request is being answered, and passes the data to `keep`.
     """
 
     stream: HTTPStream | None
@@ -61,24 +61,24 @@ class Http11(H11Protocol):
 
     @property
     def is_uploading(self) -> bool:
-        """Whether a request has begun whose body is not complete, and its answer has not."""
+        """True if a request's body is incomplete and its response has not started."""
         states = (self.connection.their_state, self.connection.our_state)
         return states == (h11.SEND_BODY, h11.SEND_RESPONSE) and self._web_socket is None
 
     async def handle(self, event: ConnectionEvent) -> None:
-        """Take what the client has sent, or that it is gone."""
+        """Process received data or a disconnect."""
         if self._web_socket is not None and isinstance(event, RawData):
             await self._web_socket.feed(event.data)
         else:
             await super().handle(event)
 
     def drain_web_socket(self) -> None:
-        """Tell a socket, if this has become one, that the server ends."""
+        """Tell a WebSocket, if there is one, that the server shuts down."""
         if self._web_socket is not None:
             self._web_socket.draining.set()
 
     def keep(self, data: bytes) -> None:
-        """Keep what came behind a request for when that is answered, as far as there is room."""
+        """Buffer data that arrives while a request is being answered, up to a limit."""
         self._overrun = self._overrun or len(self.connection.trailing_data[0]) + len(data) > MAX_AHEAD
         if not self._overrun:
             self.connection.receive_data(data)
@@ -86,7 +86,7 @@ class Http11(H11Protocol):
     async def stream_send(self, event: Event) -> None:
         """Send a part of a response."""
         if isinstance(event, Body) and self._chunked and self.connection.our_state is h11.SEND_BODY:
-            # h11 would do the same through five layers, once per token.
+            # A shortcut past five layers of h11, because this runs once per token.
             await self.send(RawData(b"%x\r\n%b\r\n" % (len(event.data), event.data)))
             return
         await super().stream_send(event)
@@ -98,8 +98,8 @@ class Http11(H11Protocol):
             has_length = any(name == b"content-length" for name, _ in event.headers)
             self._chunked = not has_length and self.connection.their_http_version == b"1.1"
             if self.connection.their_state is h11.SEND_BODY:
-                # The connection ends with an answer that did not wait for the body; who does not know
-                # sends its next request into it.
+                # A response before the end of the request's body ends the connection. Without this header,
+                # the client would send its next request on it.
                 headers = [*event.headers, (b"connection", b"close")]
                 event = h11.Response(status_code=event.status_code, headers=headers)
         await super()._send_h11_event(event)
@@ -162,11 +162,11 @@ class Http11(H11Protocol):
     async def _send_error_response(
         self, status_code: int, detail: str = "The request is not valid HTTP/1.1."
     ) -> None:
-        """Answer what is no HTTP at all with a problem document too."""
+        """Answer invalid HTTP with a problem document too."""
         await self.refuse(Problem(status_code, "bad_request", detail))
 
     async def refuse(self, problem: Problem) -> None:
-        """Answer in the app's stead, which may no longer; the connection ends with it."""
+        """Send an error response instead of the app's, and close the connection."""
         if self._refused or self.connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         self._refused = True
@@ -199,19 +199,19 @@ class Http11(H11Protocol):
 
 
 class RequestStream(HTTPStream):
-    """One request as its app sees it."""
+    """One request as the app sees it."""
 
     async def app_send(self, message: ASGISendEvent | None) -> None:
-        """Send a part of its answer; nothing once its client has gone, or was refused in the app's stead."""
+        """Send a part of the response, unless the client has disconnected or the request was refused."""
         if not self.closed:
             await super().app_send(message)
 
 
 class Pause:
-    """Hypercorn's event for the end of a request behind which another waits: the socket is read meanwhile.
+    """Replacement for Hypercorn's event that delays pipelined requests: waiting reads the socket ahead.
 
     Args:
-        read_ahead: What reads it.
+        read_ahead: Reads the socket until cancelled.
     """
 
     def __init__(self, read_ahead: Callable[[], Awaitable[None]]) -> None:
@@ -219,18 +219,18 @@ class Pause:
         self._waiting = trio.CancelScope()
 
     async def clear(self) -> None:
-        """Begin another pause."""
+        """Start another pause."""
         self._waiting = trio.CancelScope()
 
     async def set(self) -> None:
-        """End it."""
+        """End the pause."""
         self._waiting.cancel("the request before is answered")
 
     def is_set(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the pause has ended."""
         return self._waiting.cancel_called
 
     async def wait(self) -> None:
-        """Read ahead until it ends."""
+        """Read ahead until the pause ends."""
         with self._waiting:
             await self._read_ahead()

@@ -1,4 +1,4 @@
-"""The sockets on which connections are accepted."""
+"""Listening sockets of the server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from greenroom.schemas.settings import Settings
 log = get_logger(actor="http")
 
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
-"""Errors of a machine that has no ::1."""
+"""Errors of a machine without ::1."""
 _FREE_PORTS = 16
-"""Free ports that are tried until one is free on both loopback addresses."""
+"""Attempts to find a port that is free on both loopback addresses."""
 
 
 async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
-    """Return the sockets to accept from: the inherited ones, else those of the settings' addresses.
+    """Return the listening sockets: inherited ones, else new ones on the addresses of the settings.
 
     Raises:
         OSError: An address cannot be bound; its `filename` says which.
@@ -41,7 +41,7 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
 
 
 def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
-    """Accept no more connections."""
+    """Close the listening sockets."""
     for listener in listeners:
         listener.socket.close()
 
@@ -49,8 +49,8 @@ def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
 async def _open_loopback(port: int, attempts: int = _FREE_PORTS) -> list[trio.SocketListener]:
     """Return listeners on 127.0.0.1 and, where there is IPv6, on the same port of ::1.
 
-    Clients that try ::1 first for `localhost` must not meet another program there. One that has that port of
-    ::1 already is nothing to end for, but whoever starts the server should know.
+    Clients that try ::1 first for `localhost` must not reach another program there. If one already listens on
+    ::1, the server starts anyway and logs a warning.
     """
     listeners = await _open(ListenAddress("127.0.0.1", port))
     second = ListenAddress("::1", listeners[0].socket.getsockname()[1])
@@ -78,7 +78,7 @@ async def _open(address: ListenAddress) -> list[trio.SocketListener]:
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(address)) from error
     if address.port == 0:
-        # A name with several addresses would get a different port on each.
+        # Each address of a host name would get a different port.
         close_listeners(listeners[1:])
         del listeners[1:]
     return listeners

@@ -1,4 +1,4 @@
-"""A request's body that arrives no faster than it is taken."""
+"""Request bodies with flow control."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import trio
 from quart_trio.wrappers.request import TrioBody, TrioRequest
 
 HELD_BYTES = 256 * 1024
-"""Of a body, which wait to be taken before no more is read from its client's socket."""
+"""Unread bytes of a body at which the socket is no longer read."""
 
 
 class PacedBody(TrioBody):
-    """Parts of a body on their way to whoever reads it, and decides how much of it there may be."""
+    """A request body that counts its unread bytes; the reader limits its size."""
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
         super().__init__(None, None)
@@ -18,29 +18,29 @@ class PacedBody(TrioBody):
         self._taken = trio.Event()
 
     async def __anext__(self) -> bytes:
-        """Return what has come since.
+        """Return the data received since the last call.
 
         Raises:
             StopAsyncIteration: The body is complete.
         """
         part = await super().__anext__()
-        # Counted here, since what a body keeps its parts in differs between versions of Quart.
+        # Counted here, since the body's internal buffer differs between versions of Quart.
         self._held -= len(part)
         self._taken.set()
         return part
 
     def expect(self, size: int) -> None:
-        """Count a part that is about to be handed on to whoever reads the body."""
+        """Count a part that is about to be added to the body."""
         self._held += size
 
     async def wait_for_room(self) -> None:
-        """Wait until little enough is held that more may be read."""
+        """Wait until the unread bytes are within the limit."""
         while self._held > HELD_BYTES:
             self._taken = trio.Event()
             await self._taken.wait()
 
 
 class PacedRequest(TrioRequest):
-    """Quart-Trio's request with such a body."""
+    """Quart-Trio's request with a `PacedBody`."""
 
     body_class = PacedBody

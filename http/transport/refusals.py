@@ -1,4 +1,4 @@
-"""Connections over the limit: each is told to come back, and the log says so once until it is over."""
+"""Refusal of connections beyond the limit, logged once per episode."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from greenroom.schemas.problems import too_many_connections
 log = get_logger(actor="http")
 
 SPARE_LINGER = 0.05
-"""Seconds for a client that was accepted on the spare descriptor: others wait behind it."""
+"""Seconds that a client on the spare descriptor may take: others wait for it."""
 RETRY = 0.1
-"""Seconds until the next attempt where the system has not even room for a refusal."""
+"""Seconds until the next attempt if the system cannot even accept a connection to refuse it."""
 HEAD_WAIT = 0.05
-"""Seconds for the head of a request: it comes with the connection, and is answered in its own protocol."""
+"""Longest wait for the head of a refused request, in seconds; it tells the protocol of the error document."""
 CALM = 1.0
-"""Seconds without a refusal after which the limit is no longer exceeded."""
+"""Seconds without a refusal after which an episode is over."""
 
 
 class Refusals:
-    """What happens to connections that there is no room for.
+    """Refuses connections beyond the limit.
 
     Args:
-        at_once: How many may be open; the oldest is closed for another one.
-        error_shapes: What a client's protocol adds to the document.
+        at_once: Limit on open refused connections; beyond it the oldest one is closed.
+        error_shapes: Error formats by protocol.
     """
 
     def __init__(self, at_once: int, error_shapes: ErrorShapes) -> None:
@@ -46,15 +46,15 @@ class Refusals:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a connection is open that was refused."""
+        """True while a refused connection is still open."""
         return bool(self._lingering)
 
     async def refuse(self, accepted: trio.SocketStream, reason: str, linger: float = LINGER) -> None:
-        """Tell a client to come back, and close its connection.
+        """Send a client an error that tells it to retry, and close its connection.
 
         Args:
-            reason: What is exceeded, for the log.
-            linger: Seconds in which it may still send, so that it sees the response and no reset.
+            reason: Name of the exceeded limit, for the log.
+            linger: Seconds to keep reading, so that the client sees the response and not a TCP reset.
         """
         self._count(reason)
         stream = SocketStream(accepted)
@@ -67,7 +67,7 @@ class Refusals:
             with scope:
                 head = await _read_head(stream, 0.0 if crowded else min(HEAD_WAIT, linger / 2))
                 members = self._error_shapes(*client_of_head(head))
-                # A new socket takes it whole, without waiting.
+                # The empty buffer of a new socket takes the whole response at once.
                 stream.send_now(closing_response(too_many_connections(), members))
                 stream.send_eof()
                 while await stream.receive_some():
@@ -79,7 +79,7 @@ class Refusals:
             stream.close()
 
     async def refuse_next(self, listener: trio.SocketListener) -> None:
-        """Wait for a client that no descriptor is left for, accept it on the spare one and refuse it."""
+        """Wait for a client, accept it on the spare descriptor, and refuse it."""
         await trio.lowlevel.wait_readable(listener.socket)
         async with self._spare_lock:
             self._spare.release()
@@ -93,7 +93,7 @@ class Refusals:
                 self._spare.reserve()
 
     def on_accepted(self) -> None:
-        """Say that it is over, if it is: there is room again, and has been for a while."""
+        """Log the end of an episode, if there has been no refusal for a while."""
         if self._last and trio.current_time() - self._last > CALM:
             log.info("connections accepted again", refused=self._refused)
             self._refused, self._last = 0, 0.0
@@ -110,10 +110,10 @@ class Refusals:
 
 
 async def _read_head(stream: SocketStream, seconds: float) -> bytes:
-    """Return the beginning of what a client asks, which tells its protocol, if it comes within that time."""
+    """Return the head of the request, as far as it arrives in time."""
     head = stream.receive_now()
     if not head and seconds:
-        with trio.move_on_after(seconds, shield=True):  # It gets its answer even if it has to go.
+        with trio.move_on_after(seconds, shield=True):  # A client is answered even if another displaces it.
             await stream.wait_readable()
             head = stream.receive_now()
     return head

@@ -1,4 +1,4 @@
-"""Quart-Trio's request, with resources that are released when it ends, and its turn among other uploads."""
+"""Quart-Trio's connection with resources per request, and fair scheduling of uploads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from greenroom.http.answering.streaming.event_stream import AnswerCutError
 from greenroom.http.transport.paced_body import PacedBody
 
 TURN_BYTES = 64 * 1024
-"""Of a body, which are handed on between two turns; smaller bodies wait for no turn."""
+"""Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
 
 _TURN: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("upload_turn")
 
 
 class RequestConnection(TrioASGIHTTPConnection):
-    """One request from its first byte to the last of its answer.
+    """Handles one request from its first byte to the last byte of its response.
 
-    Bodies are looked through as they arrive. Of all that arrive at once, one hands on `TURN_BYTES` in each
-    round of the event loop: a token passes through several, which must stay short however many upload.
+    Bodies are parsed as they arrive. To keep each pass of the event loop short, all concurrent uploads
+    together pass on `TURN_BYTES` per pass; a generated token takes several passes to reach its client.
     """
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer, and release the request's resources, even if its answer was never begun."""
+        """Answer the request, and release its resources even if the response never started."""
         with ExitStack() as resources:
             self.scope["state"]["resources"] = resources
             await super().__call__(receive, send)
@@ -34,7 +34,7 @@ class RequestConnection(TrioASGIHTTPConnection):
     async def handle_request(  # type: ignore[override]
         self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
     ) -> None:
-        """Answer; the body of an answer that is cut off gets no end, so that the connection closes."""
+        """Answer the request; an aborted response is left incomplete, so that the connection closes."""
         try:
             await super().handle_request(nursery, request, send)
         except AnswerCutError:
@@ -43,7 +43,7 @@ class RequestConnection(TrioASGIHTTPConnection):
     async def handle_messages(  # type: ignore[override]
         self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable
     ) -> None:
-        """Hand on the parts of the body, each in its turn, as fast as they are taken."""
+        """Pass on the parts of the body in turn with other uploads, as fast as they are read."""
         received = 0
 
         async def receive_in_turn() -> ASGIReceiveEvent:
@@ -65,7 +65,7 @@ class RequestConnection(TrioASGIHTTPConnection):
 
 
 async def _wait_for_turn() -> None:
-    """Wait until this is the only upload that goes on in a round of the event loop."""
+    """Wait until no other upload runs in this pass of the event loop."""
     try:
         turn = _TURN.get()
     except LookupError:

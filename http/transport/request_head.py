@@ -1,4 +1,4 @@
-"""What the head of a request must be, before an application sees it."""
+"""Checks of a request's head before the app sees it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#]*)[/?]", re.IGNORECASE)
 
 
 def has_two_lengths(request: h11.Request) -> bool:
-    """Return whether a body is chunked and has a Content-Length too (RFC 9112, 6.3).
+    """Return whether a request is chunked but also has a Content-Length (RFC 9112, 6.3).
 
-    A proxy that goes by the other one would pass a part of it on as another client's request.
+    A proxy that trusts the other header would treat part of the body as another client's request.
     """
     names = {name for name, _ in request.headers}
     return b"transfer-encoding" in names and b"content-length" in names
 
 
 def is_well_formed(request: h11.Request) -> bool:
-    """Return whether a request names a target and a host as HTTP has them (RFC 9112, 3.2).
+    """Return whether a request's target and host are valid HTTP (RFC 9112, 3.2).
 
-    An address as proxies are sent it must name the host that the Host header names: that one is guarded.
+    An absolute target must name the same host as the Host header, since access control checks the header.
     """
     host = dict(request.headers).get(b"host", b"").strip()
     if host and host_name(host.decode("latin-1")) is None:
@@ -37,7 +37,7 @@ def is_well_formed(request: h11.Request) -> bool:
 
 
 def client_of(request: h11.Request | None) -> tuple[str, Headers]:
-    """Return the path and the headers by which a client's protocol is known; empty if it sent none."""
+    """Return the path and headers that identify a client's protocol; empty without a request."""
     if request is None:
         return "", Headers()
     fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
@@ -45,7 +45,7 @@ def client_of(request: h11.Request | None) -> tuple[str, Headers]:
 
 
 def client_of_head(head: bytes) -> tuple[str, Headers]:
-    """Return the same of the beginning of a head that nobody has looked at, as far as it is there."""
+    """Return the path and headers in an unparsed and possibly incomplete head."""
     first, *lines = head.split(b"\r\n\r\n")[0].split(b"\r\n")
     words = first.split(b" ")
     shown = (text for line in lines if (text := line.decode("latin-1")).isprintable())

@@ -1,4 +1,4 @@
-"""The id of a request."""
+"""Request ids."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from uuid import uuid4
 
 
 def new_request_id() -> str:
-    """Return an id that the client, the logs and the actors call a request by."""
+    """Return a new request id for headers, logs and actor messages."""
     return f"req_{uuid4().hex}"
 
 
 def request_id_headers(request_id: str) -> dict[str, str]:
-    """Return the headers that name the request of a response, for OpenAI's and for Anthropic's clients."""
+    """Return the response headers with the request id, for both OpenAI's and Anthropic's clients."""
     return {"x-request-id": request_id, "request-id": request_id}

@@ -1,4 +1,4 @@
-"""What Hypercorn has to say, as events of our log; one line per answered request."""
+"""Hypercorn's log messages as structlog events, with one line per request."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from greenroom.schemas.logs import get_logger
 log = get_logger(actor="http")
 
 PROBE_PATHS = ("/health", "/livez", "/readyz")
-"""Paths that are requested every few seconds: logged at debug."""
+"""Paths of health probes, which arrive every few seconds and are logged at debug."""
 
 
 class ServerLog(Logger):
     """Hypercorn's logger on top of structlog."""
 
     def __init__(self, config: Config) -> None:
-        # The base class would open handlers of its own.
+        # The base class would open its own handlers.
         pass
 
     async def access(self, request: WWWScope, response: ResponseSummary | None, request_time: float) -> None:
-        """Log a request that was answered, or whose client left first (then there is no response)."""
+        """Log a request that was answered, or whose client disconnected first (then `response` is None)."""
         write = log.debug if request["path"] in PROBE_PATHS else log.info
         write(
             "request answered" if response is not None else "client disconnected",

@@ -1,4 +1,4 @@
-"""A client's socket: written to without detours, closed when its reader stalls or time is over."""
+"""A client's socket with direct writes and time limits."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import trio
 from greenroom.http.answering.streaming.paced_answer import PIECE_BYTES
 
 SEND_TIMEOUT = 60.0
-"""Seconds in which a reader must take what is handed over at once, else its connection is closed."""
+"""Time limit for a client to accept one write of up to `PIECE_BYTES`, in seconds."""
 STALL_TIME = 1.0
-"""Seconds without a single byte taken after which a shutdown waits for a client no longer."""
+"""Seconds without progress of a write after which a shutdown no longer waits for the client."""
 
 
 class SocketStream:
     """A connected TCP socket.
 
-    Hypercorn sends under a shield, so a reader that stalls would hold its request, and a shutdown, for ever:
-    here the socket itself ends both.
+    Hypercorn shields its sends from cancellation, so that a stalled client would hold its request and a
+    shutdown forever. Closing the socket ends both.
 
     Args:
-        stream: The stream that was accepted; this one takes it over.
-        send_timeout: Seconds that a client has for `PIECE_BYTES`, or less; then it is disconnected.
+        stream: Accepted stream; this object takes ownership of its socket.
+        send_timeout: Time limit for up to `PIECE_BYTES`, in seconds; then the client is disconnected.
     """
 
     def __init__(self, stream: trio.SocketStream, send_timeout: float = SEND_TIMEOUT) -> None:
@@ -37,27 +37,27 @@ class SocketStream:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the client has left what was sent to it lying for a while."""
+        """True if a write has made no progress for a while."""
         return trio.current_time() - self._blocked_at > STALL_TIME
 
     def send_now(self, data: bytes) -> bytes | memoryview:
-        """Send what the socket takes at once, which is nearly always everything: one system call.
+        """Send the bytes that the socket accepts without waiting, usually all of them in one system call.
 
         Returns:
-            What is left for `send_all`.
+            The unsent rest, for `send_all`.
 
         Raises:
-            trio.BrokenResourceError: The client is gone.
-            trio.ClosedResourceError: The socket was closed here.
+            trio.BrokenResourceError: The client has disconnected.
+            trio.ClosedResourceError: This side has closed the socket.
         """
         return data if self._send_lock.locked() else memoryview(data)[self._write(data) :]
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Send everything, in the order of the calls.
+        """Send all bytes, in the order of calls.
 
         Raises:
-            trio.BrokenResourceError: The client is gone, or takes too little.
-            trio.ClosedResourceError: The socket was closed here.
+            trio.BrokenResourceError: The client has disconnected, or accepts data too slowly.
+            trio.ClosedResourceError: This side has closed the socket.
         """
         async with self._send_lock:
             deadline = trio.current_time() + self._send_timeout * max(1.0, len(data) / PIECE_BYTES)
@@ -66,15 +66,15 @@ class SocketStream:
                 data = memoryview(data)[self._write(data) :]
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Return the next bytes; none when the client has ended its side."""
+        """Return the next bytes; empty at end of file."""
         return await self._stream.receive_some(max_bytes)
 
     def receive_now(self, max_bytes: int = 4096) -> bytes:
-        """Return bytes that need not be waited for; none if there are none.
+        """Return the bytes that are available without waiting; empty if there are none.
 
         Raises:
-            trio.BrokenResourceError: The client is gone.
-            trio.ClosedResourceError: The socket was closed here.
+            trio.BrokenResourceError: The client has disconnected.
+            trio.ClosedResourceError: This side has closed the socket.
         """
         descriptor = self.socket.fileno()
         if descriptor < 0:
@@ -87,16 +87,16 @@ class SocketStream:
             raise trio.BrokenResourceError from error
 
     async def wait_readable(self) -> None:
-        """Wait until there are bytes to be received, or the client has ended its side."""
+        """Wait for data or end of file."""
         await trio.lowlevel.wait_readable(self.socket)
 
     def send_eof(self) -> None:
-        """End the sending side, without waiting."""
-        with contextlib.suppress(OSError):  # The client was faster.
+        """Close the sending direction, without waiting."""
+        with contextlib.suppress(OSError):  # The client closed first.
             self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close at once; whoever sends or receives here is woken up."""
+        """Close now, which wakes up blocked reads and writes."""
         self.socket.close()
 
     def _write(self, data: bytes | memoryview) -> int:

@@ -1,4 +1,4 @@
-"""WebSocket on one connection (RFC 6455): its frames as parts of messages, and how it closes."""
+"""WebSocket on one connection (RFC 6455): message parts and closing."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from greenroom.http.transport.request_head import client_of
 from greenroom.schemas.problems import Problem
 
 PARTS_AHEAD = 4
-"""Parts of messages that wait to be taken before no more is read from the socket."""
+"""Limit on unread message parts, beyond which the socket is not read."""
 EVENTS_AT_ONCE = 64
-"""Frames that are read between two turns of other connections: the smallest has six bytes."""
+"""Frames to process before other connections run: the smallest has six bytes."""
 _FINAL_TEXT = 0x81
 _SHORT, _MEDIUM = 126, 1 << 16
 _KEY_LENGTH = 24
-"""Of 16 bytes as base64."""
+"""Length of 16 bytes in base64."""
 
 
 @attrs.frozen
 class Part:
-    """A part of a message, in the order in which they come.
+    """A part of a message, in order of arrival.
 
     Args:
-        data: Of a text in UTF-8.
-        ends: It is the message's last one.
+        data: Payload; UTF-8 if it is text.
+        ends: True for the last part of a message.
     """
 
     data: bytes
@@ -44,16 +44,16 @@ class Part:
 
 
 class WebSocket:
-    """One client's socket. It is read only as fast as its parts are taken.
+    """One client's WebSocket, which is read only as fast as its parts are consumed.
 
     Args:
-        request: That asked for the upgrade.
+        request: Request for the upgrade.
         client: Address and port of the peer, if it has one.
         write: Sends bytes to the client.
-        error_shapes: What a refusal carries for the client's protocol.
+        error_shapes: Error formats by protocol, for a refusal.
 
     Attributes:
-        draining: Set when the server ends: nothing new is begun.
+        draining: Set when the server shuts down: no new work may start.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class WebSocket:
         self._parts, self._taken = trio.open_memory_channel[Part](PARTS_AHEAD)
 
     async def refuse(self, problem: Problem) -> None:
-        """Answer the request with a problem; the connection ends with it."""
+        """Answer the request with an error, which ends the connection."""
         self._ended = True
         await self._write(closing_response(problem, self._error_shapes(self.path, self.headers)))
 
     async def accept(self) -> None:
-        """Change from HTTP to frames; of the extensions that a client offers none is taken."""
+        """Complete the handshake without any extension."""
         token = generate_accept_token(self.headers["Sec-WebSocket-Key"].encode()).decode()
         head = {
             "upgrade": "websocket",
@@ -90,25 +90,25 @@ class WebSocket:
         await self._write(f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n".encode())
 
     async def receive(self) -> Part | None:
-        """Return the next part of a message; None when the client has closed or broken the protocol."""
+        """Return the next part of a message; None once the client has closed or violated the protocol."""
         try:
             return await self._taken.receive()
         except trio.EndOfChannel:
             return None
 
     async def send(self, texts: Sequence[bytes]) -> None:
-        """Send messages, each a frame, as one piece; nothing any more behind a close."""
+        """Send text messages as one write; nothing after a close."""
         if not self._ended:
             await self._write(b"".join(map(text_frame, texts)))
 
     async def close(self, code: int, reason: str) -> None:
-        """Say that this side ends."""
+        """Send a close frame."""
         if not self._ended:
             self._ended = True
             await self._write(self._reader.send(CloseConnection(code, reason)))
 
     async def feed(self, data: bytes) -> None:
-        """Take what the client has sent."""
+        """Process received bytes."""
         if self._ended:
             return
         self._reader.receive_data(data)
@@ -129,7 +129,7 @@ class WebSocket:
                 self._ended = True
                 if self._reader.state is ConnectionState.REMOTE_CLOSING:
                     await self._write(self._reader.send(event.response()))
-                else:  # The frames are malformed.
+                else:  # The client sent malformed frames.
                     await self._write(self._reader.send(CloseConnection(code)))
                 self._parts.close()
 
@@ -143,12 +143,12 @@ class WebSocket:
 
 
 WebSockets = Mapping[str, Callable[[WebSocket], Awaitable[None]]]
-"""What serves the sockets of a server, by their paths."""
+"""WebSocket handlers by path."""
 NO_WEB_SOCKETS: WebSockets = {}
 
 
 def text_frame(data: bytes) -> bytes:
-    """Return a message of text as one frame; wsproto would decode and encode each token for it."""
+    """Return a text message as one frame; wsproto would decode and encode each token for it."""
     size = len(data)
     if size < _SHORT:
         return b"%c%c%b" % (_FINAL_TEXT, size, data)
@@ -158,7 +158,7 @@ def text_frame(data: bytes) -> bytes:
 
 
 def asks_for_web_socket(request: h11.Request) -> bool:
-    """Return whether a request is a handshake (RFC 6455, section 4.2.1); others are plain requests."""
+    """Return whether a request is a WebSocket handshake (RFC 6455, section 4.2.1)."""
     _, headers = client_of(request)
     connection = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
     return (
