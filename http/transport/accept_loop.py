@@ -115,7 +115,7 @@ class AcceptLoop:
                 if somebody_waits:
                     await self._refusals.refuse_next(listener)
                 else:
-        # The pool fails running generations when a quarter of the time, or 5 s, is left. Their last
+                    # `accept` fails even without a waiting client; by the next one, it may succeed.
                     await trio.lowlevel.wait_readable(listener.socket)
                 somebody_waits = not somebody_waits
                 continue
