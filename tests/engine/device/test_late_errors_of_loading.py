@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from greenroom.actors.engine_protocol import ModelFolder
 from greenroom.actors.kinds import open_adapter, open_engine
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.device.device_errors import is_device_error
+from greenroom.engine.encoders import first_passes
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching import decide, known
 from greenroom.engine.loading.batching.findings import Findings
@@ -91,6 +93,7 @@ def test_no_engine_comes_of_a_load_in_which_the_device_has_failed(
 ) -> None:
     monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)  # a proof has more launches where there is more time
     monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(first_passes, "_LONGEST", math.inf)  # likewise, a slow moment leaves passes out
     account = MemoryAccount()
     launches = count_launches(monkeypatch, lambda: open_on(account, folder).close())
     for spoiled in {1, 2, launches // 2, launches - 1, launches} - {0}:
