@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table encoder-table sound-table licences lint types clean
+.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -81,6 +81,10 @@ sound-table: $(VENV)/developing-$(ACCELERATOR)
 # What Greenroom makes of texts with every architecture that embeds or ranks, against the libraries' own: notes/encoders.md.
 encoder-table: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.architectures.encoder_table
+
+# What becomes of every architecture of the installed mlx-vlm that sees: notes/vision-architectures.md.
+vision-table: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.architectures.vision.vision_table $(ARGS)
 
 # The licences of all packages that Greenroom runs with, after uv.lock has changed: notes/licences.md.
 licences: $(VENV)/developing-$(ACCELERATOR)

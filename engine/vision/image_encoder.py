@@ -113,6 +113,8 @@ class ImageEncoder:
         if not self._model.has_grid_positions:
             return None, 0
         names = {name for image in images for name in image.inputs if "grid" in name}
+        if not names:  # its images are given rows and columns nowhere, though its language model could
+            return None, 0
         grids = {name: mx.array(np.concatenate([image.inputs[name] for image in images])) for name in names}
         positions, shift = self._model.grid_positions(tokens, grids)
         return np.array(positions)[:, 0], shift

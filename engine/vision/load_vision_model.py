@@ -22,6 +22,9 @@ _ATTENDS_BOTH_WAYS = frozenset({"moondream1", "moondream2", "moondream3", "palig
 mlx-vlm makes moondream's mask, and drops it where it generates: its own answers are not the model's.
 """
 
+_ONE_AXIS = frozenset({"minimax_m3_vl"})
+"""Architectures with `get_rope_index` whose language model takes one position for a token."""
+
 
 def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     """Return one of mlx-vlm's models.
@@ -36,6 +39,10 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     if config.get("model_type") in _ATTENDS_BOTH_WAYS:
         raise ValueError(
             "its prompts attend to what comes later in them, which this version does not compute"
+        )
+    if config.get("model_type") in _ONE_AXIS:
+        raise ValueError(
+            "mlx-vlm gives its images positions of one axis, which this version does not compute"
         )
     import_vision_libraries()
     from mlx_vlm.utils import get_model_and_args, load_model

@@ -35,6 +35,9 @@ _OF_THE_TEXT = frozenset(
 _BY_TOKEN = frozenset({"images_seq_mask"})
 """What it returns for every token, of which a model takes the part of its image."""
 
+_PLACES = frozenset({"image_bound", "image_input_idx"})
+"""What says where its tokens stand among all of them."""
+
 _TAIL = "\n"
 """Written behind a marker for processors that cut the last token off (DeepSeek-OCR's `inference_mode`)."""
 
@@ -113,11 +116,13 @@ class ImageProcessor:
         seen = isinstance(given, Image.Image)
         made = self._prepare(marker + self._tail, {"images": [given]} if seen else {"audio": [given]})
         ids = _flat(made["input_ids"])
+        if min(ids) < 0:
+            raise ValueError(f"it writes {min(ids)} for an image, which is no token")
         written, first = self._written(ids)
         span = slice(first, first + len(written.tokens))
         inputs = HELD.hold(
             {
-                name: to_numpy(value)[:, span] if name in _BY_TOKEN else to_numpy(value)
+                name: _of_span(name, to_numpy(value), span)
                 for name, value in made.items()
                 if name not in _OF_THE_TEXT
             }
@@ -169,6 +174,15 @@ def call_parameters(processor: Any) -> Collection[str]:
     """Return what a processor takes when mlx-vlm calls it."""
     call = getattr(processor, "process", processor)
     return inspect.signature(call).parameters if callable(call) else ()
+
+
+def _of_span(name: str, value: Any, span: slice) -> Any:
+    """Return what a processor says of all tokens as it is of those of a span."""
+    if name in _BY_TOKEN:
+        return value[:, span]
+    if name in _PLACES:
+        return [each - span.start for each in value] if isinstance(value, list) else value - span.start
+    return value
 
 
 def _flat(ids: Any) -> list[int]:

@@ -114,6 +114,8 @@ class _Finder:
         """Return it; None if neither template nor processor tells."""
         text = _written(self._render, self._medium)
         marker = next(filter(self._is_replaced, self._candidates(text)), None)
+        if marker is not None and marker in text and not self._is_all(text, marker):
+            marker = text.strip()  # the processor replaces what stands around it, too
         if marker is None or marker not in text:
             return ImageMark(marker, marker) if marker else None
         turns = _turns(self._traits, self._medium)
@@ -138,6 +140,19 @@ class _Finder:
             self._failures.append(f"{type(error).__name__}: {reason}")
             return False
         return made.tokens > 1 and bool(made.inputs)
+
+    def _is_all(self, text: str, marker: str) -> bool:
+        """Return whether a processor leaves what a template writes around a marker as it is."""
+        whole = text.strip()
+        if whole == marker or not self._is_replaced(whole):
+            return True
+        rest = whole.replace(marker, self._replaced(marker), 1)
+        return "".join(rest.split()) == "".join(self._replaced(whole).split())
+
+    def _replaced(self, marker: str) -> str:
+        """Return the text of what the processor puts in a marker's place."""
+        made = self._processor.process(_sample(self._medium, self._processor), marker, b"").written
+        return f"{made.before}{self._tokenizer.decode(made.tokens)}{made.behind}"
 
     def _takes(self, messages: Sequence[TemplateMessage], marker: str) -> bool:
         """Return whether an image is shown where it stands."""

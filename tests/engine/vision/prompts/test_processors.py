@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +27,30 @@ def test_a_processor_of_unusual_form_makes_images_ready(name: str, tokens: int, 
             assert value.all()
 
 
+def test_what_stands_around_a_marker_is_replaced_with_it(tmp_path: Path) -> None:
+    import_vision_libraries()
+    adapter = seeing_adapter(make_vision_folder("minicpmo", tmp_path / "minicpmo"))
+    prepared = adapter.prepare_input(asking([message("Look at ", png(64, 64), " there.")]))
+    text = adapter.tokenizer.decode(prepared.tokens)
+    assert "</image>) there." in text
+    assert "./" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("llava", "its processor fails with an image (TypeError: ImagesKwargs.__init__() got an unexpected"),
-        ("dots_ocr", "its image processor is unusable: "),
+        ("dots_ocr", "its image processor is unusable: size must have one of the following set of keys"),
     ],
 )
 def test_what_a_processor_raises_is_said_in_its_own_words(name: str, words: str, tmp_path: Path) -> None:
     import_vision_libraries()
+    folder = make_vision_folder(name, tmp_path / name)
+    path = folder / "preprocessor_config.json"
+    if name == "dots_ocr":
+        path.write_text(json.dumps({**json.loads(path.read_text()), "size": {"height": 56}}))
     with pytest.raises(ProblemError) as caught:
-        seeing_adapter(make_vision_folder(name, tmp_path / name))
+        seeing_adapter(folder)
     problem = caught.value.problem
     assert (problem.status, problem.code) == (503, "load_failed")
     assert words in problem.detail

@@ -22,7 +22,7 @@ class OwnFields:
         processor: Fields of processor_config.json.
         tokenizer: Fields of tokenizer_config.json.
         tokens: Special tokens not spelled out in the package's code.
-        beginning: First token of every prompt, or empty.
+        beginning: First token of the template, where the processor writes it before images too; or empty.
         cuts_last: True if mlx-vlm drops the last token of a prompt with images.
         scale: Scale of matrices; a larger one makes answers vary more.
         images: Largest number of images in a prompt.
@@ -54,6 +54,12 @@ _QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_
 _MROPE = {"type": "mrope", "rope_type": "default", "mrope_section": [2, 3, 3]}
 
 
+_QWEN_LINEAR = {
+    "text_config": {"rope_parameters": {**_MROPE, "rope_theta": 1e4, "partial_rotary_factor": 1.0}},
+    "vision_config": {"deepstack_visual_indexes": []},
+}
+
+
 def _qwen(processor: str, **fields: Any) -> OwnFields:
     given: dict[str, Any] = {
         "mark_token": "<|image_pad|>",
@@ -76,7 +82,7 @@ _PIXTRAL: dict[str, Any] = {
     "tokens": ("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
     "parts": {
         "text_config": {"model_type": "mistral"},
-        "vision_config": {"model_type": "pixtral", "patch_size": 14, "rope_theta": 10000.0},
+        "vision_config": {"model_type": "pixtral", "image_size": 140},
     },
     "preprocessor": {
         "image_processor_type": "PixtralImageProcessor",
@@ -155,6 +161,7 @@ OWN: Mapping[str, OwnFields] = {
             "parts": {
                 "text_config": {
                     "rope_scaling": _GLM_ROPE,
+                    "rope_parameters": _GLM_ROPE,
                     "partial_rotary_factor": 1.0,
                     "first_k_dense_replace": 1,
                 }
@@ -347,15 +354,100 @@ OWN: Mapping[str, OwnFields] = {
     "mistral3": OwnFields(**{**_PIXTRAL, "root": {"spatial_merge_size": 2}}),
     "pixtral": OwnFields(**_PIXTRAL, processor={"patch_size": 14}),
     "qwen3_vl_moe": _qwen("Qwen3VLProcessor"),
-    "qwen3_5": _qwen("Qwen3VLProcessor"),
-    "qwen3_5_moe": _qwen("Qwen3VLProcessor"),
-    "qwen4_exp": _qwen("Qwen3VLProcessor"),
+    "qwen3_5": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
+    "qwen3_5_moe": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
+    "qwen4_exp": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
+    "indic_ocr": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
+    "inkling": OwnFields(parts={"vision_config": {"patch_size": 40}}),
     "dots_ocr": OwnFields(
         mark_token="<|imgpad|>",
         mark="<|img|><|imgpad|><|endofimg|>",
         tokens=("<|img|>", "<|endofimg|>"),
         parts={"vision_config": {"temporal_patch_size": 1}},
-        preprocessor={"image_processor_type": "Qwen2VLImageProcessor", "temporal_patch_size": 1},
+        preprocessor={
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "temporal_patch_size": 1,
+            "size": {"shortest_edge": 784, "longest_edge": 12544},
+        },
+    ),
+    "diffusion_gemma": OwnFields(parts={"text_config": {"top_k_experts": 2}}),
+    "falcon_ocr": OwnFields(
+        root={
+            "dim": 64,
+            "n_layers": 2,
+            "n_heads": 4,
+            "head_dim": 16,
+            "n_kv_heads": 2,
+            "ffn_dim": 96,
+        },
+        images=1,
+    ),
+    "florence2": OwnFields(
+        parts={
+            "text_config": {
+                "d_model": 64,
+                "encoder_attention_heads": 4,
+                "decoder_attention_heads": 4,
+                "encoder_ffn_dim": 96,
+                "decoder_ffn_dim": 96,
+                "encoder_layers": 1,
+                "decoder_layers": 1,
+            },
+            "vision_config": {
+                "depths": [1, 1, 1, 1],
+                "dim_embed": [16, 32, 64, 64],
+                "num_heads": [2, 2, 2, 2],
+                "num_groups": [2, 2, 2, 2],
+                "patch_size": [7, 3, 3, 3],
+                "window_size": 4,
+                "image_size": [64, 64],
+            },
+        },
+        images=1,
+    ),
+    "glm5_next": OwnFields(
+        **{**_GLM, "parts": {"text_config": {"num_key_value_heads": 4, "head_dim": 0, "layer_types": None}}}
+    ),
+    "gemma4_unified": OwnFields(
+        mark_token="<|image|>",
+        parts={
+            "text_config": {
+                "num_hidden_layers": 4,
+                "global_head_dim": 16,
+                "num_global_key_value_heads": 2,
+                "attention_k_eq_v": False,
+                "sliding_window": 64,
+                "sliding_window_pattern": 2,
+                "layer_types": None,
+                "rope_parameters": None,
+            },
+            "vision_config": {
+                "patch_size": 14,
+                "pooling_kernel_size": 2,
+                "model_patch_size": 28,
+                "mm_embed_dim": 64,
+                "mm_posemb_size": 64,
+                "num_soft_tokens": 16,
+                "output_proj_dims": 64,
+            },
+        },
+        tokenizer={
+            "image_token": "<|image|>",
+            "boi_token": "<|image>",
+            "eoi_token": "<image|>",
+            "audio_token": "<|audio|>",
+            "boa_token": "<|audio>",
+            "eoa_token": "<audio|>",
+        },
+        tokens=("<|image>", "<image|>", "<|audio|>", "<|audio>", "<audio|>", "<|video|>"),
+        processor={
+            "image_processor": {
+                "patch_size": 14,
+                "pooling_kernel_size": 2,
+                "model_patch_size": 28,
+                "max_soft_tokens": 16,
+            }
+        },
     ),
     "deepseek_vl_v2": OwnFields(
         parts={
@@ -371,10 +463,16 @@ OWN: Mapping[str, OwnFields] = {
             "downsample_ratio": 2,
         },
     ),
-    "mage_vl": _qwen("Qwen3VLProcessor", parts={"vision_config": {"temporal_patch_size": 1}}),
+    "jina_vlm": OwnFields(mark_token="<|image|>"),
+    "mage_vl": _qwen(
+        "Qwen3VLProcessor",
+        parts={"vision_config": {"temporal_patch_size": 1, "num_attention_heads": 2}},
+        preprocessor={"temporal_patch_size": 1},
+    ),
     "zaya1_vl": OwnFields(
         root=_QWEN_IDS,
         mark="<|vision_start|><image><|vision_end|>",
+        parts={"text_config": {"ffn_hidden_size": 128, "zaya_mlp_expansion": 16, "num_query_groups": 2}},
         tokens=_QWEN_TOKENS,
         preprocessor={"image_processor_type": "Qwen2VLImageProcessor"},
     ),
@@ -396,7 +494,6 @@ OWN: Mapping[str, OwnFields] = {
     ),
     "muse_glimmer": OwnFields(
         mark_token="<|patch|>",
-        mark="<|image|>",
         tokens=("<|image|>", "<|image_start|>", "<|image_end|>", "<|video|>"),
         root={"out_hidden_size": 256},
         processor={"max_image_tokens": 16},
@@ -408,7 +505,6 @@ OWN: Mapping[str, OwnFields] = {
             "text_config": {**_LATENT, "model_type": "deepseek_v3", "topk_method": "noaux_tc"},
             "vision_config": {"model_type": "moonvit", "merge_kernel_size": [2, 2]},
         },
-        preprocessor={"media_proc_cfg": {"patch_size": 14, "in_patch_limit": 64}},
     ),
     "paddleocr_vl": OwnFields(
         mark_token="<|IMAGE_PLACEHOLDER|>",
@@ -427,8 +523,8 @@ OWN: Mapping[str, OwnFields] = {
         mark_token="<IMG_CONTEXT>",
         mark="<image-1>",
         tokens=("<image-1>", "<image-2>", "<img>", "</img>"),
-        parts={"text_config": {"causal_attn": False}, "vision_config": {"merge_kernel_size": [2, 2]}},
-        preprocessor={"in_token_limit": 64, "merge_kernel_size": [2, 2]},
+        parts={"text_config": {"tie_word_embeddings": True}, "vision_config": {"merge_kernel_size": [2, 2]}},
+        preprocessor={"merge_kernel_size": [2, 2]},
     ),
     "granite4_vision": OwnFields(
         parts={"text_config": {"model_type": "granitemoehybrid"}, "vision_config": _SIGLIP},
@@ -483,13 +579,14 @@ OWN: Mapping[str, OwnFields] = {
         parts={"vision_config": {"image_size": 336, "image_dim_out": 64}},
         preprocessor={"num_crops": 1, "num_img_tokens": 144},
     ),
+    "phi4_siglip": OwnFields(model_type="phi4-siglip", images=1),
     "moondream2": OwnFields(
         parts={"vision_config": {"crop_size": 56, "max_crops": 2, "proj_inner_dim": 64, "proj_out_dim": 64}},
         images=1,
     ),
     "moondream3": OwnFields(
         parts={
-            "text_config": {"moe_start_layer": 1, "rope_dim": 8},
+            "text_config": {"moe_start_layer": 1, "rope_dim": 8, "num_key_value_heads": 4},
             "vision_config": {"crop_size": 56, "max_crops": 2, "proj_inner_dim": 64, "proj_out_dim": 64},
         },
         images=1,
@@ -531,7 +628,12 @@ OWN: Mapping[str, OwnFields] = {
             "text_config": {
                 "head_dim": 16,
                 "attention_head_dim": 16,
-                "rope_scaling": {"type": "xdrope", "alpha": 1000.0, "xdrope_section": [2, 2, 2, 2]},
+                "rope_scaling": {
+                    "type": "xdrope",
+                    "alpha": 1000.0,
+                    "factor": 1.0,
+                    "xdrope_section": [2, 2, 2, 2],
+                },
             },
             "vision_config": {"max_image_size": 112},
         },

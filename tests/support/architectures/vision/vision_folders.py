@@ -65,7 +65,7 @@ def _config(module: str, own: OwnFields, ids: Mapping[str, int]) -> dict[str, An
             continue
         name = f"{part.removesuffix('_config').title()}Config"
         known = _known(getattr(code, name), {**common, **size}) if hasattr(code, name) else {}
-        named = {"model_type": module} if name != "ProjectorConfig" else {}
+        named = {"model_type": module} if "model_type" in _required(getattr(code, name, None)) else {}
         root[part] = {**named, **known, **_with_ids(own.parts.get(part, {}), ids)}
     image = ids[own.mark_token]
     tokens = {name: image for name in _fields(code.ModelConfig) if name in _IMAGE_FIELDS}
@@ -78,6 +78,12 @@ _IMAGE_FIELDS = frozenset({"image_token_id", "image_token_index", "media_placeho
 
 def _fields(config: Any) -> frozenset[str]:
     return frozenset(field.name for field in dataclasses.fields(config))
+
+
+def _required(config: Any) -> frozenset[str]:
+    fields = dataclasses.fields(config) if config is not None else ()
+    given = (dataclasses.MISSING, dataclasses.MISSING)
+    return frozenset(each.name for each in fields if (each.default, each.default_factory) == given)
 
 
 def _known(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,16 +107,12 @@ def _with_id(value: Any, ids: Mapping[str, int]) -> Any:
 def _write_tokenizer(module: str, own: OwnFields, folder: Path) -> dict[str, int]:
     """Write the text models' tokenizer, extended by the tokens in a package's code; return its vocabulary."""
     from tokenizers import Tokenizer
-    from tokenizers.processors import TemplateProcessing
 
     package = importlib.import_module(f"mlx_vlm.models.{module}")
     sources = [path.read_text() for path in sorted(Path(package.__path__[0]).glob("*.py"))]
     named = dict.fromkeys(token for source in sources for token in _TOKEN.findall(source))
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     tokenizer.add_special_tokens([*own.tokens, *named, own.mark_token])
-    if own.beginning:
-        ids = [(own.beginning, tokenizer.token_to_id(own.beginning))]
-        tokenizer.post_processor = TemplateProcessing(single=f"{own.beginning} $A", special_tokens=ids)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -118,7 +120,7 @@ def _write_tokenizer(module: str, own: OwnFields, folder: Path) -> dict[str, int
         "pad_token": "<|endoftext|>",
         "bos_token": own.beginning or None,
         "clean_up_tokenization_spaces": False,
-        "chat_template": chat_template(own.mark or own.mark_token),
+        "chat_template": own.beginning + chat_template(own.mark or own.mark_token),
         "model_max_length": 32768,
         **own.tokenizer,
     }

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +16,13 @@ from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.tests.support.architectures.vision.vision_answers import (
     BROKEN,
+    EQUAL,
+    LIBRARY_FAILS,
     NOT_MADE,
+    NOT_RUN,
+    REFUSED,
     VERDICTS,
+    WRONG,
     Comparison,
     compare,
 )
@@ -27,21 +32,29 @@ TABLE = Path(__file__).parents[4] / "notes" / "vision-architectures.md"
 _SECONDS = 240
 """Time limit of one architecture, in seconds; some have a vision tower of fixed size."""
 
+_ONE = "--one"
+
+_MEANING = {
+    EQUAL: "every token is mlx-vlm's",
+    REFUSED: "mlx-vlm answers, and the server refuses the model at load for the reason given",
+    LIBRARY_FAILS: "mlx-vlm itself raises this with the tiny model, so nothing is known",
+    NOT_MADE: "it needs sizes or files that nothing here makes",
+    WRONG: "answers differ from mlx-vlm's",
+    BROKEN: "answers fail",
+    NOT_RUN: "nobody has tried it yet",
+}
+
 _HEAD = """\
 # Architectures that see
 
 `make vision-table` writes this page: it makes a tiny model with random weights of every architecture of
-mlx-vlm that sees and writes, asks it about text, one picture, another, and two, and compares 12 greedy tokens
-with those of mlx-vlm's own `stream_generate`. Made with mlx-vlm {version}.
+mlx-vlm that sees and writes, asks it about text, one picture, another, two of one size and two of two sizes,
+and compares 12 greedy tokens with those of mlx-vlm's own `stream_generate`. `make vision-table ARGS="pixtral
+llava"` makes some rows anew. Made with mlx-vlm {version}.
 
 | result | means | architectures |
 |---|---|---|
-| equal | every token is mlx-vlm's | {equal} |
-| refused | it is not loaded, for the reason that the server gives | {refused} |
-| mlx-vlm fails | mlx-vlm itself raises this with the tiny model, so nothing is known | {fails} |
-| no tiny model | it needs sizes or files that nothing here makes | {not_made} |
-| WRONG, BROKEN | answers differ from mlx-vlm's, or fail | {wrong} |
-
+{summary}
 | architecture | result | |
 |---|---|---|
 """
@@ -70,7 +83,7 @@ def judge(module: str) -> Comparison:
 
 def judge_apart(module: str) -> Comparison:
     """Compare an architecture in a separate process, which may crash or hang."""
-    command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, module]
+    command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, _ONE, module]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -81,44 +94,42 @@ def judge_apart(module: str) -> Comparison:
     return Comparison(verdict, reason)
 
 
-def table_of(findings: Iterable[tuple[str, Comparison]]) -> str:
-    """Return the page's text."""
-    found = dict(findings)
+def page_of(findings: Mapping[str, Comparison]) -> str:
+    """Return the page: a row for each architecture of the installed mlx-vlm."""
+    found = {name: findings.get(name, Comparison(NOT_RUN)) for name in names()}
     counts = Counter(each.verdict for each in found.values())
-    head = _HEAD.format(
-        version=version("mlx-vlm"),
-        equal=counts["equal"],
-        refused=counts["refused"],
-        fails=counts["mlx-vlm fails"],
-        not_made=counts[NOT_MADE],
-        wrong=counts["WRONG"] + counts[BROKEN],
-    )
-    return head + "".join(
-        f"| `{name}` | {each.verdict} | {_cell(each.reason)} |\n" for name, each in found.items()
-    )
+    summary = "".join(f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in VERDICTS)
+    rows = (f"| `{name}` | {each.verdict} | {_escaped(each.reason)} |\n" for name, each in found.items())
+    return _HEAD.format(version=version("mlx-vlm"), summary=summary) + "".join(rows)
 
 
-def read_table() -> dict[str, str]:
-    """Return the verdict of each architecture in the page."""
-    rows = [line.split(" | ") for line in TABLE.read_text(encoding="utf-8").splitlines()]
-    return {row[0].strip("| `"): row[1] for row in rows if row[0].startswith("| `")}
+def read_table() -> dict[str, Comparison]:
+    """Return the findings that stand in the page."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ", 2) for line in lines if "| `" in line]
+    return {
+        row[0].strip("`"): Comparison(row[1], row[2].strip() if len(row) > 2 else "")
+        for row in rows
+        if row[0].startswith("`")
+    }
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("|", "\u00a6").replace("<", "&lt;").split())
 
 
-def _main(arguments: list[str]) -> None:
-    if len(arguments) == 1:
-        found = judge(arguments[0])
+def main(arguments: Sequence[str]) -> None:
+    """Make the page anew, or the rows of some architectures; `--one NAME` prints the findings of one."""
+    if arguments[:1] == [_ONE]:
+        found = judge(arguments[1])
         print(f"{found.verdict}\t{found.reason}")
         return
-    findings: list[tuple[str, Comparison]] = []
-    for name in names():
-        findings.append((name, judge_apart(name)))
-        print(name, *attrs.astuple(findings[-1][1]), flush=True)
-    TABLE.write_text(table_of(findings), encoding="utf-8")
+    findings = read_table() if arguments else {}
+    for name in arguments or names():
+        findings[name] = judge_apart(name)
+        print(name, *attrs.astuple(findings[name]), flush=True)
+    TABLE.write_text(page_of(findings), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    main(sys.argv[1:])
