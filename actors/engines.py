@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import structlog
 
 from greenroom.actors.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.problems import Problem, ProblemError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
     from greenroom.engine.memory.account import MemoryAccount
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @attrs.frozen

@@ -66,10 +66,10 @@ def _check_models(settings: Settings, local: KnownModels) -> None:
         if local.is_missing(model) or len(faults) == len(set(settings.models)):
             raise BadSettingError(f"models: {why}")
     if faults:
-        import structlog
+        from greenroom.schemas.logs import get_logger
 
         for why in faults.values():
-            structlog.get_logger(__name__).warning("model unusable", reason=why)
+            get_logger().warning("model unusable", reason=why)
 
 
 def _check_aliases(settings: Settings, local: KnownModels) -> None:
