@@ -28,7 +28,7 @@ STANDARD_LATER = {"compression"}
 
 REACHED = {
     "av": ("engine/audio/containers.py", "av._core.__file__).av_max_alloc"),
-    "h11": ("http/transport/http11.py", "h11 would do the same"),
+    "h11": ("http/transport/http11.py", "self.connection.our_state is h11.SEND_BODY"),
     "hypercorn": ("http/transport/http11.py", "class Http11(H11Protocol)"),
     "llguidance": ("engine/grammar/vocabulary/c_interface.py", "ctypes.Structure"),
     "mlx": ("engine/device/device_errors.py", r"\[METAL\]"),
