@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.chat import chat, generate
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -23,12 +23,11 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
-from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.parameters import Parameters, parameters
-from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import (
+from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages.parameters import Parameters, parameters
+from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
     InferenceRequest,
@@ -37,8 +36,9 @@ from greenroom.schemas.requests import (
     SpeechInput,
     TranscriptionInput,
 )
-from greenroom.schemas.result_events import AudioChunk, Score, Segment, Vector
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.http.app import create_app

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.ref import Ref
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.responses_protocol import ResponsesMessage
-from greenroom.schemas.store_protocol import StoreMessage
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
+from greenroom.schemas.protocols.store_protocol import StoreMessage
 
 
 @attrs.frozen

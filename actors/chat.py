@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Sequence
 from typing import Unpack
 
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System
-from greenroom.schemas.events import Failed, TextDelta
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.events.events import Failed, TextDelta
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.parameters import Parameters, parameters
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RequestInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.parameters import Parameters, parameters
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RequestInput
 
 
 def generate(

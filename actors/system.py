@@ -14,14 +14,14 @@ import trio
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.store import Store
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.problems import device_lost
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

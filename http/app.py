@@ -9,7 +9,6 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.errors.problem_documents import ErrorMembers
 from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
@@ -24,6 +23,7 @@ from greenroom.http.answering.requests.current_request import (
 )
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
+from greenroom.http.errors.problem_documents import ErrorMembers
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
@@ -40,7 +40,7 @@ from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.http.transport.web_socket import WebSockets
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RANKING_PROTOCOL)
 """All that the server has; the first one shapes the errors of paths that belong to none."""

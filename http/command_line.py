@@ -22,9 +22,9 @@ from greenroom.http.terminal.standard_streams import drop_output
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from greenroom.schemas.capabilities import ModelType
     from greenroom.schemas.download import Download
-    from greenroom.schemas.settings import Settings
+    from greenroom.schemas.models.capabilities import ModelType
+    from greenroom.schemas.settings.settings import Settings
 
 COMMANDS = {
     "serve": "Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.",
@@ -169,7 +169,7 @@ class EngineModels:
         """Return what is known of the models that can be asked for, without loading any."""
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.description import describe
-        from greenroom.schemas.capability_summary import capability_summary
+        from greenroom.schemas.models.capability_summary import capability_summary
 
         rows: list[dict[str, Any]] = []
         for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():

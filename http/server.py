@@ -11,7 +11,7 @@ from greenroom.actors.system import System
 from greenroom.http.app import create_app, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 async def serve(

@@ -25,14 +25,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_adapter, open_engine
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter, open_engine
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.encoders.rows import Row, pad
+from greenroom.engine.encoding.rows import Row, pad
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.texts.random_texts import random_texts
 
 BATCH_SIZES = (8, 16, 32, 64, 128, 256, 512)

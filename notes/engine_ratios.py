@@ -25,9 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.text.text_engine import TextEngine
 from greenroom.notes.prefill_tradeoff import first_token_alone, opened, p99, submit, until_first_token
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.messages.generation import GenerationParameters
 
 SATURATION_SEQUENCES, SATURATION_REQUESTS = 12, 30
 LONG_SEQUENCE = 6000

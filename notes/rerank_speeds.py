@@ -38,13 +38,13 @@ Rank = Callable[[list[str]], Scores]
 def ours(folder: Path) -> Rank:
     """Return what ranks documents with this server's engine."""
     from greenroom.engine.catalog.kinds.detection import detect
+    from greenroom.engine.encoding.rerank.open_rerank_engine import open_rerank_engine
+    from greenroom.engine.encoding.rerank.rerank_adapter import open_rerank_adapter
     from greenroom.engine.memory.model_load import ModelLoad
-    from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
-    from greenroom.engine.rerank.rerank_adapter import open_rerank_adapter
+    from greenroom.schemas.events.result_events import Score
+    from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
     from greenroom.schemas.model_key import ModelKey
-    from greenroom.schemas.requests import InferenceRequest, ScoreInput
-    from greenroom.schemas.result_events import Score
-    from greenroom.schemas.settings import Settings
+    from greenroom.schemas.settings.settings import Settings
 
     settings, record = Settings(), detect(folder)
     adapter = open_rerank_adapter(folder, record, settings, folder.name)

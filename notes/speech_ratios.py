@@ -31,8 +31,8 @@ import numpy as np
 import psutil
 import trio
 
-from greenroom.http.audio.audio_formats import AUDIO_FORMATS
 from greenroom.http.bench.local_processes import open_local_server
+from greenroom.http.media.audio.audio_formats import AUDIO_FORMATS
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
 from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
 

@@ -23,12 +23,12 @@ import numpy as np
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_model_code, import_text_libraries
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
-from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
-from greenroom.schemas.events import Failed, Finished
+from greenroom.engine.sound.transcription.open_transcription_engine import open_transcription_engine
+from greenroom.engine.sound.transcription.preparing.transcription_adapter import make_transcription_adapter
+from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 RATE = 16_000
 

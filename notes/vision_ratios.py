@@ -20,8 +20,8 @@ import_vision_libraries()
 
 import mlx.core as mx  # noqa: E402
 
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache  # noqa: E402
-from greenroom.schemas.events import TextDelta  # noqa: E402
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache  # noqa: E402
+from greenroom.schemas.events.events import TextDelta  # noqa: E402
 from greenroom.tests.support.engines.vision_engines import (  # noqa: E402
     Parts,
     VisionDriver,

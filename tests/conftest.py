@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
     """Proofs at loads, and processes that decode files, take as long as they need on this machine."""
-    from greenroom.engine.images import large_images, pdf_pages
     from greenroom.engine.loading.batching import decide
+    from greenroom.engine.media.images import large_images, pdf_pages
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "MIN_SECONDS", math.inf)

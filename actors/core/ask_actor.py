@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from greenroom.actors.core.ref import ActorStopped, Ref
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError, draining
 
 M = TypeVar("M")

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from greenroom.actors.core.reply import Reply, ReplyStream
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem
 
 M = TypeVar("M")

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from greenroom.actors.core.reply_buffer import ReplyBuffer
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem
 
 E = TypeVar("E")

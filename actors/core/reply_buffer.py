@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     PromptProgress,
     QueueStatus,
     ReasoningDelta,

@@ -9,7 +9,7 @@ import trio
 
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
-from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.model_loop import Command, LoopEnded, ModelLoop, Suspend
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import model_crashed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from greenroom.schemas.events import InferenceEvent, ReasoningDelta, TextDelta
+from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta
 
 Events = list[tuple[str, InferenceEvent]]
 

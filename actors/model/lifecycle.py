@@ -1,8 +1,8 @@
-"""The lifecycle of a model, restricted to `greenroom.schemas.lifecycle.TRANSITIONS`."""
+"""The lifecycle of a model, restricted to `greenroom.schemas.models.lifecycle.TRANSITIONS`."""
 
 from __future__ import annotations
 
-from greenroom.schemas.lifecycle import TRANSITIONS, ModelState
+from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 
 
 class ImpossibleTransition(Exception):

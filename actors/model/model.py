@@ -11,7 +11,7 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers, WorkerSilent
-from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.engine_worker import EngineWorker
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
@@ -19,10 +19,11 @@ from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
 from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerOutcome, TokenizerWorker
-from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
+from greenroom.schemas.protocols.model_protocol import (
     Crashed,
     FailRequests,
     Generate,
@@ -43,7 +44,6 @@ from greenroom.schemas.model_protocol import (
     WaitForRoom,
     WorkerHung,
 )
-from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
 
 
 class Model:

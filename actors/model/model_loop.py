@@ -12,18 +12,18 @@ import structlog
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.core.worker import JobEnd, release_memory
-from greenroom.actors.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
-from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.engines.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.engine.device.device_crashes import Crash, crash_of
-from greenroom.schemas.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import LoadProgress
-from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, load_crashed, model_crashed
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.result_events import AudioChunk, Score, Segment, Vector
+from greenroom.schemas.protocols.model_protocol import LoadProgress
 
 log = get_logger()
 

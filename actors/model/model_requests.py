@@ -8,14 +8,14 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.engine_protocol import SuspendedRequest
+from greenroom.actors.engines.engine_protocol import SuspendedRequest
 from greenroom.actors.model.model_loop import Cancel, Command, Resume, Submit
 from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
-from greenroom.schemas.events import InferenceEvent
-from greenroom.schemas.model_protocol import Generate, Prepared, PromptContents
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents
 
 
 @attrs.frozen(eq=False)

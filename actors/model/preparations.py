@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.schemas.model_protocol import Generate, PromptContents
-from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.protocols.model_protocol import Generate, PromptContents
 
 AdapterResult = PreparedInput | PromptContents
 """The result of an adapter: a prepared input, or a prompt to show."""

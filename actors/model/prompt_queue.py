@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
-from greenroom.schemas.messages import Message, TextPart
-from greenroom.schemas.requests import (
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
     InferenceRequest,
@@ -22,7 +22,7 @@ from greenroom.schemas.requests import (
     SpeechInput,
     TranscriptionInput,
 )
-from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
+from greenroom.schemas.messages.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
 
 T = TypeVar("T")
 

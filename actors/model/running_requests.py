@@ -10,11 +10,11 @@ import attrs
 
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model_loop import Command, Submit
-from greenroom.schemas.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
-from greenroom.schemas.model_protocol import Generate
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
+from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.protocols.model_protocol import Generate
 
 
 @attrs.define(eq=False)

@@ -8,14 +8,14 @@ import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
-from greenroom.actors.engine_protocol import PromptInspector, SlicingAdapter, SlicingInspector
-from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.engines.engine_protocol import PromptInspector, SlicingAdapter, SlicingInspector
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
-from greenroom.engine.slices import WAITS
-from greenroom.schemas.kinds import wrong_kind
+from greenroom.engine.fairness.slices import WAITS
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
 log = get_logger()

@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import TokenizerLoop, TokenizerLoopEnded
 from greenroom.schemas.model_key import ModelKey

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import ModelCard, ModelDescriptions, ModelList
 from greenroom.schemas.problems import Problem, internal_error, lookup_hung
+from greenroom.schemas.protocols.pool_protocol import ModelCard, ModelDescriptions, ModelList
 
 if TYPE_CHECKING:
     from typing import Any

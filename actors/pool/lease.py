@@ -10,7 +10,7 @@ import attrs
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Grant
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import ModelMessage
+from greenroom.schemas.protocols.model_protocol import ModelMessage
 
 
 class Lease:

@@ -13,10 +13,11 @@ from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
-from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, model_hung
+from greenroom.schemas.protocols.model_protocol import (
     Crashed,
     HungWorkerReturned,
     LoadFailed,
@@ -27,8 +28,7 @@ from greenroom.schemas.model_protocol import (
     Unloaded,
     WorkerHung,
 )
-from greenroom.schemas.pool_protocol import ModelStatus
-from greenroom.schemas.problems import Problem, model_hung
+from greenroom.schemas.protocols.pool_protocol import ModelStatus
 
 
 @attrs.define(eq=False)

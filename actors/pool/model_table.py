@@ -13,9 +13,10 @@ from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
 from greenroom.actors.pool.tickets import Ticket
-from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, model_crashed, no_room, queue_full
+from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
     Load,
     LoadFailed,
@@ -24,9 +25,8 @@ from greenroom.schemas.model_protocol import (
     Unload,
     WaitForRoom,
 )
-from greenroom.schemas.pool_protocol import ModelStatus
-from greenroom.schemas.problems import Problem, model_crashed, no_room, queue_full
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import ModelStatus
+from greenroom.schemas.settings.settings import Settings
 
 
 class ModelTable:

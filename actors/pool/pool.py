@@ -12,18 +12,19 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import ModelTable
 from greenroom.actors.pool.tickets import Ticket
-from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import ModelReport
-from greenroom.schemas.pool_protocol import (
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, draining, model_not_found
+from greenroom.schemas.protocols.model_protocol import ModelReport
+from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
     Consult,
     DescribeModel,
@@ -38,8 +39,7 @@ from greenroom.schemas.pool_protocol import (
     PoolMessage,
     PoolStatus,
 )
-from greenroom.schemas.problems import Problem, draining, model_not_found
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 _TICK = 0.5
 """Interval in seconds between checks of waiting requests: their positions, and expired time slices."""

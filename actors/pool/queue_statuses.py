@@ -8,7 +8,7 @@ from itertools import accumulate
 from greenroom.actors.pool.eviction_policy import Room
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.tickets import Ticket
-from greenroom.schemas.events import QueueStatus
+from greenroom.schemas.events.events import QueueStatus
 
 
 def send_changes(records: Iterable[ModelRecord], now: float) -> None:

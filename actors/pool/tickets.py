@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.schemas.events import QueueStatus
+from greenroom.schemas.events.events import QueueStatus
 from greenroom.schemas.problems import Problem
 
 

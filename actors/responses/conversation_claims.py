@@ -10,10 +10,10 @@ from greenroom.actors.core.ask_actor import answer_or_failed
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.responses.handles import ConversationHeld
-from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.store_protocol import Committed, StoreMessage
+from greenroom.schemas.protocols.claim_protocol import ClaimConversation, ReleaseConversation
+from greenroom.schemas.protocols.store_protocol import Committed, StoreMessage
 
 log = get_logger(actor="responses")
 

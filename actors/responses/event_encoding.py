@@ -6,8 +6,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.schemas.events import Admitted, ReasoningDelta, TextDelta, Token, TokenLogprob, ToolCallDelta
-from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
+from greenroom.schemas.events.events import (
+    Admitted,
+    ReasoningDelta,
+    TextDelta,
+    Token,
+    TokenLogprob,
+    ToolCallDelta,
+)
+from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEvent, RunStarted
 
 _PIECE = 500
 """Number of events encoded at once. The JSON encoder keeps the GIL, so a call must not take long."""

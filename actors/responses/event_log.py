@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import trio
 
 from greenroom.actors.core.reply_buffer import ReplyBuffer
-from greenroom.schemas.responses_protocol import RunEvent
+from greenroom.schemas.protocols.responses_protocol import RunEvent
 
 
 class EventLog:

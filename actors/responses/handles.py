@@ -9,8 +9,8 @@ import trio
 
 from greenroom.actors.core.reply import Grant
 from greenroom.actors.responses.event_log import EventLog
-from greenroom.schemas.events import Failed
-from greenroom.schemas.responses_protocol import RunEnded, RunEvent
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.protocols.responses_protocol import RunEnded, RunEvent
 from greenroom.schemas.stored import StoredResponse
 
 _AT_ONCE = 256

@@ -15,11 +15,11 @@ from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.run_task import RunTask
 from greenroom.actors.responses.runs import Runs
 from greenroom.actors.responses.stored_answers import answer_from_store, not_in_background
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
-from greenroom.schemas.responses_protocol import (
+from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage
+from greenroom.schemas.protocols.responses_protocol import (
     AboutOne,
     CancelRun,
     DeleteRun,
@@ -30,7 +30,7 @@ from greenroom.schemas.responses_protocol import (
     StartRun,
     Subscribe,
 )
-from greenroom.schemas.store_protocol import StoreMessage
+from greenroom.schemas.protocols.store_protocol import StoreMessage
 
 _TICK = 1.0
 """Interval in seconds between checks for silent runs."""

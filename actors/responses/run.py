@@ -9,7 +9,7 @@ import trio
 
 from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.run_lifecycle import check_step, decide_end
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -21,7 +21,7 @@ from greenroom.schemas.events import (
     ToolCallDelta,
 )
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.responses_protocol import (
+from greenroom.schemas.protocols.responses_protocol import (
     Heartbeat,
     Hold,
     RunEnded,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events.events import Finished
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.stored import ResponseStatus
 

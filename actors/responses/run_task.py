@@ -9,16 +9,16 @@ import trio
 
 from greenroom.actors.core.ask_actor import answer_or_failed
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.responses.event_encoding import encode_events
 from greenroom.actors.responses.run import Run
 from greenroom.actors.store.database.problems import store_slow
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem, internal_error
-from greenroom.schemas.responses_protocol import RunEnded, RunOutcome
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.responses_protocol import RunEnded, RunOutcome
+from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CheckStoring,
     CommitResponse,

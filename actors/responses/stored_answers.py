@@ -11,8 +11,15 @@ from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.actors.store.database.problems import runs_elsewhere
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.responses_protocol import AboutOne, CancelRun, DeleteRun, Retrieve, RunEnded, Subscribe
-from greenroom.schemas.store_protocol import Deleted, DeleteResponse, FindResponse, StoreMessage
+from greenroom.schemas.protocols.responses_protocol import (
+    AboutOne,
+    CancelRun,
+    DeleteRun,
+    Retrieve,
+    RunEnded,
+    Subscribe,
+)
+from greenroom.schemas.protocols.store_protocol import Deleted, DeleteResponse, FindResponse, StoreMessage
 from greenroom.schemas.stored import UNFINISHED, StoredResponse
 
 _SHORT = 65_536

@@ -17,8 +17,9 @@ from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
 from greenroom.actors.store.tables.secrets_table import SecretsTable
 from greenroom.actors.store.tables.servers_table import ServersTable
-from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
-from greenroom.schemas.completion_store_protocol import (
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.claim_protocol import ClaimConversation, ReleaseConversation
+from greenroom.schemas.protocols.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
     FindCompletion,
@@ -26,8 +27,7 @@ from greenroom.schemas.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
-from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.store_protocol import (
     AddItems,
     BeginResponse,
     CheckStoring,

@@ -15,7 +15,7 @@ from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
 from greenroom.actors.store.database.server_locks import ServerLock
 from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.store_upkeep_protocol import Pruned
+from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

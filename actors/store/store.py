@@ -19,9 +19,9 @@ from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import CheckStoring, Committed, StoreMessage
-from greenroom.schemas.store_upkeep_protocol import DescribeStore, Prune, StoreStatus
+from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, StoreMessage
+from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, StoreStatus
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

@@ -19,8 +19,8 @@ from greenroom.actors.store.database.problems import find_problem, unwritable_te
 from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
-from greenroom.schemas.store_protocol import CheckStoring, StoreMessage
-from greenroom.schemas.store_upkeep_protocol import Prune, Pruned
+from greenroom.schemas.protocols.store_protocol import CheckStoring, StoreMessage
+from greenroom.schemas.protocols.store_upkeep_protocol import Prune, Pruned
 
 log = get_logger()
 

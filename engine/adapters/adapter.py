@@ -28,15 +28,15 @@ from greenroom.engine.adapters.templates.template_probe import template_renderer
 from greenroom.engine.adapters.thinking.find_switches import find_switches
 from greenroom.engine.adapters.thinking.switches import ChosenThinking, ThinkingSwitches
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.generation import GenerationParameters, resolve
-from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.generation import GenerationParameters, resolve
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.model_protocol import PromptContents
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.matcher import Matcher

@@ -11,9 +11,9 @@ from greenroom.engine.adapters.templates.template_probe import probe_template
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
 from greenroom.engine.catalog.kinds.families import FAMILIES, FamilyTraits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 def make_adapter(

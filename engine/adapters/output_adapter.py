@@ -13,8 +13,8 @@ from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
-from greenroom.schemas.events import Token
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import Token
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.matcher import Matcher

@@ -6,9 +6,9 @@ import attrs
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.generation import GenerationParameters, Overrides, check
+from greenroom.schemas.messages.generation import GenerationParameters, Overrides, check
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 _RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """Parameters read from generation_config.json; the lengths in it are leftovers of training scripts."""

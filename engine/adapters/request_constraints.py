@@ -8,11 +8,11 @@ from greenroom.engine.loading.libraries import import_grammar_library
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import ToolChoice
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import ToolChoice
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.messages.response_format import CallConstraint, Constraint, ThoughtConstraint
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
-from greenroom.schemas.response_format import CallConstraint, Constraint, ThoughtConstraint
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.compiler import GrammarCompiler

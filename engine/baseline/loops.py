@@ -10,12 +10,12 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.text_engine import TextEngine
-from greenroom.schemas.events import Finished
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.engine.text.text_engine import TextEngine
+from greenroom.schemas.events.events import Finished
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.schemas.requests import InferenceRequest, RawInput
 
 Prompts = Sequence[Sequence[int]]
 
@@ -23,7 +23,7 @@ Prompts = Sequence[Sequence[int]]
 def load_model(folder: Path) -> Any:
     """Return a model in the form that the loops take."""
     from greenroom.engine.loading.load_model import load_model
-    from greenroom.schemas.settings import Settings
+    from greenroom.schemas.settings.settings import Settings
 
     return load_model(folder, Settings())
 

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TextIO, cast
 
-from greenroom.schemas.messages import Message, Role, TextPart
+from greenroom.schemas.messages.messages import Message, Role, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 class Baseline:
@@ -37,7 +37,7 @@ class Baseline:
         from greenroom.engine.baseline.loops import load_model
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.kinds.detection import detect
-        from greenroom.engine.text_engine import TextEngine
+        from greenroom.engine.text.text_engine import TextEngine
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
         entry = Catalog((model,)).find("default")

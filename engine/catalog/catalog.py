@@ -20,7 +20,7 @@ from greenroom.engine.catalog.hub.hub_cache import (
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.operator.name_patterns import name_pattern
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
-from greenroom.schemas.settings import Aliases
+from greenroom.schemas.settings.settings import Aliases
 
 DEFAULT_ID = "default"
 """Alias of the first model."""

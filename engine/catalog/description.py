@@ -13,8 +13,8 @@ from greenroom.engine.catalog.files.regular_files import MAX_TEMPLATE_BYTES, ope
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
 from greenroom.engine.catalog.notices import notices_of
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.model_description import ModelDescription
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
 
 _HEAD = 256 * 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 from greenroom.engine.catalog.files.folder_contents import find_adapter
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.kinds.encoder_kinds import SENTENCE_FILES, classes_of
-from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.models.capabilities import CapabilityRecord
 
 _POOLING = "1_Pooling/config.json"
 

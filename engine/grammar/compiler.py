@@ -22,8 +22,8 @@ from greenroom.engine.grammar.matching.token_mask import TokenMask
 from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
 from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 
 _MAX_LEADING_WHITESPACE = 8
 """Limit on the white space before an answer and between reasoning and answer, in characters."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from greenroom.engine.device.device_information import gpu_memory
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 _REUSE_SHARE = 1 / 16
 """Share of the GPU's memory that MLX may keep as a buffer cache; its own limit is all of it."""

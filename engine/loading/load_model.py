@@ -21,7 +21,7 @@ from greenroom.engine.loading.packed_weights import check_packing
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 def load_text_lazily(folder: Path, settings: Settings) -> Any:

@@ -13,8 +13,8 @@ import attrs
 from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.weights import charge_weights
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 
 
 @attrs.frozen(eq=False)

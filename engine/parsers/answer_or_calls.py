@@ -9,7 +9,7 @@ from greenroom.engine.parsers.markers import LONGEST_HEAD
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.parser_events import ParserEvent, PlainText
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 
 class AnswerOrCalls(ToolCallParser):

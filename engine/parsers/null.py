@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 
 class NullToolStream(ToolCallStream):

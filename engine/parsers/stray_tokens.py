@@ -7,7 +7,7 @@ from typing import Literal
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
-from greenroom.schemas.control_tokens import ControlToken
+from greenroom.schemas.messages.control_tokens import ControlToken
 
 Role = Literal["read", "opens a thought", "mentioned", "meaningless"]
 

@@ -22,9 +22,9 @@ from greenroom.engine.parsers.stray_tokens import StrayTokens
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.thought_tail import ThoughtTail
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
-from greenroom.schemas.control_tokens import ControlToken
-from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
 from greenroom.engine.parsers.parser_events import CallEnd, ParserEvent, PlainText
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser, ToolCallStream
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 _MAX_CHARACTERS = 65_536
 """Limit on the characters held back as possible calls; longer text is reasoning."""

@@ -13,7 +13,7 @@ from typing import Literal
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 Release = Literal["validated", "immediate"]
 """Release mode of a tool call: once its whole block is valid, or while it is written.

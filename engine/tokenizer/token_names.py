@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
-from greenroom.schemas.events import Token
+from greenroom.schemas.events.events import Token
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

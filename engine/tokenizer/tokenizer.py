@@ -20,7 +20,7 @@ from greenroom.engine.tokenizer.growth import check_backend
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
-from greenroom.schemas.control_tokens import ControlToken
+from greenroom.schemas.messages.control_tokens import ControlToken
 
 _TAIL = 4
 """Number of tokens fed to a detokenizer before raw text continues; covers any split character."""

@@ -17,7 +17,7 @@ from greenroom.engine.vision.image_prompt import ImagePrompt
 from greenroom.engine.vision.prompts.input_arrays import size_of
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.engine.vision.whole_images import sees_whole_images, token_kinds
-from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
+from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.problems import Problem, ProblemError
 
 _WIDTHS = ("hidden_size", "embed_dim", "intermediate_size")

@@ -11,7 +11,7 @@ import mlx.core as mx
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.prompts.input_arrays import to_mlx
 from greenroom.engine.vision.tower_pieces import TowerPieces
-from greenroom.schemas.prepared_input import PreparedImage
+from greenroom.schemas.messages.prepared_input import PreparedImage
 
 
 class ImageEncoding:

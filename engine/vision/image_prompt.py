@@ -12,7 +12,7 @@ import numpy as np
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.whole_images import whole_pieces
-from greenroom.schemas.prepared_input import PreparedImage
+from greenroom.schemas.messages.prepared_input import PreparedImage
 
 if TYPE_CHECKING:
     from greenroom.engine.vision.image_encoder import ImageEncoder

@@ -14,7 +14,7 @@ from greenroom.engine.vision.engram_rows import gather_without_default_device
 from greenroom.engine.vision.uncompiled_attention import uncompile_attention
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.engine.vision.whole_images import see_behind_cached
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 _ATTENDS_BOTH_WAYS = frozenset({"moondream1", "moondream2", "moondream3", "paligemma"})
 """Architectures whose images, or whole prompt, attend to what comes later: slices would change them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.open_text_engine import open_text_engine
-from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.text.open_text_engine import open_text_engine
+from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.vision.image_encoder import ImageEncoder
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter

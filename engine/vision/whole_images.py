@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from greenroom.schemas.prepared_input import PreparedImage
+from greenroom.schemas.messages.prepared_input import PreparedImage
 
 _OVERLAY = "_apply_blockwise_bidirectional_overlay"
 """mlx-vlm's method that lets them; it does so only where nothing is cached."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from quart import Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.collecting.recorded_answer import (
     CollectingFormatter,
@@ -21,10 +21,10 @@ from greenroom.http.answering.requests.current_request import request_resources,
 from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
 from greenroom.http.answering.streaming.parallel_generations import ParallelEventStream, ParallelGenerations
 from greenroom.http.answering.streaming.response_timing import wait_for_admission, wait_for_first_event
-from greenroom.schemas.events import InferenceEvent
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 class AnswerFormatter(Protocol):

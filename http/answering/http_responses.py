@@ -8,10 +8,10 @@ import trio
 from quart import Response
 from quart.wrappers.response import DataBody
 
-from greenroom.http.answering.encoding.json_encoding import json_bytes, json_bytes_in_pieces
 from greenroom.http.answering.requests.current_request import hold_answer
 from greenroom.http.answering.streaming.event_stream import EventStream
-from greenroom.http.answering.streaming.paced_answer import PIECE_BYTES, PacedAnswer
+from greenroom.http.encoding.json_encoding import json_bytes, json_bytes_in_pieces
+from greenroom.http.transport.paced_answer import PIECE_BYTES, PacedAnswer
 
 LARGE_BYTES = 65_536
 """Size of stored data, in characters, from which on its JSON is built on a worker thread."""

@@ -7,8 +7,8 @@ from functools import partial
 import attrs
 from quart import Blueprint, Response, request
 
-from greenroom.actors.consultation import count_prompt_tokens
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.requests.consultation import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (
@@ -24,9 +24,9 @@ from greenroom.http.anthropic.requests.messages_request import parse_messages_re
 from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

@@ -13,7 +13,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import MODEL, UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.http.terminal.answer_sources import AnswerSource

@@ -16,7 +16,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import status_of_signal
 from greenroom.schemas.download import Download
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 def fetch_missing(local: LocalModels, settings: Settings) -> None:

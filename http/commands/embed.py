@@ -9,7 +9,7 @@ from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import MODEL, UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 
@@ -57,8 +57,8 @@ def command(
     from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
+    from greenroom.schemas.messages.requests import EmbeddingInput
     from greenroom.schemas.problems import ProblemError
-    from greenroom.schemas.requests import EmbeddingInput
 
     try:
         asked = checked_embedding(EmbeddingInput(texts, dimensions, input_type, instruction, truncate))

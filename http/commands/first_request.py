@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from greenroom.schemas.capabilities import ModelType
+from greenroom.schemas.models.capabilities import ModelType
 
 if TYPE_CHECKING:
     from greenroom.actors.core.ref import Ref
-    from greenroom.schemas.pool_protocol import PoolMessage
+    from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 _CHAT = ("-N", "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "stream": True}, "")
 _BODIES: Mapping[ModelType, tuple[str, str, dict[str, Any], str]] = {
@@ -24,7 +24,7 @@ _BODIES: Mapping[ModelType, tuple[str, str, dict[str, Any], str]] = {
 
 async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
     """Return the kind of the first model; `text` where it has yet to be downloaded."""
-    from greenroom.schemas.pool_protocol import FindModel, ModelCard
+    from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard
 
     found = await pool.ask(FindModel("default"), ModelCard)
     return found.record.model_type if isinstance(found, ModelCard) and found.record is not None else "text"
@@ -36,7 +36,7 @@ async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]
     Args:
         models: As the operator wrote them.
     """
-    from greenroom.schemas.pool_protocol import FindModel, ModelCard
+    from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard
 
     found = [await pool.ask(FindModel(model), ModelCard) for model in models or ("default",)]
     return list(dict.fromkeys(card.id for card in found if isinstance(card, ModelCard)))

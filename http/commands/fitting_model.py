@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.schemas.capabilities import ModelType
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.settings.settings import Settings
 
 
 def check_kind(
@@ -25,7 +25,7 @@ def check_kind(
     if found is None or found == kind:
         return
 
-    from greenroom.schemas.kinds import PURPOSES
+    from greenroom.schemas.models.kinds import PURPOSES
 
     wanted = f"name one for {PURPOSES[kind]} with {place}, a local folder or a hub id"
     if model is not None:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import click
 
 from greenroom.http.commands.option_types import MODEL
-from greenroom.schemas.capabilities import ModelType
 from greenroom.schemas.download import Download
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.settings.settings import Settings
 
 
 class LocalModels(Protocol):

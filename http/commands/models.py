@@ -12,7 +12,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 @click.command()

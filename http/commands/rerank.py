@@ -9,7 +9,7 @@ from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.commands.option_types import UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 
@@ -63,7 +63,7 @@ def command(
     from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.ranked_lines import rank_lines
     from greenroom.http.terminal.text_lines import lines_of
-    from greenroom.schemas.requests import ScoreInput
+    from greenroom.schemas.messages.requests import ScoreInput
 
     asked = ScoreInput((), instruction)
     console = Console(stderr=True)

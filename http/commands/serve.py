@@ -20,14 +20,14 @@ from greenroom.http.process.program_name import program_name
 from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     import trio
 
     from greenroom.actors.system import System
     from greenroom.http.process.shutdown import Shutdown
-    from greenroom.schemas.capabilities import ModelType
+    from greenroom.schemas.models.capabilities import ModelType
 
 FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
 

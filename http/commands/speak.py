@@ -11,7 +11,7 @@ from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 FORMS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 _EXTENSIONS = {"ogg": "opus", "oga": "opus", "raw": "pcm"}
@@ -78,7 +78,7 @@ def command(
     from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.speech_file import speak_to_file
     from greenroom.http.terminal.standard_streams import read_text
-    from greenroom.schemas.requests import SpeechInput
+    from greenroom.schemas.messages.requests import SpeechInput
 
     speech = SpeechInput(
         read_text() if text == "-" else text,

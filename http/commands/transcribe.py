@@ -12,7 +12,7 @@ from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 FORMATS = ("text", "srt", "vtt", "json")
 _EXTENSIONS = {"srt": "srt", "vtt": "vtt", "json": "json"}
@@ -86,7 +86,7 @@ def command(
     from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.output_file import STDOUT
     from greenroom.http.terminal.transcript_file import transcribe_to_file
-    from greenroom.schemas.requests import TranscriptionInput
+    from greenroom.schemas.messages.requests import TranscriptionInput
 
     task: Literal["transcribe", "translate"] = "translate" if translate else "transcribe"
     asked = TranscriptionInput(str(file), task, language, prompt, words, temperature or None)

@@ -10,9 +10,9 @@ from werkzeug.datastructures import Headers
 from werkzeug.sansio.utils import host_is_trusted
 
 from greenroom.http.guard.content_encoding import UNSUPPORTED_ENCODING, content_encoding, new_decoder
-from greenroom.schemas.listen_address import listen_addresses
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.listen_address import listen_addresses
+from greenroom.schemas.settings.settings import Settings
 
 FORM_TYPE = "multipart/form-data"
 BODY_TYPES = ("application/json", FORM_TYPE)

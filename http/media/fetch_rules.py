@@ -8,7 +8,7 @@ import attrs
 import httpx
 
 from greenroom.schemas.problems import Problem, ProblemError, invalid, not_fetched
-from greenroom.schemas.settings import Fetching
+from greenroom.schemas.settings.settings import Fetching
 
 PORTS = (80, 443, 8080, 8443)
 """Where web servers listen; on other ports something else may understand what it was not meant to hear."""

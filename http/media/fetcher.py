@@ -19,7 +19,7 @@ from greenroom.http.media.media_reader import (
 )
 from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.messages import (
+from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
     DocumentPart,
@@ -28,9 +28,9 @@ from greenroom.schemas.messages import (
     Message,
     media_of,
 )
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 FETCH_SECONDS = 20.0
 """For all files of one request together."""

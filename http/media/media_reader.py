@@ -14,9 +14,9 @@ from greenroom.http.media.file_types import (
     kind_of_type,
 )
 from greenroom.schemas.file_formats import is_pdf
-from greenroom.schemas.messages import AudioPart, DocumentPart, ImageDetail, ImagePart
+from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImageDetail, ImagePart
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-from greenroom.schemas.settings import MEGABYTE
+from greenroom.schemas.settings.settings import MEGABYTE
 
 MAX_FILE_BYTES = 20 * MEGABYTE
 """Of one image, document or recording (document 002)."""

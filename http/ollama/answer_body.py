@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.http.answering.encoding.json_encoding import finite_logprob
-from greenroom.http.answering.encoding.timestamps import timestamp
-from greenroom.schemas.events import Finished, Timing, Token, TokenLogprob, Usage
-from greenroom.schemas.messages import ToolCall
+from greenroom.http.encoding.json_encoding import finite_logprob
+from greenroom.http.encoding.timestamps import timestamp
+from greenroom.schemas.events.events import Finished, Timing, Token, TokenLogprob, Usage
+from greenroom.schemas.messages.messages import ToolCall
 
 Kind = Literal["chat", "generate"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
-from greenroom.http.answering.encoding.json_encoding import json_bytes
-from greenroom.http.answering.encoding.timestamps import timestamp
+from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.http.encoding.timestamps import timestamp
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, ending_of
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -21,7 +21,7 @@ from greenroom.schemas.events import (
     TextDelta,
     ToolCallDelta,
 )
-from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.problems import Problem
 
 NDJSON = "application/x-ndjson"

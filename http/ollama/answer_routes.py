@@ -17,10 +17,10 @@ from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
 from greenroom.http.ollama.options import UNSUPPORTED, UNSUPPORTED_IN_GENERATE
 from greenroom.http.ollama.request import parse_chat, parse_generate
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
-from greenroom.schemas.pool_protocol import Acquire, PoolMessage
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 
 
 def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.http.answering.encoding.json_encoding import json_bytes
-from greenroom.http.answering.encoding.vectors import vector_json
+from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.http.encoding.vectors import vector_json
 from greenroom.http.ollama.answer_body import nanoseconds
-from greenroom.schemas.events import Finished
-from greenroom.schemas.result_events import Vector
+from greenroom.schemas.events.events import Finished
+from greenroom.schemas.events.result_events import Vector
 
 
 def embed_body(name: str, vectors: Sequence[Vector], finished: Finished | None) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.request import check_loading
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest
-from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 
 
 def parse_embed(

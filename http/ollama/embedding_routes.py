@@ -10,16 +10,16 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.collecting.collected_results import collect_results
-from greenroom.http.answering.encoding.vectors import in_order, numbers_of
 from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
 from greenroom.http.answering.requests.request_parameters import parse_model_key
+from greenroom.http.encoding.vectors import in_order, numbers_of
 from greenroom.http.ollama.embedding_body import embed_body, old_embeddings_body
 from greenroom.http.ollama.embedding_request import parse_embed, parse_old_embeddings
+from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest
-from greenroom.schemas.pool_protocol import Acquire, PoolMessage
-from greenroom.schemas.result_events import Vector
+from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 
 
 def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any, cast
 
-from greenroom.http.answering.encoding.timestamps import timestamp
-from greenroom.schemas.capability_summary import capability_summary
-from greenroom.schemas.model_description import ModelDescription
+from greenroom.http.encoding.timestamps import timestamp
+from greenroom.schemas.models.capability_summary import capability_summary
+from greenroom.schemas.models.model_description import ModelDescription
 
 _NEVER = "9999-12-31T23:59:59Z"
 

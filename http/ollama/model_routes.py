@@ -10,18 +10,18 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import read_request
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.model_body import running, shown, tagged
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ShowRequest
-from greenroom.schemas.pool_protocol import (
+from greenroom.schemas.problems import Problem, ProblemError, missing
+from greenroom.schemas.protocols.pool_protocol import (
     DescribeModel,
     DescribePool,
     ModelDescriptions,
     PoolMessage,
     PoolStatus,
 )
-from greenroom.schemas.problems import Problem, ProblemError, missing
 
 API_VERSION = "0.13.0"
 """The Ollama whose API is spoken; clients refuse to speak to old ones."""

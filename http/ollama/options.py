@@ -14,7 +14,7 @@ from greenroom.http.answering.requests.request_parameters import (
     parse_parameters,
     refuse_unsupported,
 )
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 
 PARAMETERS: ParameterTable = {
     **{

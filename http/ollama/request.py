@@ -10,13 +10,13 @@ import attrs
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.ollama.options import parse_options
-from greenroom.schemas.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall
-from greenroom.schemas.messages import Role as NeutralRole
+from greenroom.schemas.messages.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import Role as NeutralRole
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
+from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
+from greenroom.schemas.messages.thinking import EFFORTS, Thinking, effort_named
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-from greenroom.schemas.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
-from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
-from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
 
 Images = tuple[ImagePart, ...]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.capability_summary import capability_summary
+from greenroom.schemas.models.capability_summary import capability_summary
 from greenroom.schemas.openai.models import Model, Models
-from greenroom.schemas.pool_protocol import ModelCard
+from greenroom.schemas.protocols.pool_protocol import ModelCard
 
 
 class OpenAIModelFormatter:

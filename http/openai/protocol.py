@@ -5,8 +5,8 @@ from __future__ import annotations
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.errors.openai_errors import error_members
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.errors.openai_errors import error_members
 from greenroom.http.openai.chat.chat_routes import chat_routes
 from greenroom.http.openai.chat.stored_completion_routes import stored_completion_routes
 from greenroom.http.openai.completions.completion_routes import completion_routes

@@ -7,8 +7,8 @@ from typing import Any
 
 from quart import Blueprint, Response
 
-from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.requests.consultation import inspect_prompt
 from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.requests.current_request import (
     read_request,
@@ -23,14 +23,14 @@ from greenroom.http.answering.requests.request_parameters import (
 )
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.tokens import DetokenizeRequest, TokenizeRequest
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import missing
-from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.schemas.protocols.model_protocol import PromptContents
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.wire import structure
 
 UNSUPPORTED_IN_TEXT: NeutralValues = {"parse_special": (True,)}

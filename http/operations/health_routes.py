@@ -10,9 +10,9 @@ from quart import Blueprint, Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.store_upkeep_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
 
 WELCOME = (
     "Greenroom is running. OpenAI clients: base_url is this address with /v1; Anthropic clients: without.\n"

@@ -19,7 +19,7 @@ import trio
 from greenroom.actors.system import System, open_system
 from greenroom.http.process.exit_status import ExitStatus, status_of_signal
 from greenroom.http.process.problem_line import print_problem
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 CLOSE_SECONDS = 5.0
 """For a command's models and threads to end: nobody waits for them but the user."""

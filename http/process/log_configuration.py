@@ -22,7 +22,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.settings import LogFormat, LogLevel
+from greenroom.schemas.settings.settings import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
 """Libraries whose debug and info lines are of no use to an operator of this server."""

@@ -8,8 +8,8 @@ from typing import Any
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.errors.openai_errors import error_members
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.errors.openai_errors import error_members
 from greenroom.http.ranking.rank_routes import rank_routes
 from greenroom.schemas.problems import Problem
 

@@ -10,9 +10,9 @@ import attrs
 
 from greenroom.http.answering.collecting.collected_results import Results
 from greenroom.http.ranking.rank_request import documents_of
+from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.ranking.rerank import Document, RankedDocument, RerankAnswer, RerankRequest
 from greenroom.schemas.ranking.score import ScoreAnswer, ScoreBody
-from greenroom.schemas.result_events import Score
 
 CohereVersion = Literal["1", "2"]
 

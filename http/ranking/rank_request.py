@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 from greenroom.http.answering.requests.request_parameters import NeutralValues, parse_model_key
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.ranking.rerank import Document, RerankRequest
 from greenroom.schemas.ranking.score import ScoreRequest
-from greenroom.schemas.requests import InferenceRequest, ScoreInput
 
 UNSUPPORTED_IN_RERANK: NeutralValues = {
     "max_chunks_per_doc": (1,),

@@ -22,11 +22,11 @@ from greenroom.http.ranking.rank_request import (
     parse_rerank_request,
     parse_score_request,
 )
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.events.result_events import Score
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.ranking.converter import RANKING
 from greenroom.schemas.ranking.rerank import RerankRequest
 from greenroom.schemas.ranking.score import ScoreRequest
-from greenroom.schemas.result_events import Score
 
 
 def rank_routes(pool: Ref[PoolMessage]) -> Blueprint:

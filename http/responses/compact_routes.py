@@ -9,8 +9,8 @@ import trio
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.consultation import inspect_prompt
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.consultation import inspect_prompt
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (
@@ -28,12 +28,12 @@ from greenroom.http.responses.history.recall import recall
 from greenroom.http.responses.output.response_object import usage_object
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
-from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
+from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, ToolChoice
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import CompactRequest
-from greenroom.schemas.thinking import Thinking
 
 _ASKED = Message("user", (TextPart(REQUEST),))
 

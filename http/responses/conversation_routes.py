@@ -22,10 +22,7 @@ from greenroom.http.responses.history.recall import READING
 from greenroom.http.responses.history.stand_ins import check_items, find_references
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_document, item_page, stored_items
-from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
-from greenroom.schemas.responses.converter import RESPONSES
-from greenroom.schemas.responses.items import Item
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.store_protocol import (
     AddItems,
     Committed,
     CreateConversation,
@@ -38,6 +35,9 @@ from greenroom.schemas.store_protocol import (
     ListItems,
     UpdateConversation,
 )
+from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
+from greenroom.schemas.responses.converter import RESPONSES
+from greenroom.schemas.responses.items import Item
 from greenroom.schemas.stored import StoredConversation, StoredItem
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.errors import openai_errors
+from greenroom.http.errors import openai_errors
 from greenroom.schemas.problems import Problem
 
 

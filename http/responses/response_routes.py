@@ -7,7 +7,7 @@ from functools import partial
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.consultation import count_prompt_tokens
+from greenroom.actors.requests.consultation import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (
@@ -28,7 +28,7 @@ from greenroom.http.responses.sockets.socket_answer import answer_on_socket
 from greenroom.http.responses.sockets.socket_turn import socket_turn
 from greenroom.http.responses.turns.stored_answer import answer_stored
 from greenroom.http.responses.turns.turn import parse_turn
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import PromptRequest, ResponseRequest
 

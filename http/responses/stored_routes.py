@@ -19,8 +19,8 @@ from greenroom.http.responses.items.item_bodies import item_page
 from greenroom.http.responses.turns.stored_answer import as_events, stored_response
 from greenroom.http.responses.turns.stored_queries import parse_stored_query, with_thoughts
 from greenroom.http.responses.turns.stored_stream import stream_of
-from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, Retrieve, Subscribe
-from greenroom.schemas.store_protocol import Deleted, ItemPage, ListInput
+from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, Retrieve, Subscribe
+from greenroom.schemas.protocols.store_protocol import Deleted, ItemPage, ListInput
 from greenroom.schemas.stored import StoredResponse
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import attrs
 import click
 
-from greenroom.schemas.settings import Aliases, Settings, range_of
+from greenroom.schemas.settings.settings import Aliases, Settings, range_of
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any, Any]

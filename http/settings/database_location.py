@@ -8,7 +8,7 @@ from greenroom.actors.store.database.check_database import check_database
 from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
 

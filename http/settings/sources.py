@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.settings.check_value import BYTE_SIZE, FIELDS, check_value, click_type, in_units, is_list
-from greenroom.schemas.settings import Settings, range_of
+from greenroom.schemas.settings.settings import Settings, range_of
 
 PREFIX = "GREENROOM_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"

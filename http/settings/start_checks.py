@@ -10,8 +10,8 @@ from typing import Protocol
 import click
 
 from greenroom.http.settings.sources import BadSettingError
-from greenroom.schemas.listen_address import parse_listen_address
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.listen_address import parse_listen_address
+from greenroom.schemas.settings.settings import Settings
 
 
 class KnownModels(Protocol):

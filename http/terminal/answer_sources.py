@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import httpx
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.terminal.shown_files import chat_content
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Failed,
     Finished,
     InferenceEvent,
@@ -22,12 +22,12 @@ from greenroom.schemas.events import (
     TextDelta,
     Usage,
 )
-from greenroom.schemas.generation import Overrides
-from greenroom.schemas.messages import Message
+from greenroom.schemas.messages.generation import Overrides
+from greenroom.schemas.messages.messages import Message
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 TemplateOptions = Mapping[str, Any]
 

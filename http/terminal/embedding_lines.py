@@ -12,15 +12,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.encoding.json_encoding import json_string
-from greenroom.http.answering.encoding.vectors import in_order, vector_json
+from greenroom.http.encoding.json_encoding import json_string
+from greenroom.http.encoding.vectors import in_order, vector_json
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.http.terminal.text_lines import Line, Lines, results_of, take_group
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.requests import EmbeddingInput
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import EmbeddingInput
-from greenroom.schemas.result_events import Vector
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 _PLACE = re.compile(r"`input(?:\[(\d+)\])?`")
 

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.encoding.json_encoding import json_bytes
+from greenroom.http.encoding.json_encoding import json_bytes
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.http.terminal.text_lines import Line, Lines, results_of, take_group
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.events.result_events import Score
+from greenroom.schemas.messages.requests import ScoreInput
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ScoreInput
-from greenroom.schemas.result_events import Score
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 async def rank_lines(

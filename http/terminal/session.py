@@ -18,8 +18,15 @@ from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.answer_sources import AnswerSource
 from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
 from greenroom.http.terminal.standard_streams import for_terminal, try_print
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, QueueStatus, ReasoningDelta, TextDelta
-from greenroom.schemas.messages import ContentPart, Message, Role, TextPart
+from greenroom.schemas.events.events import (
+    Failed,
+    Finished,
+    InferenceEvent,
+    QueueStatus,
+    ReasoningDelta,
+    TextDelta,
+)
+from greenroom.schemas.messages.messages import ContentPart, Message, Role, TextPart
 
 HELP = (
     "/image FILE shows an image or a PDF with the next line, /new starts a new conversation, /quit or Ctrl-D "

@@ -9,7 +9,7 @@ from typing import Any
 
 from greenroom.http.media.media_reader import MAX_FILE_BYTES
 from greenroom.schemas.file_formats import image_format, is_pdf
-from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
 
 
 class CannotShowError(Exception):

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
-from greenroom.http.audio.audio_encoder import AudioEncoder, complete_wav_header
-from greenroom.http.audio.audio_formats import AUDIO_FORMATS
+from greenroom.actors.requests.generation import Generation
+from greenroom.http.media.audio.audio_encoder import AudioEncoder, complete_wav_header
+from greenroom.http.media.audio.audio_formats import AUDIO_FORMATS
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.output_file import whole_file
-from greenroom.schemas.events import Failed, InferenceEvent, PromptProgress
+from greenroom.schemas.events.events import Failed, InferenceEvent, PromptProgress
+from greenroom.schemas.events.result_events import AudioChunk
+from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.requests import InferenceRequest, SpeechInput
-from greenroom.schemas.result_events import AudioChunk
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 async def speak_to_file(

@@ -12,13 +12,13 @@ from typing import TypeVar
 import attrs
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.terminal.standard_streams import read_lines
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.messages.requests import InferenceRequest, RequestInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import InferenceRequest, RequestInput
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 E = TypeVar("E")
 

@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
-from greenroom.http.audio.transcript import Transcript, collected_transcript, plain_text
+from greenroom.actors.requests.generation import Generation
+from greenroom.http.media.audio.transcript import Transcript, collected_transcript, plain_text
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.output_file import whole_file
 from greenroom.http.terminal.standard_streams import try_print
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress
+from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import internal_error
-from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 async def transcribe_to_file(

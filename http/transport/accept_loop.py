@@ -12,7 +12,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.answering.errors.problem_documents import ErrorShapes, no_shapes
+from greenroom.http.errors.problem_documents import ErrorShapes, no_shapes
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
@@ -22,7 +22,7 @@ from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
 

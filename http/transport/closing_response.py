@@ -5,7 +5,7 @@ from __future__ import annotations
 from email.utils import formatdate
 from http import HTTPStatus
 
-from greenroom.http.answering.errors.problem_documents import ErrorMembers, problem_document, problem_headers
+from greenroom.http.errors.problem_documents import ErrorMembers, problem_document, problem_headers
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.schemas.problems import Problem
 

@@ -16,7 +16,7 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent, ResponseSummary
 
-from greenroom.http.answering.errors.problem_documents import ErrorShapes
+from greenroom.http.errors.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
 from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
 from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_web_socket

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import trio
 
-from greenroom.schemas.listen_address import ListenAddress, listen_addresses
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.listen_address import ListenAddress, listen_addresses
+from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
 

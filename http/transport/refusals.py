@@ -6,7 +6,7 @@ from collections import deque
 
 import trio
 
-from greenroom.http.answering.errors.problem_documents import ErrorShapes
+from greenroom.http.errors.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
 from greenroom.http.transport.connection import LINGER
 from greenroom.http.transport.descriptors import SpareDescriptor

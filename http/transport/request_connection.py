@@ -9,7 +9,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCall
 from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
-from greenroom.http.answering.streaming.event_stream import AnswerCutError
+from greenroom.http.errors.answer_cut import AnswerCutError
 from greenroom.http.transport.paced_body import PacedBody
 
 TURN_BYTES = 64 * 1024

@@ -9,7 +9,7 @@ import socket
 
 import trio
 
-from greenroom.http.answering.streaming.paced_answer import PIECE_BYTES
+from greenroom.http.transport.paced_answer import PIECE_BYTES
 
 SEND_TIMEOUT = 60.0
 """Time limit for a client to accept one write of up to `PIECE_BYTES`, in seconds."""

@@ -14,7 +14,7 @@ from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 from wsproto.utilities import generate_accept_token
 
-from greenroom.http.answering.errors.problem_documents import ErrorShapes
+from greenroom.http.errors.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
 from greenroom.http.transport.request_head import client_of
 from greenroom.schemas.problems import Problem

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NewType
 import attrs
 
 from greenroom.schemas.anthropic.converter import ANTHROPIC
-from greenroom.schemas.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
+from greenroom.schemas.messages.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.wire import AtMost, one_of, wrong_type
 
 Role = NewType("Role", str)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NewType
 
 import attrs
 
-from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_TOOLS
+from greenroom.schemas.messages.messages import MAX_CALLS, MAX_MESSAGES, MAX_TOOLS
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.wire import AtMost, one_of
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NewType
 
 import attrs
 
-from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
+from greenroom.schemas.messages.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import AtMost, WireError, one_of, wrong_type
 

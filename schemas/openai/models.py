@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 
 
 @attrs.frozen

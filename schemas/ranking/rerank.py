@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import attrs
 
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.ranking.converter import RANKING
 from greenroom.schemas.wire import AtMost, WireError, wrong_type
 

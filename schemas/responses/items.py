@@ -7,7 +7,7 @@ from typing import Annotated, Any, NewType
 
 import attrs
 
-from greenroom.schemas.messages import MAX_MESSAGES, JsonObject
+from greenroom.schemas.messages.messages import MAX_MESSAGES, JsonObject
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.parts import Content, given
 from greenroom.schemas.responses.tools import ToolParams

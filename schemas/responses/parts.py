@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import attrs
 
-from greenroom.schemas.messages import MAX_PARTS, JsonObject
+from greenroom.schemas.messages.messages import MAX_PARTS, JsonObject
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.wire import AtMost, WireError, structure, wrong_type

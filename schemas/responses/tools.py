@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import attrs
 
-from greenroom.schemas.messages import MAX_TOOLS, JsonObject
+from greenroom.schemas.messages.messages import MAX_TOOLS, JsonObject
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.wire import AtMost, wrong_type
 

@@ -9,12 +9,12 @@ import pytest
 
 from greenroom.actors.chat import chat, generate
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, TextDelta
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import EmbeddingInput, RawInput
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import EmbeddingInput, RawInput
-from greenroom.schemas.result_events import Vector
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 @pytest.fixture

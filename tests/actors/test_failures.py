@@ -15,13 +15,13 @@ import trio
 from trio.testing import MockClock
 
 from greenroom.actors.core.worker_thread import Purpose
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.pool_protocol import DescribePool, Drain, PoolStatus
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, Drain, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
     Faults,

@@ -13,11 +13,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from greenroom.actors.model.tokenizer_worker import MAX_HUNG
 from greenroom.actors.pool.catalog_lookups import LOOKUP_TIMEOUT
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
     Faults,

@@ -12,13 +12,13 @@ import pytest
 import trio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engine_protocol import Engine
-from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.engines.engine_protocol import Engine
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer, generate, until
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.schedules import soak_only

@@ -18,10 +18,10 @@ import trio
 from greenroom.actors.core.replacements import MAX_REPLACED, MAX_REPLACED_FOR_CODE
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, TextDelta
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer, generate, until
 from greenroom.tests.support.models.tiny_models import TinyModel
 

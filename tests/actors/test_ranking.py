@@ -10,14 +10,14 @@ import pytest
 import trio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Score
+from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.requests import InferenceRequest, ScoreInput
-from greenroom.schemas.result_events import Score
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer, eventually, status, until
 
 KINDS = ("bert-rerank", "qwen3-rerank")

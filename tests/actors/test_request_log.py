@@ -11,9 +11,9 @@ import structlog
 import trio
 
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import Admitted, Finished, PromptProgress, QueueStatus, TextDelta
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Admitted, Finished, PromptProgress, QueueStatus, TextDelta
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.actors.generation import Generation
 from greenroom.actors.pool import model_record
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress
+from greenroom.schemas.events.result_events import AudioChunk
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, SpeechInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest, SpeechInput
-from greenroom.schemas.result_events import AudioChunk
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer
 
 LONG = "One two three. " * 50

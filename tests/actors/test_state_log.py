@@ -6,10 +6,10 @@ import attrs
 import structlog
 
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, TextDelta
-from greenroom.schemas.lifecycle import TRANSITIONS, ModelState
+from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
+from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,

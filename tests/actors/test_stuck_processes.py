@@ -25,8 +25,8 @@ COMMON = f"""
 import os, sys, trio
 from greenroom.actors.system import open_system
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.schemas.events import Failed, TextDelta
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Failed, TextDelta
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer, generate
 
 import_text_libraries()  # may take longer than a thread may be silent here

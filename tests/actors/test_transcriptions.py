@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.generation import Generation
 from greenroom.actors.pool import model_record
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.engine.audio.decoder_threads import DECODERS
-from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
+from greenroom.engine.media.audio.decoder_threads import DECODERS
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Segment
+from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
-from greenroom.schemas.result_events import Segment
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer, until
 from greenroom.tests.support.media.recordings import noise, write_recording
 from greenroom.tests.support.models.tiny_whisper import TEXT

@@ -8,11 +8,11 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.sampling.broken_rows import mark_broken, split_marks
-from greenroom.engine.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.speculation.speculation import Speculation
-from greenroom.schemas.events import Failed, TextDelta
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.engine.text.sampling.broken_rows import mark_broken, split_marks
+from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
+from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.schemas.events.events import Failed, TextDelta
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines import text_engines
 from greenroom.tests.support.engines.text_engines import Driver, expected
 from greenroom.tests.support.models.tiny_models import TinyModel

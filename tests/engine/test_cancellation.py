@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.schemas.events import Finished, PromptProgress
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.schemas.events.events import Finished, PromptProgress
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.text_engines import Driver, expected, finished
 
 TinyModel = Callable[..., Path]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.settings import MEGABYTE, Settings
 from greenroom.tests.support.servers.http_servers import Served, serving
 
 

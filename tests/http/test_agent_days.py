@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.agents.agent_day import AgentDay
 from greenroom.tests.support.clients.agents.claude_code import claude_code
 from greenroom.tests.support.clients.agents.cline import cline

@@ -9,10 +9,10 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.http.app import create_app, web_sockets
 from greenroom.http.command_line import COMMANDS
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.responses_protocol import ResponsesMessage
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import StoreMessage
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
+from greenroom.schemas.protocols.store_protocol import StoreMessage
+from greenroom.schemas.settings.settings import Settings
 
 NOTES = Path(__file__).parents[2] / "notes"
 BELOW = " and below"

@@ -17,8 +17,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.settings import MEGABYTE, Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 

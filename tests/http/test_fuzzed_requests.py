@@ -14,7 +14,7 @@ import attrs
 import pytest
 import trio
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
 from greenroom.tests.support.spoiled.spoiled_bodies import BODIES, Json
 from greenroom.tests.support.spoiled.spoiled_requests import SpoiledRequest, spoiled_request

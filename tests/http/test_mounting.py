@@ -7,7 +7,7 @@ import trio
 from openai import OpenAI
 
 from greenroom.notes.mounting_example import serve
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 async def test_clients_reach_both_applications_and_the_same_model(nursery: trio.Nursery) -> None:

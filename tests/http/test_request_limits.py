@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from greenroom.engine.audio.samples import MAX_SECONDS
+from greenroom.engine.media.audio.samples import MAX_SECONDS
 from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
 from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import form_reader, json_counter
@@ -15,7 +15,7 @@ from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.media.fetcher import MAX_ADDRESSES
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 from greenroom.http.openai.completions.completion_request import MAX_SCORED_TOKENS
-from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
+from greenroom.schemas.messages.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.completions import MAX_PROMPTS
 
 LIMITS = {

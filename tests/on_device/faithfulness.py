@@ -85,7 +85,7 @@ def main(kinds: Sequence[str]) -> int:
         import mlx.core as mx
 
         from greenroom.engine.loading.devices import use_device
-        from greenroom.schemas.settings import Settings
+        from greenroom.schemas.settings.settings import Settings
         from greenroom.tests.support.models.tiny_models import FAMILIES, make_tiny_model, make_tokenizer
 
         use_device(Settings())

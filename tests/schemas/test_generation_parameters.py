@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.schemas.generation import GenerationParameters, allowed, check, resolve
+from greenroom.schemas.messages.generation import GenerationParameters, allowed, check, resolve
 from greenroom.schemas.problems import ProblemError
 
 NAN, INFINITY = math.nan, math.inf

@@ -10,7 +10,7 @@ import trio
 
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.parsers.model_outputs import extract_calls, extract_thought
 from greenroom.tests.support.servers.http_servers import serving
 

@@ -10,7 +10,7 @@ import trio
 from greenroom.engine.catalog.catalog import DEMO_FOLDER
 from greenroom.notes.demo_model.evaluate import Case, Outcome, evaluate
 from greenroom.notes.demo_model.unseen import UNSEEN
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import serving
 
 Judged = list[tuple[Case, Outcome]]

@@ -27,13 +27,13 @@ STANDARD_LATER = {"compression"}
 """Modules of the standard library that the oldest Python we run on lacks."""
 
 REACHED = {
-    "av": ("engine/audio/containers.py", "av._core.__file__).av_max_alloc"),
+    "av": ("engine/media/audio/containers.py", "av._core.__file__).av_max_alloc"),
     "h11": ("http/transport/http11.py", "self.connection.our_state is h11.SEND_BODY"),
     "hypercorn": ("http/transport/http11.py", "class Http11(H11Protocol)"),
     "llguidance": ("engine/grammar/vocabulary/c_interface.py", "ctypes.Structure"),
     "mlx": ("engine/device/device_errors.py", r"\[METAL\]"),
-    "mlx-audio": ("engine/speech/preparing/architectures.py", ".tts.models."),
-    "mlx-embeddings": ("engine/encoders/load_extra_encoder.py", "mlx_embeddings.utils"),
+    "mlx-audio": ("engine/sound/speech/preparing/architectures.py", ".tts.models."),
+    "mlx-embeddings": ("engine/encoding/load_extra_encoder.py", "mlx_embeddings.utils"),
     "mlx-lm": ("engine/tokenizer/reading_in_pieces.py", "setattr(tokenizer_utils, name"),
     "mlx-vlm": ("engine/catalog/kinds/vision_kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
     "quart": ("http/transport/paced_body.py", "class PacedRequest(TrioRequest)"),

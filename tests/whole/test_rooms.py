@@ -23,7 +23,7 @@ LIBRARY = ROOT / "api.py"
 LOGGERS = ROOT / "schemas" / "logs.py"
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_audio", "transformers"}
 
-PROTOCOLS = [path.name for path in (ROOT / "schemas").iterdir() if any(path.glob("*.py"))]
+PROTOCOLS = [path.parent.name for path in (ROOT / "http").glob("*/protocol.py")]
 LONGEST_FILE = 300
 LONGEST_CLASS = 200
 MOST_FILES = 20
@@ -158,29 +158,45 @@ def test_no_folder_is_a_regular_package() -> None:
     assert [path for folder in tracked_folders for path in folder.rglob("__init__.py")] == []
 
 
-def test_the_page_that_newcomers_read_first_names_every_folder() -> None:
+def _rows_of_the_page() -> list[tuple[list[str], list[str]]]:
+    """Return each row's folders, and the files that newcomers begin with."""
     page = (ROOT / "notes" / "structure.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
-    named = {name.rstrip("/") for row in rows for name in re.findall(r"`([\w/]+)`", row.split("|")[1])}
-    code = {str(path.parent.relative_to(ROOT)) for path in SOURCES}
-    assert named == code | {"engine/demo"}
-    for row in rows:
-        folders = re.findall(r"`([\w/]+)`", row.split("|")[1])
-        for file in re.findall(r"`(\w+\.py)`", row.split("|")[-2]):
-            assert any((ROOT / folder / file).is_file() for folder in folders), file
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
+    return [(re.findall(r"`([\w/]+?)/?`", row[1]), re.findall(r"`(\w+\.py)`", row[-2])) for row in rows]
+
+
+def test_the_page_that_newcomers_read_first_names_every_room_in_forty_rows() -> None:
+    rows = [row for row in _rows_of_the_page() if row[0]]
+    code = {folder for path in SOURCES if "." not in (folder := _two_floors(path))}
+    assert {name for names, _ in rows for name in names} == code | set(MAY_IMPORT) | {"engine/demo"}
+    assert len(rows) <= 40
+    for names, files in rows:
+        for file in files:
+            assert any(path for folder in names for path in (ROOT / folder).rglob(file)), file
 
 
 def test_imports_point_upwards_on_that_page() -> None:
-    page = (ROOT / "notes" / "structure.md").read_text(encoding="utf-8")
-    folders = re.findall(r"^\| (?:\*\*)?`([\w/]+?)/?`", page, re.MULTILINE)
-    row = {folder: number for number, folder in enumerate(folders)}
+    row = {name: number for number, (names, _) in enumerate(_rows_of_the_page()) for name in names}
     for path in SOURCES:
-        folder = str(path.parent.relative_to(ROOT))
+        importer = _two_floors(path)
         for name in imports_of(ast.parse(path.read_text())) & MODULES.keys():
-            imported = str(MODULES[name].parent.relative_to(ROOT))
+            imported = _two_floors(MODULES[name])
             # A room's own row is the heading of those below it.
-            if "/" in folder and "/" in imported:
-                assert row[imported] <= row[folder], f"{path} imports {name}"
+            if importer in row and imported in row:
+                assert row[imported] <= row[importer], f"{path} imports {name}"
+
+
+def test_rooms_form_no_circle_and_a_file_beside_them_counts_as_a_room() -> None:
+    for room in MAY_IMPORT:
+        imports: dict[str, set[str]] = defaultdict(set)
+        for path in SOURCES:
+            importer = _two_floors(path) if path.parent != ROOT / room else room
+            for name in imports_of(ast.parse(path.read_text())) & MODULES.keys():
+                target = MODULES[name]
+                imported = _two_floors(target) if target.parent != ROOT / room else room
+                if importer.split("/")[0] == imported.split("/")[0] == room and importer != imported:
+                    imports[importer].add(imported)
+        TopologicalSorter(imports).prepare()
 
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "notes").glob("*.md"))]

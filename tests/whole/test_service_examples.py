@@ -7,7 +7,7 @@ import plistlib
 import re
 from pathlib import Path
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 GUIDE = (Path(__file__).resolve().parents[2] / "notes" / "guide.md").read_text()
 SECTION = GUIDE.partition("## As a service")[2].partition("\n## ")[0]

@@ -11,8 +11,8 @@ from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found
 from greenroom.actors.store.tables.items_table import check_size
 from greenroom.actors.store.tables.paging import read_page
-from greenroom.schemas.completion_store_protocol import CompletionPage, ListCompletions
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.completion_store_protocol import CompletionPage, ListCompletions
 from greenroom.schemas.stored import StoredCompletion
 
 _COLUMNS = "id, owner, created, model, length, metadata, body, messages"

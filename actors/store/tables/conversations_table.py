@@ -10,7 +10,7 @@ from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.store_protocol import ItemPage
+from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.stored import Order, StoredConversation, StoredItem
 
 

@@ -17,7 +17,7 @@ from greenroom.actors.store.database.problems import (
 )
 from greenroom.actors.store.tables.paging import read_page
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.store_protocol import ItemPage
+from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.stored import Order, StoredItem
 
 

@@ -11,7 +11,7 @@ from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
 from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.store_protocol import ItemPage
+from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
 
 

@@ -11,7 +11,7 @@ from greenroom.engine.adapters.conversation.message_normalization import join_pa
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage
 from greenroom.engine.adapters.templates.turn_forms import TurnForms
 from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
-from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError
 
 

@@ -28,7 +28,7 @@ from greenroom.engine.adapters.thinking.words import add_thinking_words
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
-from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _DIGITS = string.digits + string.ascii_letters

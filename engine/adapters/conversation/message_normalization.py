@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
-from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid
 
 RenderCalls = Callable[[Sequence[ToolCall]], str]

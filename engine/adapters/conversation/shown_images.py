@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage
 from greenroom.engine.tokenizer.control_tokens import IMAGE, ControlTokenMarker
-from greenroom.schemas.messages import ContentPart, ImagePart, TextPart
+from greenroom.schemas.messages.messages import ContentPart, ImagePart, TextPart
 
 Medium = Literal["image", "audio"]
 """Type of a content part that is not text, as templates name it."""

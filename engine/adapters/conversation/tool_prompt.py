@@ -9,7 +9,7 @@ from typing import Any
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 FALLBACK_FORMAT = "hermes_json"
 """Call format for models without their own: the one most models are trained on."""

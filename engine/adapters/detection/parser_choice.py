@@ -27,8 +27,8 @@ from greenroom.engine.parsers.null import NullToolParser
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 
 ChosenBy = Literal["record", "round trip", "markers", "family", "fallback"]
 """Source of a choice; `fallback` if neither template nor family suggests the call format."""

@@ -23,9 +23,9 @@ from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.parsers.trial import trial
-from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 P = TypeVar("P", ToolCallParser, ThinkingParser)
 

@@ -16,7 +16,7 @@ from greenroom.engine.parsers.null import NullToolParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.rendering.budget import TemplateLimitError
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 
 _BOUNDARIES = " \n\t>]▷"
 """Characters that end a marker, so that the text behind it starts cleanly."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from greenroom.engine.adapters.image_ids.filename_table import LARGEST_NUMBER, NamedImage
 from greenroom.schemas.file_formats import image_format
-from greenroom.schemas.messages import ImagePart, Message, images_of
+from greenroom.schemas.messages.messages import ImagePart, Message, images_of
 
 _HASH_DIGITS = 8
 _OWN_NAME = re.compile(r"image_([0-9a-f]{8,64})(?:\..*)?")

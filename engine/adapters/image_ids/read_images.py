@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.engine.adapters.image_ids.filename_table import NamedImage, filename_table, split_tables
 from greenroom.engine.adapters.image_ids.image_numbers import ImageNumbers, last_turn
-from greenroom.schemas.messages import (
+from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
     DocumentPart,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.requests import ChatInput
+from greenroom.schemas.messages.requests import ChatInput
 
 
 def turn_checkpoints(tokens: Sequence[int], stop_token_ids: Collection[int]) -> tuple[int, ...]:

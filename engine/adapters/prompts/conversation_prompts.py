@@ -20,10 +20,10 @@ from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer, Re
 from greenroom.engine.adapters.prompts.system_messages import SystemMessages
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import Message
-from greenroom.schemas.prepared_input import PreparedImage
+from greenroom.schemas.messages.messages import Message
+from greenroom.schemas.messages.prepared_input import PreparedImage
+from greenroom.schemas.messages.requests import ChatInput, Overflow
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, Overflow
 
 _STEP = 4
 """Divisor of the context length: an overlong conversation loses this fraction, so its cut stays a while."""

@@ -14,9 +14,9 @@ from greenroom.engine.adapters.prompts.prompt_renderer import RenderedPrompt
 from greenroom.engine.adapters.templates.chat_template import TEMPLATE_ERROR
 from greenroom.engine.tokenizer.control_tokens import split_marked
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.prepared_input import PreparedImage
+from greenroom.schemas.messages.prepared_input import PreparedImage
+from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import ChatInput
 
 
 @attrs.frozen

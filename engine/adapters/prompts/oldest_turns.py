@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from greenroom.engine.adapters.conversation.shown_images import ShownImage
-from greenroom.schemas.messages import Message
+from greenroom.schemas.messages.messages import Message
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from greenroom.engine.tokenizer.control_tokens import unmark
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.protocols.model_protocol import PromptContents
 
 
 def contents_of(

@@ -23,9 +23,9 @@ from greenroom.engine.adapters.templates.turn_forms import PLAIN_FORMS, TurnForm
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import JsonObject, Tool
+from greenroom.schemas.messages.messages import JsonObject, Tool
+from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.requests import ChatInput
 
 
 @attrs.frozen

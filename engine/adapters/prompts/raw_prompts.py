@@ -8,9 +8,9 @@ from greenroom.engine.adapters.prompts.context_limits import check_text_length, 
 from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.prepared_input import EchoedPrompt
+from greenroom.schemas.messages.prepared_input import EchoedPrompt
+from greenroom.schemas.messages.requests import RawInput
 from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
-from greenroom.schemas.requests import RawInput
 
 
 class RawPrompts:

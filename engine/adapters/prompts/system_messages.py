@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.schemas.messages import Message, TextPart
-from greenroom.schemas.requests import ChatInput, Verbosity
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput, Verbosity
 
 _SENTENCES: dict[Verbosity, str] = {
     "low": "Keep your answers short.",

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
-from greenroom.schemas.thinking import EFFORTS, Effort
+from greenroom.schemas.messages.thinking import EFFORTS, Effort
 
 Render = Callable[..., str | None]
 """Function that renders messages with template options; returns None on a refusal."""

@@ -13,7 +13,7 @@ from greenroom.engine.adapters.thinking.effort_levels import (
     find_efforts,
 )
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 
 _OPTIONS: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", True, False),

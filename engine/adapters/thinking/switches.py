@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking, effort_named
 
 ENABLING_OPTIONS = ("enable_thinking", "thinking")
 """Template options by which clients switch reasoning, whatever the template's own name for it."""

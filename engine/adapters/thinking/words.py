@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages.messages import Message, TextPart
 
 
 def add_thinking_words(messages: Sequence[Message], thinking: ThinkingMeans) -> list[Message]:

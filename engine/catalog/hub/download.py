@@ -11,8 +11,8 @@ from typing import Any
 from greenroom.engine.catalog.hub.download_failures import describe_failure
 from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.schemas.capabilities import ModelType
 from greenroom.schemas.download import Download
+from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _PATTERNS = (

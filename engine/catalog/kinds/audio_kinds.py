@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder, models_of
-from greenroom.schemas.capabilities import ModelType
+from greenroom.schemas.models.capabilities import ModelType
 
 _KINDS: Mapping[str, ModelType] = {"tts": "speech", "stt": "transcription"}
 

@@ -25,7 +25,7 @@ from greenroom.engine.catalog.kinds.own_code import own_encoder
 from greenroom.engine.catalog.kinds.spoken_backbones import speaking_architecture
 from greenroom.engine.catalog.kinds.unserved_encoders import why_encoder_is_not_served
 from greenroom.engine.catalog.kinds.vision_kinds import known_to_mlx_vlm, vision_module
-from greenroom.schemas.capabilities import CapabilityRecord, ModelType
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _UNTRUSTED = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder, models_of, text_module
-from greenroom.schemas.capabilities import ModelType
+from greenroom.schemas.models.capabilities import ModelType
 
 SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
 """Files that only embedding models and rerankers have, whatever their architecture."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from greenroom.schemas.capabilities import Family
+from greenroom.schemas.models.capabilities import Family
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.sentence_files import read_sentence_files
 from greenroom.engine.catalog.files.voices import list_voices
 from greenroom.engine.catalog.kinds.vision_kinds import takes_audio, takes_many_images, takes_video
-from greenroom.schemas.capabilities import CapabilityRecord, Modality, VectorTraits
+from greenroom.schemas.models.capabilities import CapabilityRecord, Modality, VectorTraits
 
 _LONGEST_TEXT = 10_000_000
 """Tokens from which a declared limit means that the tokenizer knows none."""

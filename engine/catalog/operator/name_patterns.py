@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from greenroom.schemas.settings import Aliases
+from greenroom.schemas.settings.settings import Aliases
 
 
 def name_pattern(name: str) -> re.Pattern[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from greenroom.engine.catalog.operator.name_patterns import first_match
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 
 
 def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: str) -> CapabilityRecord:

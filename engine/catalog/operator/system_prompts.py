@@ -7,7 +7,7 @@ from pathlib import Path
 
 from greenroom.engine.catalog.operator.name_patterns import first_match
 from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 MAX_BYTES = 1_000_000
 """Size limit of a file in bytes; more than the context of most models."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from greenroom.engine.catalog.operator.name_patterns import first_match
-from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 LARGEST_SHARE = 0.7
 """Largest share of physical memory for the weights of a vision model.

@@ -44,8 +44,8 @@ from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
 from greenroom.engine.parsers.blocks.call_sections import HEADED_CALL_FORMATS
 from greenroom.engine.parsers.formats.gemma import GEMMA_CALL_FORMATS
 from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS
+from greenroom.schemas.messages.response_format import CallConstraint
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.response_format import CallConstraint
 
 
 @attrs.frozen

@@ -17,9 +17,9 @@ from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern, with
 from greenroom.engine.grammar.lark.json_grammars import TextGrammar, text_grammar
 from greenroom.engine.grammar.vocabulary.c_interface import is_grammar
 from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
-from greenroom.schemas.messages import JsonObject, Tool, ToolChoice
+from greenroom.schemas.messages.messages import JsonObject, Tool, ToolChoice
+from greenroom.schemas.messages.text_tools import ARGUMENT
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.text_tools import ARGUMENT
 
 ANY_OBJECT = {"type": "object"}
 

@@ -18,7 +18,7 @@ from greenroom.engine.grammar.calls.pythonic_calls import named_arguments
 from greenroom.engine.grammar.calls.text_arguments import json_text, plain_text
 from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, literal
 from greenroom.engine.parsers.formats.gemma import GemmaCallFormat
-from greenroom.schemas.text_tools import ARGUMENT
+from greenroom.schemas.messages.text_tools import ARGUMENT
 
 _ARRAY_KEYWORDS = {"type", "items", "minItems", "maxItems"}
 _MAX_ITEMS = 32

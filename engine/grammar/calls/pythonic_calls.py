@@ -15,7 +15,7 @@ from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body
 from greenroom.engine.grammar.calls.text_arguments import json_text
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
-from greenroom.schemas.text_tools import ARGUMENT
+from greenroom.schemas.messages.text_tools import ARGUMENT
 
 _COMMA = '"," " "?'
 

@@ -25,7 +25,7 @@ from greenroom.engine.grammar.calls.text_arguments import json_arguments, plain_
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
 from greenroom.engine.parsers.values.offered_tools import schema_types
-from greenroom.schemas.text_tools import ARGUMENT
+from greenroom.schemas.messages.text_tools import ARGUMENT
 
 
 @attrs.frozen

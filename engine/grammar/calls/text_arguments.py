@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, literal
-from greenroom.schemas.text_tools import ARGUMENT
+from greenroom.schemas.messages.text_tools import ARGUMENT
 
 
 def json_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:

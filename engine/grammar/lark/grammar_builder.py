@@ -10,8 +10,7 @@ from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.patterns import portable_pattern
 from greenroom.engine.grammar.lark.check import check_lark
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.problems import invalid
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.response_format import (
     ChoiceFormat,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -19,6 +18,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ResponseFormat,
 )
+from greenroom.schemas.problems import invalid
 
 JSON_WHITESPACE = r"( |\n[ \t]{0,20})"
 """White space between two parts of a JSON text: none, one space, or a new indented line.

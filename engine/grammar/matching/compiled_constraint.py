@@ -10,7 +10,7 @@ from greenroom.engine.grammar.matching.pace import Pace
 from greenroom.engine.grammar.matching.token_mask import TokenMask, allow_only
 from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.response_format import ThoughtConstraint
+from greenroom.schemas.messages.response_format import ThoughtConstraint
 
 
 @attrs.frozen(eq=False)

@@ -13,7 +13,7 @@ from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
 """Possible starts of a JSON tool call, without white space."""

@@ -9,7 +9,7 @@ from greenroom.engine.parsers.blocks.block_stream import BlockStream
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 
 class BlockParser(BlockFormat):

@@ -15,7 +15,7 @@ from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.json_calls import normalize_object
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 _SEPARATOR = ">>>"
 _TO_ALL = "all\n"

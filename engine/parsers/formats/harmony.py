@@ -23,7 +23,7 @@ from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStr
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.engine.parsers.values.json_calls import normalize_object
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 THOUGHT_START, THOUGHT_END = "<|channel|>analysis<|message|>", "<|end|>"
 _CALL_END = "<|call|>"

@@ -20,7 +20,7 @@ from greenroom.engine.parsers.formats.invoke_tags import InvokeSectionParser, In
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 _MESSAGE_ENDS = ("<|eom|>", "<|eot|>")
 _CONTROL_TOKENS = (START, MESSAGE, *_MESSAGE_ENDS)

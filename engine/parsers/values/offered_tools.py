@@ -12,7 +12,7 @@ from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.values.json_calls import without_repeats
 from greenroom.engine.parsers.values.json_pointer import value_at
 from greenroom.engine.parsers.values.python_literals import read_literal
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 _TYPES: dict[type, frozenset[str]] = {
     str: frozenset({"string"}),

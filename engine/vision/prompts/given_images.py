@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import attrs
 
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
-from greenroom.engine.images.limits import MEGABYTE, ImageLimits
-from greenroom.schemas.messages import (
+from greenroom.engine.media.images.limits import MEGABYTE, ImageLimits
+from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
     DocumentPart,
@@ -18,7 +18,7 @@ from greenroom.schemas.messages import (
     media_of,
 )
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.settings import ImageHistory
+from greenroom.schemas.settings.settings import ImageHistory
 
 NOT_SHOWN = TextPart("[An earlier image that is not shown again]")
 """Stands where an image was."""

@@ -12,7 +12,7 @@ from PIL import Image
 
 from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageTokens
-from greenroom.engine.audio.samples import Samples
+from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.held_arrays import HELD
 from greenroom.engine.vision.prompts.input_arrays import size_of, to_numpy

@@ -12,17 +12,17 @@ from PIL import Image
 
 from greenroom.engine.adapters.conversation.shown_images import Medium, ShownImage
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
-from greenroom.engine.audio.samples import Samples
 from greenroom.engine.device.device_errors import is_device_error
-from greenroom.engine.images.large_images import decode_slices
-from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
-from greenroom.engine.images.pdf_pages import DrawingTime, draw_pages
-from greenroom.engine.slices import Slices
+from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.media.audio.samples import Samples
+from greenroom.engine.media.images.large_images import decode_slices
+from greenroom.engine.media.images.limits import DETAIL_LOW, ImageLimits
+from greenroom.engine.media.images.pdf_pages import DrawingTime, draw_pages
 from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.sounds import decode_sound
-from greenroom.schemas.messages import (
+from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
     DocumentPart,
@@ -31,9 +31,9 @@ from greenroom.schemas.messages import (
     TextPart,
     media_of,
 )
+from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.requests import ChatInput
-from greenroom.schemas.settings import ImageHistory
+from greenroom.schemas.settings.settings import ImageHistory
 
 _Pages = Sequence[ProcessedImage]
 

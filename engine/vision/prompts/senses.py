@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.images.limits import SightLimit
+from greenroom.engine.media.images.limits import SightLimit
 
 _LARGEST_AREA = 16 * 1024 * 1024
 """Pixels that are kept for a processor that does not say how many it keeps."""

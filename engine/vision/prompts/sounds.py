@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from greenroom.engine.audio.decoding import decode_recording
-from greenroom.engine.audio.samples import Samples
-from greenroom.engine.slices import Slices
+from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.media.audio.decoding import decode_recording
+from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.vision.prompts.senses import Hearing
-from greenroom.schemas.messages import AudioPart
+from greenroom.schemas.messages.messages import AudioPart
 from greenroom.schemas.problems import invalid
 
 

@@ -12,9 +12,9 @@ from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageMark
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
-from greenroom.engine.audio.samples import Samples
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.device.device_errors import is_device_error
+from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 

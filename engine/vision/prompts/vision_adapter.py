@@ -12,20 +12,20 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.adapters.prompts.image_writer import ImageWriter
 from greenroom.engine.adapters.templates.template_probe import probe_template, template_renderer
-from greenroom.engine.images.limits import ImageLimits
-from greenroom.engine.slices import Slices, run_slices
+from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.media.images.limits import ImageLimits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.image_reader import ImageReader
 from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
 from greenroom.engine.vision.prompts.template_images import find_marks, process_samples, reserved_words
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, invalid, load_failed
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.model_protocol import PromptContents
+from greenroom.schemas.settings.settings import Settings
 
 
 class VisionAdapter(Adapter):

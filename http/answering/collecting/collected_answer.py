@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from greenroom.http.answering.streaming.event_stream import Events
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -19,8 +19,8 @@ from greenroom.schemas.events import (
     TokenLogprob,
     ToolCallDelta,
 )
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import TextPart, ToolCall
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError, internal_error
 
 

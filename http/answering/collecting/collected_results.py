@@ -8,12 +8,12 @@ import attrs
 import trio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.requests.current_request import request_resources
-from greenroom.schemas.events import Failed, Finished
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, internal_error
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 E = TypeVar("E")
 

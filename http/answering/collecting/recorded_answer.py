@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, collect
 from greenroom.http.answering.streaming.event_stream import Events, EventStream, StreamFormatter
-from greenroom.schemas.events import Failed, InferenceEvent
+from greenroom.schemas.events.events import Failed, InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 

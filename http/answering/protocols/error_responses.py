@@ -10,9 +10,9 @@ from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
 
-from greenroom.http.answering.errors.problem_documents import problem_document, problem_headers, status_phrase
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol, protocol_of
 from greenroom.http.answering.requests.current_request import request_id
+from greenroom.http.errors.problem_documents import problem_document, problem_headers, status_phrase
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
 

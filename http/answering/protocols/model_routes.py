@@ -10,7 +10,7 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.wire_protocol import ModelFormatter, WireProtocol, protocol_of
-from greenroom.schemas.pool_protocol import FindModel, ListModels, ModelCard, ModelList, PoolMessage
+from greenroom.schemas.protocols.pool_protocol import FindModel, ListModels, ModelCard, ModelList, PoolMessage
 
 
 def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> Blueprint:

@@ -10,8 +10,8 @@ from quart import Blueprint
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.errors.problem_documents import ErrorMembers
-from greenroom.schemas.pool_protocol import ModelCard
+from greenroom.http.errors.problem_documents import ErrorMembers
+from greenroom.schemas.protocols.pool_protocol import ModelCard
 
 Routes = Callable[[ActorRefs, float], Sequence[Blueprint]]
 """Makes a protocol's routes, given the actors and the longest wait for a status, in seconds."""

@@ -17,10 +17,10 @@ from greenroom.http.guard.form_reader import Form, FormReader
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.guard.upload_folder import SpooledFile
 from greenroom.http.media.fetcher import Fetcher
-from greenroom.schemas.generation import Overrides
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.messages.generation import Overrides
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import EVERYBODY
 from greenroom.schemas.wire import structure
 

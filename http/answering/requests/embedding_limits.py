@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from greenroom.schemas.messages.requests import EmbeddingInput
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import EmbeddingInput
 
 MAX_INSTRUCTION = 16_384
 """Longest instruction, in characters; it is repeated before every text of the request."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from greenroom.schemas.generation import check
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.generation import check
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import VERBOSITIES, Overflow, Verbosity
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.requests import VERBOSITIES, Overflow, Verbosity
 from greenroom.schemas.wire import json_type
 
 ParameterTable = Mapping[str, str]

@@ -8,7 +8,7 @@ from quart import current_app
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.sealing.seal import Seal
-from greenroom.schemas.store_protocol import FindSecret, Secret, StoreMessage
+from greenroom.schemas.protocols.store_protocol import FindSecret, Secret, StoreMessage
 
 _EXTENSION = "greenroom_seal"
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol
 
 import trio
 from quart.wrappers.response import ResponseBody
 
-from greenroom.http.answering.encoding.json_encoding import json_ascii
-from greenroom.schemas.events import InferenceEvent
+from greenroom.http.errors.answer_cut import AnswerCutError
+from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 
@@ -18,17 +18,6 @@ log = get_logger(actor="http")
 
 HEARTBEAT = 10.0
 """Seconds of silence after which a heartbeat is sent."""
-
-SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
-
-
-def data_event(document: Mapping[str, object]) -> bytes:
-    """Return a document as a server-sent event."""
-    return b"data: %b\n\n" % json_ascii(document)
-
-
-class AnswerCutError(Exception):
-    """A started response fails, and its format cannot express errors: the connection is closed."""
 
 
 class Events(Protocol):

@@ -8,9 +8,9 @@ from types import TracebackType
 import attrs
 import trio
 
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Finished,
     InferenceEvent,
     PromptText,

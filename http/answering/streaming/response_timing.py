@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.http.answering.streaming.event_stream import Events
-from greenroom.schemas.events import Admitted, Failed, InferenceEvent, QueueStatus
+from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent, QueueStatus
 from greenroom.schemas.problems import ProblemError
 
 STATUS_TIMEOUT = 2.0

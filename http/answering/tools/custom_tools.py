@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.schemas.messages import TextInput, Tool, ToolCall
+from greenroom.schemas.messages.messages import TextInput, Tool, ToolCall
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.text_tools import arguments_of, text_tool
 from greenroom.schemas.problems import ProblemError, invalid, missing
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.text_tools import arguments_of, text_tool
 from greenroom.schemas.wire import json_type
 
 _SYNTAXES = ("lark", "regex")

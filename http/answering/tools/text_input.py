@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from greenroom.schemas.text_tools import ARGUMENT
+from greenroom.schemas.messages.text_tools import ARGUMENT
 
 _HEAD = re.compile(rf'\s*\{{\s*"{ARGUMENT}"\s*:\s*"')
 _PARTS = "|".join(f'"{ARGUMENT[:end]}' for end in range(len(ARGUMENT) + 1))

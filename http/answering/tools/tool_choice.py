@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from greenroom.schemas.messages import JsonObject, ToolChoice
+from greenroom.schemas.messages.messages import JsonObject, ToolChoice
 from greenroom.schemas.problems import invalid, missing
 
 TOOL_CHOICE = "tool_choice"

@@ -14,7 +14,7 @@ from greenroom.http.anthropic.conversation.content_text import (
 )
 from greenroom.http.media.media_reader import MediaReader, unknown_file
 from greenroom.schemas.anthropic.messages import BlockParam, Content
-from greenroom.schemas.messages import ContentPart, ImagePart, TextPart
+from greenroom.schemas.messages.messages import ContentPart, ImagePart, TextPart
 from greenroom.schemas.problems import invalid, missing
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import BlockParam, Content, ContentSourceParam
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.wire import structure
 

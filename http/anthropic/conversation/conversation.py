@@ -19,7 +19,7 @@ from greenroom.http.anthropic.conversation.tool_changes import apply_tool_change
 from greenroom.http.anthropic.conversation.tools import ToolShelf
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.schemas.anthropic.messages import BlockParam, Content, MessageParam
-from greenroom.schemas.messages import ContentPart, Message, TextPart, ToolCall
+from greenroom.schemas.messages.messages import ContentPart, Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid, missing
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")

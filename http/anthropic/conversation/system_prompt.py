@@ -6,7 +6,7 @@ import re
 
 from greenroom.http.anthropic.conversation.content_text import block_text, blocks_of, join_blocks
 from greenroom.schemas.anthropic.messages import Content
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages.messages import Message, TextPart
 
 _BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n?", re.IGNORECASE)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from greenroom.schemas.anthropic.messages import ToolChoiceParam, ToolParam
-from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.problems import invalid, missing
 
 

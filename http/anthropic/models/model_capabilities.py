@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from greenroom.http.anthropic.requests.thinking import ANTHROPIC_EFFORTS
-from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.models.capabilities import CapabilityRecord
 
 _THINKING_TYPES = ("adaptive", "between_tools", "disabled", "enabled")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.encoding.timestamps import timestamp
 from greenroom.http.anthropic.models.model_capabilities import chats, model_capabilities
+from greenroom.http.encoding.timestamps import timestamp
 from greenroom.schemas.anthropic.answers import ModelBody, ModelPage
-from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.problems import invalid
+from greenroom.schemas.protocols.pool_protocol import ModelCard
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from greenroom.http.answering.collecting.collected_answer import AnswerPart, Thought, worded_parts
 from greenroom.http.answering.sealing.thought_signature import sign
-from greenroom.schemas.messages import TextPart, ToolCall
+from greenroom.schemas.messages.messages import TextPart, ToolCall
 
 
 def answer_blocks(parts: Iterable[AnswerPart], *, hides_thoughts: bool) -> tuple[dict[str, Any], ...]:

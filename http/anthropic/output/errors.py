@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.errors.problem_documents import WORTH_RETRYING
+from greenroom.http.errors.problem_documents import WORTH_RETRYING
 from greenroom.schemas.problems import Problem
 
 _TYPES = {

@@ -6,15 +6,15 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.encoding.json_encoding import json_ascii, json_string
 from greenroom.http.answering.sealing.thought_signature import ThoughtSigner
-from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.anthropic.output.answer_blocks import text_block, tool_use_id
 from greenroom.http.anthropic.output.errors import error_members
 from greenroom.http.anthropic.output.stop_reason import stop_reason
 from greenroom.http.anthropic.output.usage import usage_body
+from greenroom.http.encoding.json_encoding import json_ascii, json_string
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
 from greenroom.schemas.anthropic.answers import MessageBody
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,

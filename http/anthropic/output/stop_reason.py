@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events.events import Finished
 
 
 def stop_reason(finished: Finished, max_tokens: int) -> tuple[str, str | None]:

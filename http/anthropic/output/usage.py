@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from greenroom.schemas.anthropic.answers import UsageBody
-from greenroom.schemas.events import Usage
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.events.events import Usage
+from greenroom.schemas.messages.messages import JsonObject
 
 
 def usage_body(usage: Usage, *, asked_to_cache: bool = False) -> UsageBody:

@@ -9,10 +9,10 @@ from greenroom.http.anthropic.conversation.tools import parse_tool_choice, parse
 from greenroom.http.anthropic.requests.parameters import MESSAGE_PARAMETERS
 from greenroom.http.anthropic.requests.thinking import check_budget, hides_thoughts, parse_thinking
 from greenroom.schemas.anthropic.messages import FormatParam, PromptRequest
-from greenroom.schemas.messages import JsonObject, Message, ToolChoice
+from greenroom.schemas.messages.messages import JsonObject, Message, ToolChoice
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.response_format import JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.response_format import JsonSchemaFormat, ResponseFormat
 
 
 def parse_messages_request(

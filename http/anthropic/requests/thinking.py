@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from greenroom.schemas.anthropic.messages import PromptRequest
-from greenroom.schemas.messages import Message
+from greenroom.schemas.messages.messages import Message
+from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking, effort_named
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 ANTHROPIC_EFFORTS = EFFORTS[1:]
 """Effort levels of Anthropic's API: all but `minimal`."""

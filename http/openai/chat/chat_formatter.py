@@ -17,7 +17,7 @@ from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usag
 from greenroom.http.openai.text.logprobs import chat_logprobs
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
-from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.openai.answers import ChatChoice, ChatCompletion, ChatMessage
 from greenroom.schemas.openai.chat import ChatRequest
 

@@ -21,12 +21,12 @@ from greenroom.http.openai.chat.message_content import content_parts
 from greenroom.http.openai.chat.tool_choice import parse_tool_choice
 from greenroom.http.openai.text.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.text.response_format import parse_response_format
-from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
-from greenroom.schemas.messages import Role as NeutralRole
+from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import Role as NeutralRole
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking, effort_named
 from greenroom.schemas.openai.chat import ChatRequest, MessageParam, ToolCallParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 _NO_EFFORT = "none"
 

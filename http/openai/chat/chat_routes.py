@@ -25,11 +25,11 @@ from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.openai.chat.stored_completion import CompletionRecorder, KeptRequest, parse_kept_request
 from greenroom.http.openai.text.chunk_stream import DONE
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.store_protocol import CheckStoring, Committed
+from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
 
 
 def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.encoding.json_encoding import json_string
 from greenroom.http.answering.tools.text_input import TextInputReader
+from greenroom.http.encoding.json_encoding import json_string
 from greenroom.http.openai.text.chunk_stream import ChunkStream
 from greenroom.http.openai.text.logprobs import chat_logprobs
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     InferenceEvent,
     PromptProgress,
     ReasoningDelta,

@@ -10,10 +10,10 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.encoding.json_encoding import json_string
+from greenroom.http.encoding.json_encoding import json_string
 from greenroom.http.openai.chat.chat_stream import ChatStream
-from greenroom.schemas.events import InferenceEvent, ToolCallDelta
-from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.events.events import InferenceEvent, ToolCallDelta
+from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.openai.chat import ChatRequest, FunctionParam, MessageParam, ToolCallParam, ToolParam
 from greenroom.schemas.openai.chat import Role as WireRole
 from greenroom.schemas.problems import invalid, missing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from greenroom.http.media.media_reader import MediaReader, unknown_file
-from greenroom.schemas.messages import ContentPart, Role, TextPart
+from greenroom.schemas.messages.messages import ContentPart, Role, TextPart
 from greenroom.schemas.openai.chat import TEXT_PARTS, Content, FileParam, PartParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 

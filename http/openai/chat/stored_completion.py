@@ -12,16 +12,16 @@ from greenroom.actors.core.ask_actor import answer_or_failed
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
-from greenroom.http.answering.encoding.json_encoding import json_bytes
 from greenroom.http.answering.requests.list_query import ListQuery
 from greenroom.http.answering.requests.metadata import parse_metadata
+from greenroom.http.encoding.json_encoding import json_bytes
 from greenroom.http.openai.chat.chat_formatter import ChatFormatter
-from greenroom.schemas.completion_store_protocol import SaveCompletion
-from greenroom.schemas.events import Failed
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.store_protocol import Committed, StoreMessage
+from greenroom.schemas.protocols.completion_store_protocol import SaveCompletion
+from greenroom.schemas.protocols.store_protocol import Committed, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
 

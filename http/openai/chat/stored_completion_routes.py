@@ -7,7 +7,6 @@ from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.encoding.json_encoding import json_bytes
 from greenroom.http.answering.http_responses import (
     json_response,
     list_response,
@@ -16,18 +15,19 @@ from greenroom.http.answering.http_responses import (
 from greenroom.http.answering.requests.current_request import read_request, request_owner
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
+from greenroom.http.encoding.json_encoding import json_bytes
 from greenroom.http.openai.chat.stored_completion import completion_document, completion_messages
-from greenroom.schemas.completion_store_protocol import (
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.openai.stored_completions import UpdateRequest
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.protocols.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
     FindCompletion,
     ListCompletions,
     UpdateCompletion,
 )
-from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.openai.stored_completions import UpdateRequest
-from greenroom.schemas.problems import invalid
-from greenroom.schemas.store_protocol import Deleted, StoreMessage
+from greenroom.schemas.protocols.store_protocol import Deleted, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
 

@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.http.answering.tools import tool_choice
 from greenroom.http.answering.tools.tool_choice import TOOL_CHOICE, parse_allowed
-from greenroom.schemas.messages import JsonObject, ToolChoice
+from greenroom.schemas.messages.messages import JsonObject, ToolChoice
 from greenroom.schemas.problems import missing
 
 

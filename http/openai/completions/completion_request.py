@@ -7,11 +7,11 @@ from typing import Any
 from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.openai.text.parameters import COMPLETION_PARAMETERS
 from greenroom.http.openai.text.response_format import parse_response_format
-from greenroom.schemas.generation import check
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.generation import check
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import InferenceRequest, RawInput
 
 MAX_SCORED_TOKENS = 131_072
 """Largest number of prompt tokens to echo with log-probabilities, over all prompts and choices."""

@@ -19,7 +19,7 @@ from greenroom.http.openai.completions.completion_request import parse_choices, 
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.encoding.json_encoding import json_ascii, json_string
+from greenroom.http.encoding.json_encoding import json_ascii, json_string
 from greenroom.http.openai.text.chunk_stream import ChunkStream
 from greenroom.http.openai.text.logprobs import CompletionLogprobs
-from greenroom.schemas.events import InferenceEvent, PromptText, TextDelta
+from greenroom.schemas.events.events import InferenceEvent, PromptText, TextDelta
 
 
 class CompletionStream(ChunkStream):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.http.answering.encoding.json_encoding import json_bytes
-from greenroom.http.answering.encoding.vectors import vector_base64, vector_json
-from greenroom.schemas.events import Usage
-from greenroom.schemas.result_events import Vector
+from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.http.encoding.vectors import vector_base64, vector_json
+from greenroom.schemas.events.events import Usage
+from greenroom.schemas.events.result_events import Vector
 
 
 def embedding_list(model: str, vectors: Sequence[Vector], usage: Usage, encoding_format: str) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from greenroom.http.answering.requests.embedding_limits import checked_embedding
 from greenroom.http.answering.requests.request_parameters import parse_model_key
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.openai.embeddings import EmbeddingsRequest
-from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 
 
 def parse_embedding_request(

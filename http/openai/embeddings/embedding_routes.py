@@ -8,15 +8,15 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.collecting.collected_results import collect_results
-from greenroom.http.answering.encoding.vectors import in_order, numbers_of
 from greenroom.http.answering.http_responses import large_json_response
 from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
+from greenroom.http.encoding.vectors import in_order, numbers_of
 from greenroom.http.openai.embeddings.embedding_formatter import embedding_list
 from greenroom.http.openai.embeddings.embedding_request import parse_embedding_request
+from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.embeddings import EmbeddingsRequest
-from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.result_events import Vector
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:

@@ -10,11 +10,11 @@ import re
 import attrs
 
 from greenroom.http.answering.requests.request_parameters import parse_model_key
-from greenroom.http.audio.audio_formats import AUDIO_FORMATS, AudioFormat
+from greenroom.http.media.audio.audio_formats import AUDIO_FORMATS, AudioFormat
+from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.openai.speech import SpeechRequest
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import InferenceRequest, SpeechInput
-from greenroom.schemas.settings import MEGABYTE
+from greenroom.schemas.settings.settings import MEGABYTE
 
 MAX_REFERENCE_BYTES = 10 * MEGABYTE
 """Size limit of decoded reference audio, in bytes; a minute of stereo WAV at 48 kHz has 11.5 MB."""

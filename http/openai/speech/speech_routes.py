@@ -19,7 +19,7 @@ from greenroom.http.answering.requests.current_request import (
     spool,
 )
 from greenroom.http.answering.streaming.event_stream import ThreadedEventStream
-from greenroom.http.audio.audio_formats import AudioFormat
+from greenroom.http.media.audio.audio_formats import AudioFormat
 from greenroom.http.openai.speech.speech_request import (
     decode_reference,
     parse_audio_format,
@@ -28,12 +28,12 @@ from greenroom.http.openai.speech.speech_request import (
     with_reference,
 )
 from greenroom.http.openai.speech.speech_stream import AudioBody, SpeechEvents
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.model_description import ModelDescription
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.speech import SpeechRequest
-from greenroom.schemas.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
 
 
 def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

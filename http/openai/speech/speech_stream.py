@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 
-from greenroom.http.answering.errors.openai_errors import error_event
-from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS, AnswerCutError, data_event
-from greenroom.http.audio.audio_encoder import AudioEncoder
-from greenroom.http.audio.audio_formats import AudioFormat
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS, data_event
+from greenroom.http.errors.answer_cut import AnswerCutError
+from greenroom.http.errors.openai_errors import error_event
+from greenroom.http.media.audio.audio_encoder import AudioEncoder
+from greenroom.http.media.audio.audio_formats import AudioFormat
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.result_events import AudioChunk
 
 log = get_logger(actor="http")
 

@@ -7,12 +7,12 @@ from functools import cache
 
 import attrs
 
-from greenroom.http.answering.encoding.json_encoding import json_ascii, json_string
-from greenroom.http.answering.errors.openai_errors import error_object
-from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.encoding.json_encoding import json_ascii, json_string
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
+from greenroom.http.errors.openai_errors import error_object
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
-from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.openai.chat import StreamOptions
 from greenroom.schemas.problems import Problem
 

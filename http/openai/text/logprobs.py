@@ -6,9 +6,9 @@ import codecs
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from greenroom.http.answering.encoding.json_encoding import finite_logprob
-from greenroom.http.answering.encoding.token_logprobs import token_logprobs
-from greenroom.schemas.events import Token, TokenLogprob
+from greenroom.http.encoding.json_encoding import finite_logprob
+from greenroom.http.encoding.token_logprobs import token_logprobs
+from greenroom.schemas.events.events import Token, TokenLogprob
 
 
 def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:

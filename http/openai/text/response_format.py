@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from greenroom.http.guard.json_decoding import decode_json
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.problems import ProblemError, invalid, missing
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.response_format import (
     ChoiceFormat,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -16,6 +15,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ResponseFormat,
 )
+from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.wire import json_type
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events.events import Finished
 from greenroom.schemas.openai.answers import Timings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events.events import Finished
 from greenroom.schemas.openai.answers import UsageBody
 
 

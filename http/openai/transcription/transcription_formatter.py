@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.errors.openai_errors import error_event
-from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS, data_event
-from greenroom.http.audio.transcript import Transcript
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS, data_event
+from greenroom.http.errors.openai_errors import error_event
+from greenroom.http.media.audio.transcript import Transcript
 from greenroom.http.openai.transcription.language_names import language_name
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.result_events import Segment
 
 TEXT = "text/plain; charset=utf-8"
 _TYPES = {"text": TEXT, "srt": TEXT, "vtt": TEXT}

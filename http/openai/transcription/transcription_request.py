@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable
 
 from greenroom.http.answering.requests.request_parameters import parse_model_key
-from greenroom.http.audio.transcript import Task
 from greenroom.http.guard.form_reader import Form
+from greenroom.http.media.audio.transcript import Task
+from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("word", "segment")

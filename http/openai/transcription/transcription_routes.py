@@ -9,7 +9,7 @@ from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import large_json_response
 from greenroom.http.answering.requests.current_request import read_form, request_client, request_id
-from greenroom.http.audio.transcript import Task, collected_transcript, plain_text
+from greenroom.http.media.audio.transcript import Task, collected_transcript, plain_text
 from greenroom.http.openai.transcription.transcription_formatter import (
     TranscriptEvents,
     content_type,
@@ -19,11 +19,11 @@ from greenroom.http.openai.transcription.transcription_request import (
     parse_transcription_form,
     transcription_request,
 )
+from greenroom.schemas.events.result_events import Recording, Segment
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import missing
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.result_events import Recording, Segment
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 def transcription_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.sealing.seal import Seal
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.responses.items import NOTE
 
 KEPT_TURNS = 16_384

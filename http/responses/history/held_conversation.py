@@ -8,7 +8,7 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.http.answering.requests.current_request import request_resources
-from greenroom.schemas.responses_protocol import HoldConversation, ResponsesMessage
+from greenroom.schemas.protocols.responses_protocol import HoldConversation, ResponsesMessage
 
 
 async def hold_conversation(

@@ -22,8 +22,8 @@ from greenroom.http.responses.history.stand_ins import (
 )
 from greenroom.http.responses.requests.response_request import AskedResponse
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.store_protocol import History, StoreMessage, Turns
 from greenroom.schemas.responses.items import MAX_ITEMS, Item, StandInItem
-from greenroom.schemas.store_protocol import History, StoreMessage, Turns
 from greenroom.schemas.stored import StoredItem
 
 UNREAD_AT_ONCE = MAX_ITEMS // 4

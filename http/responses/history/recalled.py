@@ -6,8 +6,8 @@ import attrs
 
 from greenroom.http.responses.history.compaction import is_instruction
 from greenroom.http.responses.items.item_bodies import stored_items
-from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.responses.items import Item, StandInItem
 from greenroom.schemas.stored import StoredItem
 

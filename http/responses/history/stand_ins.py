@@ -11,6 +11,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.http.responses.history.compaction import Compaction
 from greenroom.http.responses.items.conversation import Conversation
+from greenroom.schemas.protocols.store_protocol import FindItems, ItemPage, StoreMessage
 from greenroom.schemas.responses.items import (
     CompactionItem,
     Item,
@@ -18,7 +19,6 @@ from greenroom.schemas.responses.items import (
     StandInItem,
     kept_items,
 )
-from greenroom.schemas.store_protocol import FindItems, ItemPage, StoreMessage
 from greenroom.schemas.stored import StoredItem
 
 LONGEST_ID = 256

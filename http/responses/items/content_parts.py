@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from greenroom.http.media.media_reader import MediaReader, unknown_file
-from greenroom.schemas.messages import ContentPart, TextPart
+from greenroom.schemas.messages.messages import ContentPart, TextPart
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 from greenroom.schemas.responses.parts import Content, PartParam
 

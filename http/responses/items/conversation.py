@@ -12,7 +12,15 @@ from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.responses.items.content_parts import content_parts, content_texts
 from greenroom.http.responses.items.hosted_items import HostedCall, HostedResult, hosted_parts
 from greenroom.http.responses.tools.tools import definitions, parse_tools
-from greenroom.schemas.messages import MAX_TOOLS, ContentPart, Message, Role, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import (
+    MAX_TOOLS,
+    ContentPart,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+)
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 from greenroom.schemas.responses.items import (
     NOTE,

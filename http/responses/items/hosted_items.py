@@ -14,7 +14,7 @@ import attrs
 from greenroom.http.media.data_url import is_data_url
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.responses.items.content_parts import content_part
-from greenroom.schemas.messages import ContentPart, JsonObject, TextPart, ToolCall
+from greenroom.schemas.messages.messages import ContentPart, JsonObject, TextPart, ToolCall
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.responses.parts import structure_part
 

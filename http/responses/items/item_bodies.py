@@ -10,9 +10,9 @@ from quart import Response
 
 from greenroom.http.answering.http_responses import list_response
 from greenroom.http.answering.sealing.thought_signature import sign
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.responses.requests import THOUGHTS
-from greenroom.schemas.store_protocol import ItemPage
 from greenroom.schemas.stored import StoredItem
 
 PREFIXES = {

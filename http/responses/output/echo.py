@@ -7,8 +7,8 @@ from typing import Any
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.responses.output.response_object import ResponseEcho
 from greenroom.http.responses.tools.tools import tool_echoes
-from greenroom.schemas.generation import Overrides
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.generation import Overrides
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.requests import THOUGHTS, ReasoningParam, ResponseRequest
 

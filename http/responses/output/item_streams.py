@@ -18,8 +18,8 @@ from greenroom.http.responses.output.output_items import (
     reasoning_item,
     summary_text,
 )
-from greenroom.schemas.events import TokenLogprob
-from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.events.events import TokenLogprob
+from greenroom.schemas.messages.messages import ToolCall
 
 Event = tuple[str, dict[str, Any]]
 """Type of an event, and its members without type and number."""

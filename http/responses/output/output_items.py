@@ -14,11 +14,11 @@ from greenroom.http.answering.collecting.collected_answer import (
     Thought,
     worded_parts,
 )
-from greenroom.http.answering.encoding.token_logprobs import token_logprobs
 from greenroom.http.answering.sealing.thought_signature import sign
 from greenroom.http.answering.tools.text_input import text_of
-from greenroom.schemas.events import TokenLogprob
-from greenroom.schemas.messages import JsonObject, TextPart, ToolCall
+from greenroom.http.encoding.token_logprobs import token_logprobs
+from greenroom.schemas.events.events import TokenLogprob
+from greenroom.schemas.messages.messages import JsonObject, TextPart, ToolCall
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 

@@ -11,7 +11,7 @@ from greenroom.http.responses.output.response_object import (
     encoded_response,
     response_members,
 )
-from greenroom.schemas.events import Admitted
+from greenroom.schemas.events.events import Admitted
 
 
 class ResponseLife:

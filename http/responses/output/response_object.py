@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
-from greenroom.http.answering.encoding.json_encoding import json_ascii
+from greenroom.http.encoding.json_encoding import json_ascii
 from greenroom.http.responses.output.output_items import CallKinds, output_items
-from greenroom.schemas.events import Finished, Usage
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.events.events import Finished, Usage
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.responses.requests import THOUGHTS
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from greenroom.http.answering.encoding.json_encoding import LINE_BREAKS, json_ascii, json_string
-from greenroom.http.answering.encoding.token_logprobs import token_logprobs
-from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.encoding.json_encoding import LINE_BREAKS, json_ascii, json_string
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
+from greenroom.http.encoding.token_logprobs import token_logprobs
 from greenroom.http.responses.output.item_streams import (
     CallStream,
     Event,
@@ -21,7 +21,7 @@ from greenroom.http.responses.output.item_streams import (
 from greenroom.http.responses.output.output_items import ItemStatus, item_id
 from greenroom.http.responses.output.response_life import ResponseLife
 from greenroom.http.responses.output.response_object import ResponseEcho, ResponseHead, ending
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -32,9 +32,9 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
+from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse
 
 DONE = b"data: [DONE]\n\n"

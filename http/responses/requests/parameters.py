@@ -12,7 +12,7 @@ from greenroom.http.answering.requests.request_parameters import (
     ParameterTable,
     parse_parameters,
 )
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.responses.requests import LOGPROBS, PromptRequest, ResponseRequest
 
 _EXTENSIONS = (

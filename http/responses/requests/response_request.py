@@ -17,12 +17,12 @@ from greenroom.http.responses.requests.parameters import parse_response_paramete
 from greenroom.http.responses.requests.text_format import parse_text_format
 from greenroom.http.responses.tools.tool_choice import parse_tool_choice
 from greenroom.http.responses.tools.tools import parse_tools
-from greenroom.schemas.messages import JsonObject, Message, TextPart
+from greenroom.schemas.messages.messages import JsonObject, Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import EFFORTS, Thinking, effort_named
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.items import CompactionItem, Item, ReferenceItem
 from greenroom.schemas.responses.requests import PromptRequest, ReasoningParam
-from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
 
 _NO_EFFORT = "none"
 _PRESERVED = {"current_turn": False, "all_turns": True}

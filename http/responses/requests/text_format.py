@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.responses.requests import PromptRequest
 from greenroom.schemas.wire import json_type
 

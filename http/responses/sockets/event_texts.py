@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from greenroom.http.answering.encoding.json_encoding import json_ascii
-from greenroom.http.answering.errors.openai_errors import error_object
+from greenroom.http.encoding.json_encoding import json_ascii
+from greenroom.http.errors.openai_errors import error_object
 from greenroom.schemas.problems import Problem
 
 _DATA = b"data: "

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 
 import attrs
 
-from greenroom.schemas.store_protocol import Turns
+from greenroom.schemas.protocols.store_protocol import Turns
 
 MAX_LENGTH = 64 << 20
 """Characters of all histories of a process; the least recently used are forgotten for others."""

@@ -10,12 +10,12 @@ import trio
 from quart import Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.consultation import count_prompt_tokens
+from greenroom.actors.requests.consultation import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.collecting.recorded_answer import Recording
 from greenroom.http.answering.requests.current_request import request_client, request_owner, with_files
-from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
 from greenroom.http.responses.history.recall import recall
 from greenroom.http.responses.history.recalled import Recalled
 from greenroom.http.responses.output.output_items import output_items
@@ -25,7 +25,7 @@ from greenroom.http.responses.sockets.socket_turn import SocketTurn
 from greenroom.http.responses.turns.stored_answer import answer_stored
 from greenroom.http.responses.turns.turn import Turn
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.store_protocol import Turns
+from greenroom.schemas.protocols.store_protocol import Turns
 from greenroom.schemas.stored import StoredItem, StoredTurn
 
 

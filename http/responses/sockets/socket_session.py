@@ -22,7 +22,7 @@ from greenroom.http.responses.sockets.socket_turn import SocketTurn
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
 

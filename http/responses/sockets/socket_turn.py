@@ -8,9 +8,9 @@ import attrs
 from quart import request
 
 from greenroom.http.responses.sockets.local_histories import LocalHistories
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.store_protocol import Turns
+from greenroom.schemas.protocols.store_protocol import Turns
 
 CREATE = "response.create"
 STATE = "socket_turn"

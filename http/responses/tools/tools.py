@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.answering.tools.custom_tools import parse_custom_tool
-from greenroom.schemas.messages import JsonObject, Tool
+from greenroom.schemas.messages.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam
 

@@ -14,9 +14,9 @@ from greenroom.http.responses.output.response_object import (
     ending,
     response_members,
 )
-from greenroom.schemas.events import Admitted, Finished, Usage
-from greenroom.schemas.messages import JsonObject, TextPart
-from greenroom.schemas.responses_protocol import RunOutcome
+from greenroom.schemas.events.events import Admitted, Finished, Usage
+from greenroom.schemas.messages.messages import JsonObject, TextPart
+from greenroom.schemas.protocols.responses_protocol import RunOutcome
 from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredResponse
 
 _CUT_OFF = Finished("cancelled", Usage())

@@ -26,7 +26,7 @@ from greenroom.http.responses.turns.run_record import RunRecord
 from greenroom.http.responses.turns.stored_stream import StoredStream
 from greenroom.http.responses.turns.turn import Turn
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.responses_protocol import RunEnded, StartRun
+from greenroom.schemas.protocols.responses_protocol import RunEnded, StartRun
 from greenroom.schemas.stored import StoredResponse
 
 

@@ -10,7 +10,7 @@ from greenroom.http.responses.output.response_object import ResponseEcho, Respon
 from greenroom.http.responses.output.response_stream import ResponseStream
 from greenroom.http.responses.turns.stored_queries import StoredQuery, with_thoughts
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.responses_protocol import RunEnded, RunEvent
+from greenroom.schemas.protocols.responses_protocol import RunEnded, RunEvent
 from greenroom.schemas.stored import StoredResponse
 
 

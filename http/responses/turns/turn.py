@@ -10,8 +10,8 @@ from greenroom.http.responses.history.recalled import Recalled
 from greenroom.http.responses.output.echo import make_echo
 from greenroom.http.responses.output.response_formatter import ResponseFormatter
 from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
-from greenroom.schemas.generation import Overrides
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages.generation import Overrides
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.responses.requests import ResponseRequest
 from greenroom.schemas.stored import StoredItem

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.core.ref import ActorStopped, Control, Envelope, Inbox, Ref
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import draining
 
 

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.core.reply import Grant, ReplyStream
 from greenroom.actors.core.reply_buffer import ReplyBuffer
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Finished,
     PromptProgress,
     QueueStatus,

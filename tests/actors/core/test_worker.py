@@ -25,8 +25,8 @@ from greenroom.actors.core.worker import JobCrashed, JobEnd, Workers, WorkerSile
 from greenroom.actors.core.worker_thread import STACK_BYTES, Purpose, Worker
 from greenroom.actors.system import open_system
 from greenroom.engine.device.device_crashes import Crash
-from greenroom.schemas.events import Finished
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Finished
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Panic, answer
 
 TinyModel = Callable[..., Path]
@@ -34,7 +34,7 @@ TinyModel = Callable[..., Path]
 CYCLES = """
 import psutil, sys, trio
 from greenroom.actors.system import open_system
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer
 
 async def main():
@@ -53,8 +53,8 @@ trio.run(main)
 ENDS = """
 import sys, trio
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import TextDelta
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import TextDelta
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer, generate, until
 
 async def main():
@@ -356,7 +356,7 @@ def test_a_hundred_loads_and_unloads_take_no_threads_and_no_memory(models: list[
 
 @pytest.mark.soak
 async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: list[str]) -> None:
-    from greenroom.schemas.events import TextDelta
+    from greenroom.schemas.events.events import TextDelta
     from greenroom.tests.support.actors.actor_systems import generate, status, until
 
     process = psutil.Process()
@@ -387,8 +387,8 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
 IDLE = """
 import sys, trio
 from greenroom.actors.system import open_system
-from greenroom.schemas.pool_protocol import ListModels, ModelList
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import ListModels, ModelList
+from greenroom.schemas.settings.settings import Settings
 
 async def main():
     async with open_system(Settings(models=tuple(sys.argv[1:]))) as system:

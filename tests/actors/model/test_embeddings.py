@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.generation import Generation
 from greenroom.actors.pool import model_record
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.engine.encoders import row_queue
-from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
-from greenroom.schemas.lifecycle import ModelState
+from greenroom.engine.encoding import row_queue
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
-from greenroom.schemas.result_events import Vector
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,

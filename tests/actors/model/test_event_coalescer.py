@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from greenroom.actors.model.event_coalescer import MIN_INTERVAL, EventCoalescer
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Finished,
     InferenceEvent,
     PromptProgress,

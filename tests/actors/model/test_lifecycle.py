@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.actors.model.lifecycle import ImpossibleTransition, Lifecycle
-from greenroom.schemas.lifecycle import TRANSITIONS, ModelState
+from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 
 IDLE, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState
 

@@ -9,15 +9,15 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.core.worker import Workers
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
-from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.protocols.model_protocol import (
     Generate,
     LoadFailed,
     ModelMessage,
@@ -26,8 +26,8 @@ from greenroom.schemas.model_protocol import (
     Prepared,
     Stop,
 )
-from greenroom.schemas.pool_protocol import Acquire
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import Acquire
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer, chat, count_objects, eventually
 
 

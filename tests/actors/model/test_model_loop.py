@@ -13,16 +13,16 @@ import pytest
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.replacements import DeviceReport
-from greenroom.actors.engines import Engines, ModelFiles
+from greenroom.actors.engines.engines import Engines, ModelFiles
 from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
 from greenroom.engine.loading.batching import decide, idle_proof, known
 from greenroom.engine.loading.batching.idle_proof import IdleProof
-from greenroom.engine.text_engine import TextEngine
-from greenroom.schemas.events import Finished
+from greenroom.engine.text.text_engine import TextEngine
+from greenroom.schemas.events.events import Finished
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import chat
 from greenroom.tests.support.models.tiny_models import TinyModel
 

@@ -13,11 +13,11 @@ from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.model.model_loop import Command, Resume, Submit
 from greenroom.actors.model.model_requests import ModelRequests
 from greenroom.actors.model.preparations import Preparation
-from greenroom.schemas.events import Failed
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.model_protocol import Generate
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import model_crashed
+from greenroom.schemas.protocols.model_protocol import Generate
 from greenroom.tests.support.actors.actor_systems import chat
 
 PREPARED = PreparedPrompt((1, 2, 3), frozenset(), 9, GenerationParameters())

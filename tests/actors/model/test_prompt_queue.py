@@ -11,9 +11,8 @@ from greenroom.actors.model.prompt_queue import (
     PromptQueue,
     cost_of,
 )
-from greenroom.schemas.messages import ImagePart, Message, TextPart
-from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import (
+from greenroom.schemas.messages.messages import ImagePart, Message, TextPart
+from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
     InferenceRequest,
@@ -21,7 +20,8 @@ from greenroom.schemas.requests import (
     RequestInput,
     ScoreInput,
 )
-from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
+from greenroom.schemas.messages.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
+from greenroom.schemas.model_key import ModelKey
 
 SHORT, LONG = MAX_SHORT, MAX_SHORT + 1
 

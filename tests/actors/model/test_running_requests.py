@@ -8,11 +8,11 @@ import structlog
 
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, Timing, Usage
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.model_protocol import Generate
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Timing, Usage
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import internal_error
+from greenroom.schemas.protocols.model_protocol import Generate
 from greenroom.tests.support.actors.actor_systems import chat
 
 

@@ -12,16 +12,20 @@ import pytest
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.engine_protocol import SlicingAdapter, SlicingInspector
-from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
+from greenroom.actors.engines.engine_protocol import SlicingAdapter, SlicingInspector
+from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import PromptPrepared, TokenizerLoop, TokenizerReport
-from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
-from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.prepared_input import PreparedInput, PreparedPrompt
-from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import (
+from greenroom.schemas.messages.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    Message,
+    TextPart,
+)
+from greenroom.schemas.messages.prepared_input import PreparedInput, PreparedPrompt
+from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
     InferenceRequest,
@@ -30,7 +34,10 @@ from greenroom.schemas.requests import (
     SpeechInput,
     TranscriptionInput,
 )
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.model_protocol import PromptContents
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.hostile import documents, pngs, sounds
 from greenroom.tests.support.media.hanging_recordings import hanging_decoders
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder

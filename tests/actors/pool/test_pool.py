@@ -6,11 +6,11 @@ import threading
 
 import trio
 
-from greenroom.actors.generation import Generation
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, QueueStatus, TextDelta
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Admitted, Failed, Finished, QueueStatus, TextDelta
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,

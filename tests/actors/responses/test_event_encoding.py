@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.responses.event_encoding import decode_events, encode_events
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     ReasoningDelta,
@@ -19,7 +19,7 @@ from greenroom.schemas.events import (
     ToolCallDelta,
 )
 from greenroom.schemas.problems import internal_error
-from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
+from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEvent, RunStarted
 
 tokens = st.builds(Token, st.text(), st.binary(max_size=8))
 numbers = st.floats(-1e4, 0)

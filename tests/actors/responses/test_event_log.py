@@ -9,9 +9,9 @@ import trio.testing
 
 from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.handles import Subscription
-from greenroom.schemas.events import Failed, ReasoningDelta, TextDelta
+from greenroom.schemas.events.events import Failed, ReasoningDelta, TextDelta
 from greenroom.schemas.problems import internal_error
-from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
+from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEvent, RunStarted
 
 END = Failed(internal_error())
 

@@ -11,11 +11,11 @@ import trio
 from greenroom.actors.responses.handles import ConversationHeld, Subscribed
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
-from greenroom.schemas.pool_protocol import Drain, Drained
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.messages.requests import RequestInput
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import RequestInput
-from greenroom.schemas.responses_protocol import (
+from greenroom.schemas.protocols.pool_protocol import Drain, Drained
+from greenroom.schemas.protocols.responses_protocol import (
     CancelRun,
     DeleteRun,
     HoldConversation,
@@ -24,8 +24,7 @@ from greenroom.schemas.responses_protocol import (
     StartRun,
     Subscribe,
 )
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.store_protocol import (
     Committed,
     CreateConversation,
     DeleteConversation,
@@ -33,6 +32,7 @@ from greenroom.schemas.store_protocol import (
     History,
     Turns,
 )
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredResponse
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, chat
 from greenroom.tests.support.actors.stored_runs import (

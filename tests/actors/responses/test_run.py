@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from greenroom.actors.responses.run import HEARTBEAT, Run
 from greenroom.actors.responses.run_lifecycle import TRANSITIONS, ImpossibleTransition, check_step
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -22,7 +22,13 @@ from greenroom.schemas.events import (
     Usage,
 )
 from greenroom.schemas.problems import draining, internal_error
-from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunOutcome, RunStarted, StartRun
+from greenroom.schemas.protocols.responses_protocol import (
+    Heartbeat,
+    RunEnded,
+    RunOutcome,
+    RunStarted,
+    StartRun,
+)
 from greenroom.schemas.stored import ResponseStatus, StoredResponse
 from greenroom.tests.support.actors.actor_systems import chat
 

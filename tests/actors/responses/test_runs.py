@@ -7,7 +7,7 @@ import pytest
 from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.runs import MAX_BACKGROUND_RUNS, Runs
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.responses_protocol import StartRun
+from greenroom.schemas.protocols.responses_protocol import StartRun
 from greenroom.tests.actors.responses.test_run import record
 from greenroom.tests.support.actors.actor_systems import chat
 

@@ -13,7 +13,7 @@ import pytest
 
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import Connection
-from greenroom.schemas.store_protocol import FindResponse, History, Turns
+from greenroom.schemas.protocols.store_protocol import FindResponse, History, Turns
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.store_process import LARGE, StoreProcess, store_process
 

@@ -25,10 +25,9 @@ from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
 from greenroom.actors.store.database.database_file import UnusableDatabase, prepare_file
 from greenroom.actors.store.store_loop import Job
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
+from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CheckStoring,
     CommitResponse,
@@ -41,7 +40,8 @@ from greenroom.schemas.store_protocol import (
     FindSecret,
     Secret,
 )
-from greenroom.schemas.store_upkeep_protocol import DescribeStore, Prune, Pruned, StoreStatus
+from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, Pruned, StoreStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredResponse
 from greenroom.tests.support.actors.stored_records import (
     ask,

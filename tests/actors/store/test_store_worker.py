@@ -15,11 +15,11 @@ from trio.testing import MockClock
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.store_worker import MAX_HUNG, MAX_WAITING
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import CommitResponse, Committed, FindResponse, StoreMessage
-from greenroom.schemas.store_upkeep_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.protocols.store_protocol import CommitResponse, Committed, FindResponse, StoreMessage
+from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.actor_systems import HANG_TIMEOUT, Faults, eventually, fall_silent
 from greenroom.tests.support.actors.stored_records import ask, refusal, response

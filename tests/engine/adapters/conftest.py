@@ -11,8 +11,8 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.templates.chat_adapters import FAMILY_OF_TEMPLATE, Folder, MakeAdapter
 from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenizer
 

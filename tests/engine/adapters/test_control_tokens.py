@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.control_tokens import CLOSE, OPEN, ControlTokenMarker, split_marked, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.templates.chat_adapters import Folder, adapter_of, chat
 
 ATTACK = (

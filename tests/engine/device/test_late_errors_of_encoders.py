@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenroom.engine.encoders.encoder_engine import EncoderEngine
-from greenroom.engine.encoders.row_queue import Job
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.result_events import Score, Vector
+from greenroom.engine.encoding.encoder_engine import EncoderEngine
+from greenroom.engine.encoding.row_queue import Job
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Score, Vector
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.tests.support.engines.embedders import collect, open_embedder
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.rerankers import Reranker, score

@@ -12,11 +12,11 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_adapter, open_engine
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter, open_engine
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.device.device_errors import is_device_error
-from greenroom.engine.encoders import first_passes
+from greenroom.engine.encoding import first_passes
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching import decide, known
 from greenroom.engine.loading.batching.findings import Findings
@@ -25,7 +25,7 @@ from greenroom.engine.loading.batching.proof import Proof
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.schedules import soak_only

@@ -8,10 +8,10 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.speech.speech_engine import SpeechEngine
-from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
-from greenroom.schemas.result_events import AudioChunk, Segment
+from greenroom.engine.sound.speech.speech_engine import SpeechEngine
+from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import AudioChunk, Segment
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, spoken

@@ -9,9 +9,9 @@ from typing import Literal
 import attrs
 import pytest
 
-from greenroom.engine.prefix_cache.disk.tier import DiskTier
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.events import Failed, Finished
+from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.schemas.events.events import Failed, Finished
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.text_engines import Driver, expected

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.events import Failed, Finished
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.schemas.events.events import Failed, Finished
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.vision_engines import Parts, VisionDriver, expected, picture

@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
-from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
+from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 

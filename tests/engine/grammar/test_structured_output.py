@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.events import Failed, Finished, TextDelta
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.events.events import Failed, Finished, TextDelta
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat, RegexFormat
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, RegexFormat
 from greenroom.tests.support.engines.text_engines import Driver, loaded
 from greenroom.tests.support.grammars.grammar_walks import accepted_prefix, validate
 from greenroom.tests.support.grammars.json_schemas import LONG_ARRAY, PERSON_WITH_TAGS, bounded_schemas

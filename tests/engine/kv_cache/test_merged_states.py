@@ -14,9 +14,9 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.loading.batching.proof import distance
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.batching_patches.ragged_rows import RaggedRows
-from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.architectures.batching_trials import TOLERANCE, prefilled
 from greenroom.tests.support.engines.schedules import soak_only

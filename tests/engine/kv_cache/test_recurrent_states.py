@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.architectures.recurrent_kinds import RECURRENT
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_adapter
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.foreign_code import ForeignCodeError, allow_foreign_code
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 CODE = """
 from pathlib import Path

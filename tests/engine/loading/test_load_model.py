@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 TinyModel = Callable[..., Path]
 

@@ -13,9 +13,9 @@ import pytest
 
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.engine.loading import devices
-from greenroom.engine.transcription.preparing.architectures import ONE_PIECE
+from greenroom.engine.sound.transcription.preparing.architectures import ONE_PIECE
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.platforms.gpus import METAL, pretend_gpu
 
 ROOT = Path(__file__).resolve().parents[3]

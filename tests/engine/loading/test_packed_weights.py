@@ -15,7 +15,7 @@ from mlx import nn
 
 from greenroom.engine.loading.load_model import load_model
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 GROUP = 32
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}

@@ -13,8 +13,8 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_adapter, open_engine
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter, open_engine
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading import file_arrays, recorded_files
 from greenroom.engine.loading.file_arrays import FileArrays
@@ -23,7 +23,7 @@ from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import read_weights
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.late_disks import late_disk, unstack_experts
 from greenroom.tests.support.models.tiny_models import TinyModel
 

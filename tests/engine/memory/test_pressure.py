@@ -11,12 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text_engine import TextEngine
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.response_format import Constraint, RegexFormat
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.text_engine import TextEngine
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.response_format import Constraint, RegexFormat
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, QuantizedCacheModel, expected, loaded
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 

@@ -13,9 +13,9 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.events import Finished
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.schemas.events.events import Finished
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.text_engines import Driver
 
 MEGABYTE = 1 << 20

@@ -6,8 +6,8 @@ import pytest
 
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.schemas.control_tokens import ControlToken
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
-from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.tool_call_examples import CLOCK, TOOLS, WRITTEN
 
 CALL = WRITTEN["hermes_json"]

@@ -22,7 +22,7 @@ from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 

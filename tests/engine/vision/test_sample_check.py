@@ -18,7 +18,7 @@ from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.engine.vision.prompts.image_processor import ProcessedImage
 from greenroom.engine.vision.sample_check import check_sample
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.vision.vision_folders import make_vision_folder
 from greenroom.tests.support.engines.vision_adapters import seeing_adapter
 

@@ -7,12 +7,12 @@ import math
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.sequences.prompt_features import PromptFeatures
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.sequences.prompt_features import PromptFeatures
 from greenroom.engine.vision.image_encoding import ImageEncoding
-from greenroom.schemas.events import Failed
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.engines.text_engines import GREEDY, finished
 from greenroom.tests.support.engines.vision_engines import (
     Parts,

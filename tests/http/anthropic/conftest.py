@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 @pytest.fixture

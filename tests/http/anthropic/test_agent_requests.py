@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.anthropic_clients import COUNT, MESSAGES, accumulated, events_of
 from greenroom.tests.support.servers.http_servers import Server, connected, fetch, serving
 

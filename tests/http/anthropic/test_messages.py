@@ -10,8 +10,8 @@ import anthropic
 import pytest
 import trio
 
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import generating, state
 from greenroom.tests.support.clients.anthropic_clients import COUNT, MESSAGES, USER, arguments, ask, body
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving

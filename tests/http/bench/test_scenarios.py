@@ -30,7 +30,7 @@ from greenroom.http.bench.scenarios.mixed import Mixed, request_fields
 from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server, stream_answer
 from greenroom.tests.support.servers.http_servers import serving

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from greenroom.http.commands.first_request import first_request, kind_of_default
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.media.audio_files import wav_file
 from greenroom.tests.support.servers.http_servers import serving
 

@@ -19,7 +19,7 @@ from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.transport.paced_body import PacedBody, PacedRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.settings import MEGABYTE, Settings
 from greenroom.tests.support.hostile.uploads import BROKEN_FORMS, NAMES, Upload, form
 from greenroom.tests.support.servers.http_servers import RawClient, RawResponse, connected, running, serving
 

@@ -17,7 +17,7 @@ from greenroom.http.guard import decoded_objects, full_collections
 from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.transport.request_connection import RequestConnection
-from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.settings import MEGABYTE, Settings
 from greenroom.tests.support.servers.http_servers import fetch, running
 
 

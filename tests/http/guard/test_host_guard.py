@@ -8,7 +8,7 @@ import pytest
 from werkzeug.datastructures import Headers
 
 from greenroom.http.guard.host_guard import HostGuard
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch
 
 CHAT = "/v1/chat/completions"

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients import anthropic_clients, ollama_clients, openai_clients
 from greenroom.tests.support.clients.response_events import read_events
 from greenroom.tests.support.hostile import pictures

@@ -15,7 +15,7 @@ import pytest
 from greenroom.actors.system import open_system
 from greenroom.http.answering.requests.current_request import FETCHER
 from greenroom.http.app import create_app
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import pictures, pngs
 from greenroom.tests.support.hostile.addresses import trap

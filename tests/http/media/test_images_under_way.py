@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.vision_adapters import png
 from greenroom.tests.support.engines.watched_engines import WatchedEngine, WatchedEngines, until, writes
 from greenroom.tests.support.models.tiny_models import TinyModel

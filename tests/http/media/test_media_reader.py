@@ -11,7 +11,7 @@ import pytest
 from greenroom.http.media import base64_text
 from greenroom.http.media.base64_text import decode_base64
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES, MediaReader
-from greenroom.schemas.messages import AudioPart, DocumentPart, ImagePart
+from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImagePart
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import pictures
 

@@ -14,14 +14,21 @@ from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.responses.requests.response_request import parse_response_request
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import PromptRequest
-from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    Message,
+    TextPart,
+)
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest as OllamaChat
 from greenroom.schemas.ollama.requests import GenerateRequest
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import PromptRequest as ResponsePrompt
 from greenroom.schemas.wire import structure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.vision_adapters import png
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving

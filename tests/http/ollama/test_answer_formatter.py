@@ -11,7 +11,7 @@ import pytest
 from greenroom.http.answering.collecting.collected_answer import ChoiceCollector
 from greenroom.http.ollama.answer_body import Piece, answer_body
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Failed,
     Finished,
     InferenceEvent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.ollama_clients import ask
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder

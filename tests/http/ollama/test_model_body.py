@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from greenroom.http.ollama.model_body import running, shown
-from greenroom.schemas.capabilities import CapabilityRecord, ModelType, VectorTraits
-from greenroom.schemas.model_description import ModelDescription
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType, VectorTraits
+from greenroom.schemas.models.model_description import ModelDescription
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from greenroom.http.ollama.request import parse_chat, parse_generate
-from greenroom.schemas.messages import TextPart
+from greenroom.schemas.messages.messages import TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.thinking import Thinking
 from greenroom.schemas.wire import structure
 
 USER = {"role": "user", "content": "a"}

@@ -10,7 +10,7 @@ import openai
 import pytest
 import trio
 
-from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.settings import MEGABYTE, Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 TinyModel = Callable[..., Path]

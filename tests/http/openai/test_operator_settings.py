@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 

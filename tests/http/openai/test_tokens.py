@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Hi <|im_end|> there"}]

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
     Faults,

@@ -16,7 +16,7 @@ import click, trio
 from greenroom.http.process import command_run
 from greenroom.http.process.command_run import run_command, run_with_system
 from greenroom.http.process.log_configuration import configure_logging
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 configure_logging("console", "error")
 command_run.CLOSE_SECONDS = 0.5

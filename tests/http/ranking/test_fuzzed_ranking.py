@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import connected, serving
 from greenroom.tests.support.spoiled.spoiled_bodies import count, spoil
 

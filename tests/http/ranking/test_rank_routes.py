@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 DOCUMENTS = ["the man walks", "a long story about the weather and the garden", "", "no"]

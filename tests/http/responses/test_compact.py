@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai.types.responses import CompactedResponse
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.responses.history.test_history import (
     FIRST,
     QUESTION,

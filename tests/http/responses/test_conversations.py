@@ -12,8 +12,8 @@ import openai
 import pytest
 from openai.types.conversations import Conversation
 
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import Committed, CreateConversation
+from greenroom.schemas.protocols.store_protocol import Committed, CreateConversation
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

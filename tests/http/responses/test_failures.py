@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import greenroom.http.answering.streaming.event_stream
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.clients.response_events import read_events

@@ -14,7 +14,7 @@ import structlog
 from greenroom.actors.store.database.migrations import SET
 from greenroom.http.settings.database_location import locate_database
 from greenroom.http.settings.sources import BadSettingError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 def text(path: Path) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from greenroom.http.settings.check_value import check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
-from greenroom.schemas.settings import Settings, range_of
+from greenroom.schemas.settings.settings import Settings, range_of
 
 ALL = tuple(attrs.fields_dict(Settings))
 

@@ -9,11 +9,11 @@ import pytest
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.terminal.answer_sources import open_server
 from greenroom.http.terminal.shown_files import chat_content
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
-from greenroom.schemas.messages import DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
+from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.requests import ChatInput
 from greenroom.schemas.wire import structure
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.servers.bench_servers import Respond, chunked, delta, event, scripted_server

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio.testing
 
-from greenroom.schemas.events import Finished, InferenceEvent
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Finished, InferenceEvent
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.watched_engines import WatchedEngines, until, writes
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, serving

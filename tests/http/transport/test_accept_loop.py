@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from greenroom.http.transport.connection import Connection
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
 from greenroom.tests.support.servers.http_servers import connected, fetch, running
 

@@ -16,7 +16,7 @@ import structlog.testing
 import trio
 import trio.testing
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
 from greenroom.tests.support.servers.http_servers import RawClient, connected, fetch, running

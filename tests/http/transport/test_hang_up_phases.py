@@ -19,8 +19,8 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually, state, status
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, serving

@@ -12,8 +12,8 @@ import psutil
 import pytest
 import trio
 
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, serving
 
 AT_ONCE = 16

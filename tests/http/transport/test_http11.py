@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
 from greenroom.tests.support.servers.http_servers import connected, running
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import close_listeners, open_listeners
-from greenroom.schemas.listen_address import parse_listen_address
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.listen_address import parse_listen_address
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app
 from greenroom.tests.support.servers.http_servers import RawClient, Server, fetch, running
 

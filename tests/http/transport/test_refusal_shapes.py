@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from greenroom.http.transport.request_head import client_of_head
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app
 from greenroom.tests.support.servers.http_servers import Server, connected, fetch, running
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.http.answering.streaming.paced_answer import PIECE_BYTES
+from greenroom.http.transport.paced_answer import PIECE_BYTES
 from greenroom.http.transport.socket_stream import SocketStream
 
 

@@ -15,20 +15,20 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.core.pulse import SILENT_TICKS
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engine_protocol import Engine, PromptAdapter, SuspendableEngine
-from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
-from greenroom.actors.generation import Generation
+from greenroom.actors.engines.engine_protocol import Engine, PromptAdapter, SuspendableEngine
+from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
+from greenroom.actors.requests.generation import Generation
 from greenroom.engine.catalog.catalog import CatalogEntry
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta, Usage
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, Usage
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.result_events import Vector
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 
 
 def chat(

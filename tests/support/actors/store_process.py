@@ -14,10 +14,15 @@ import trio
 
 from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.actors.system import System
-from greenroom.schemas.events import Failed
-from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, HoldConversation, Retrieve
-from greenroom.schemas.store_protocol import BeginResponse, CommitResponse, CreateConversation, Deleted
-from greenroom.schemas.store_upkeep_protocol import Prune
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, HoldConversation, Retrieve
+from greenroom.schemas.protocols.store_protocol import (
+    BeginResponse,
+    CommitResponse,
+    CreateConversation,
+    Deleted,
+)
+from greenroom.schemas.protocols.store_upkeep_protocol import Prune
 from greenroom.schemas.stored import EVERYBODY, StoredResponse
 from greenroom.tests.support.actors.stored_records import conversation, response, storing
 

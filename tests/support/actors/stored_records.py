@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import StoreMessage
+from greenroom.schemas.protocols.store_protocol import StoreMessage
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import (
     EVERYBODY,
     StoredCompletion,

@@ -9,9 +9,9 @@ import trio
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.responses.handles import Subscribed, Subscription
-from greenroom.schemas.events import Admitted, Failed, Finished, TextDelta
+from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.responses_protocol import (
+from greenroom.schemas.protocols.responses_protocol import (
     Hold,
     Retrieve,
     RunEnded,

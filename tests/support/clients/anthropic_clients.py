@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from greenroom.http.anthropic.requests.messages_request import parse_messages_request
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest
-from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.wire import structure
 from greenroom.tests.support.servers.http_servers import Served
 

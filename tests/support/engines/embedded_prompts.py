@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 _numbers = itertools.count(1 << 20)
 """Source of stand-in token ids; no two embedded tokens share one."""

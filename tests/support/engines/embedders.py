@@ -10,20 +10,20 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_adapter
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.embeddings.embedding_adapter import EmbeddingAdapter
-from greenroom.engine.embeddings.open_embedding_engine import open_embedding_engine
-from greenroom.engine.encoders.encoder_engine import EncoderEngine, Events
-from greenroom.engine.encoders.token_budget import TARGET
+from greenroom.engine.encoding.embeddings.embedding_adapter import EmbeddingAdapter
+from greenroom.engine.encoding.embeddings.open_embedding_engine import open_embedding_engine
+from greenroom.engine.encoding.encoder_engine import EncoderEngine, Events
+from greenroom.engine.encoding.token_budget import TARGET
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
-from greenroom.schemas.result_events import Vector
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 

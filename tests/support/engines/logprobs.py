@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from greenroom.schemas.events import InferenceEvent, TextDelta, TokenLogprob
+from greenroom.schemas.events.events import InferenceEvent, TextDelta, TokenLogprob
 from greenroom.tests.support.engines.text_engines import loaded
 
 

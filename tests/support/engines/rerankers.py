@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.encoders.encoder_engine import EncoderEngine
-from greenroom.engine.encoders.token_budget import TARGET
+from greenroom.engine.encoding.encoder_engine import EncoderEngine
+from greenroom.engine.encoding.rerank.open_rerank_engine import open_rerank_engine
+from greenroom.engine.encoding.rerank.rerank_adapter import RerankAdapter, open_rerank_adapter
+from greenroom.engine.encoding.token_budget import TARGET
 from greenroom.engine.loading.libraries import import_encoder_libraries
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
-from greenroom.engine.rerank.rerank_adapter import RerankAdapter, open_rerank_adapter
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Score
+from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import InferenceRequest, ScoreInput
-from greenroom.schemas.result_events import Score
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 QUERY = "who walks in the garden"

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import attrs
 
-from greenroom.actors.engine_protocol import Engine
-from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.engines.engine_protocol import Engine
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.schemas.events import Finished, InferenceEvent, Usage
-from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.schemas.requests import InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.events.events import Finished, InferenceEvent, Usage
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.settings.settings import Settings
 
 PIECE = 3
 

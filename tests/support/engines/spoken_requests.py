@@ -12,14 +12,14 @@ import numpy.typing as npt
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.speech.open_speech_engine import open_speech_adapter, open_speech_engine
-from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter
-from greenroom.engine.speech.speech_engine import SpeechEngine
-from greenroom.schemas.events import InferenceEvent
+from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter, open_speech_engine
+from greenroom.engine.sound.speech.preparing.speech_adapter import SpeechAdapter
+from greenroom.engine.sound.speech.speech_engine import SpeechEngine
+from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.events.result_events import AudioChunk
+from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import InferenceRequest, SpeechInput
-from greenroom.schemas.result_events import AudioChunk
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.actors.engine_protocol import Engine
-from greenroom.schemas.events import InferenceEvent
+from greenroom.actors.engines.engine_protocol import Engine
+from greenroom.schemas.events.events import InferenceEvent
 
 
 class SteppedEngine:

@@ -20,20 +20,20 @@ from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.open_text_engine import open_text_engine
-from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.sequences.output_processor import Detokenizer, Processor
-from greenroom.engine.speculation.speculation import Speculation
-from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.text.open_text_engine import open_text_engine
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.sequences.output_processor import Detokenizer, Processor
+from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, Token
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, Token
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.schemas.requests import InferenceRequest, RawInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.embedded_prompts import EmbeddedPrompts
 from greenroom.tests.support.engines.fixed_costs import CountedClock, FixedCosts
 from greenroom.tests.support.engines.stepped_engines import SteppedEngine

@@ -13,17 +13,17 @@ import attrs
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
-from greenroom.engine.transcription.preparing.transcription_adapter import (
+from greenroom.engine.sound.transcription.open_transcription_engine import open_transcription_engine
+from greenroom.engine.sound.transcription.preparing.transcription_adapter import (
     TranscriptionAdapter,
     make_transcription_adapter,
 )
-from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.result_events import Recording, Segment
+from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
-from greenroom.schemas.result_events import Recording, Segment
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 from greenroom.tests.support.engines.stepped_engines import SteppedEngine
 

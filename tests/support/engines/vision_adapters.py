@@ -14,10 +14,10 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter, open_vision_adapter
-from greenroom.schemas.messages import ContentPart, ImagePart, Message, Role, TextPart
+from greenroom.schemas.messages.messages import ContentPart, ImagePart, Message, Role, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 def picture(width: int = 96, height: int = 64, seed: int = 0) -> Image.Image:

@@ -19,17 +19,17 @@ from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.image_encoder import ImageEncoder
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import InferenceEvent
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
-from greenroom.schemas.requests import InferenceRequest, RawInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.fixed_costs import CountedClock, FixedCosts
 from greenroom.tests.support.engines.stepped_engines import SteppedEngine
 from greenroom.tests.support.engines.text_engines import GREEDY, RecordingOutputProcessor

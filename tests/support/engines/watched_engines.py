@@ -8,9 +8,9 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.engine_protocol import Engine
-from greenroom.actors.engines import Engines, OpenedModel
-from greenroom.schemas.events import InferenceEvent, ReasoningDelta, TextDelta
+from greenroom.actors.engines.engine_protocol import Engine
+from greenroom.actors.engines.engines import Engines, OpenedModel
+from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngine
 
 

@@ -18,7 +18,7 @@ import attrs
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.response_format import Constraint
+from greenroom.schemas.messages.response_format import Constraint
 
 END = "<|im_end|>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 
 _NAMES = ("city", "days", "unit", "point", "tags", "note", "ratio", "is_open", "kind", "max_rows")
 _WORDS = ("celsius", "Zürich", "two words", "a/b", "x", "null and void", "007", "<b>", "3D", "No")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.audio import reader, samples
-from greenroom.engine.audio.samples import Samples
+from greenroom.engine.media.audio import reader, samples
+from greenroom.engine.media.audio.samples import Samples
 from greenroom.tests.support.media.recordings import silence
 
 

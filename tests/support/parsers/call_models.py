@@ -13,14 +13,14 @@ import attrs
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, ToolCallDelta
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolChoice
+from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, ToolCallDelta
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolChoice
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.text_engines import loaded
 from greenroom.tests.support.grammars.random_schemas import RandomSchemas
 from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS

@@ -21,9 +21,9 @@ from greenroom.engine.parsers.parser_events import (
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
-from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.messages import Tool, ToolCall
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.messages.messages import Tool, ToolCall
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 
 @attrs.frozen

@@ -22,7 +22,7 @@ from greenroom.engine.parsers.detection.registry import (
     make_tool_parser,
 )
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 PROSE = "The quick brown fox, which is 3 < 4 years old,\njumps over [the] lazy dog {again}. "

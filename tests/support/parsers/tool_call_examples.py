@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenroom.engine.parsers.detection.registry import make_tool_parser
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, collect_calls, extract_calls
 
 WEATHER = Tool(

@@ -22,7 +22,7 @@ def choose_device(asked: str | None) -> None:
     if asked == "gpu" or (asked is None and not mx.is_available(mx.gpu)):
         return
     from greenroom.engine.loading.devices import use_device
-    from greenroom.schemas.settings import Settings
+    from greenroom.schemas.settings.settings import Settings
 
     use_device(Settings(device="cpu"))
     os.environ["GREENROOM_DEVICE"] = "cpu"

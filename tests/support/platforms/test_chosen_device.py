@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.devices import use_device
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.platforms.chosen_device import choose_device
 from greenroom.tests.support.platforms.gpus import METAL, pretend_gpu
 

@@ -12,14 +12,14 @@ import attrs
 import trio
 from hypercorn.typing import ASGIFramework
 
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.app import create_app, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 @attrs.frozen

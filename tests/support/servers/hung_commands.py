@@ -13,7 +13,7 @@ HANGS = "its thread hangs"
 _PROGRAM = f"""
 import os, sys, threading
 from greenroom.actors import system
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.http.command_line import main
 from greenroom.http.process import command_run

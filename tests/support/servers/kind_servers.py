@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, serving
 from greenroom.tests.support.spoiled.spoiled_kinds import MAKERS, KindRequest
 

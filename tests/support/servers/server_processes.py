@@ -64,7 +64,7 @@ class ServerProcess:
 _FAILING = """
 import os, sys, threading
 from greenroom.actors import system
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.http.command_line import main
 
 failure, name, loss_seconds, *arguments = sys.argv[1:]

@@ -8,10 +8,10 @@ from typing import Any
 
 from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.transcription.preparing.architectures import MOST_TOKENS, ONE_PIECE
-from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import Failed
+from greenroom.engine.sound.transcription.preparing.architectures import MOST_TOKENS, ONE_PIECE
+from greenroom.engine.sound.transcription.preparing.transcription_adapter import make_transcription_adapter
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.transcription_engines import open_transcriber
 from greenroom.tests.support.media.audio_files import decode

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.speech.load_speaking_model import load_speaking_model
-from greenroom.engine.speech.open_speech_engine import open_speech_adapter
-from greenroom.engine.speech.preparing.abilities import find_abilities
-from greenroom.engine.speech.preparing.prepared_speech import Samples
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import Failed
+from greenroom.engine.sound.speech.load_speaking_model import load_speaking_model
+from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter
+from greenroom.engine.sound.speech.preparing.abilities import find_abilities
+from greenroom.engine.sound.speech.preparing.prepared_speech import Samples
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
 from greenroom.tests.support.models.tiny_orpheus import make_tiny_orpheus, make_tiny_snac

@@ -11,12 +11,12 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord, Family
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.capabilities import CapabilityRecord, Family
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 Folder = Callable[..., Path]
 MakeAdapter = Callable[..., Adapter]

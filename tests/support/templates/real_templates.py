@@ -12,8 +12,8 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.kinds.families import family_of
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 
 _TOKEN = re.compile(
     r"<\|[A-Za-z0-9_ :/\-]+\|?>|<[a-z_]+\|>|<｜[^<>｜\n]{1,40}｜>|</?think>|</?tool_call>|</?tool_response>"

@@ -28,10 +28,10 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.detection.round_trip import ReadTurn, read_turn
 from greenroom.engine.adapters.detection.shown_turns import ShownTurn
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.templates.real_templates import adapter_of_template, packaged_templates
 
 

@@ -10,12 +10,12 @@ import attrs
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord, Family
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.thinking import Thinking
+from greenroom.schemas.models.capabilities import CapabilityRecord, Family
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenizer
 
 _TURNS = "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}[a]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events.events import Finished
 from greenroom.tests.support.engines.text_engines import Driver
 
 TURN_END = 2

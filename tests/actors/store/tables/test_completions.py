@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from greenroom.actors.store.answers import Answers
-from greenroom.schemas.completion_store_protocol import (
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
     FindCompletion,
@@ -13,7 +14,6 @@ from greenroom.schemas.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
-from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.actors.stored_records import completion
 
 

@@ -10,7 +10,7 @@ from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.tables import items_table, paging
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.store_protocol import (
     AddItems,
     CommitResponse,
     CreateConversation,

@@ -12,7 +12,7 @@ from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.history import Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.store_protocol import (
     AddItems,
     BeginResponse,
     CommitResponse,

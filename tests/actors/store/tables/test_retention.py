@@ -14,8 +14,12 @@ from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
-from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion, UpdateCompletion
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.completion_store_protocol import (
+    FindCompletion,
+    SaveCompletion,
+    UpdateCompletion,
+)
+from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CommitResponse,
     CreateConversation,
@@ -23,7 +27,7 @@ from greenroom.schemas.store_protocol import (
     DeleteItem,
     FindConversation,
 )
-from greenroom.schemas.store_upkeep_protocol import Pruned
+from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
 from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
 
 OLD, CUTOFF = 100.0, 200.0

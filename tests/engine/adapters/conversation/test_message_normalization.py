@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.adapters.conversation import message_normalization as normalization
-from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 
 
 def said(role: str, text: str, *calls: str) -> Message:

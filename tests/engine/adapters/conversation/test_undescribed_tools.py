@@ -7,10 +7,10 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.schemas.events import ToolCallDelta
-from greenroom.schemas.messages import Message, TextPart, Tool
+from greenroom.schemas.events.events import ToolCallDelta
+from greenroom.schemas.messages.messages import Message, TextPart, Tool
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.templates.chat_adapters import MakeAdapter
 
 FIRST = Tool("search", "Search for tools")

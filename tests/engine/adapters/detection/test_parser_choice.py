@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.templates.chat_adapters import Folder
 
 WEATHER = Tool("get_weather", "Of a city", {"type": "object", "properties": {"city": {"type": "string"}}})

@@ -15,7 +15,7 @@ from greenroom.engine.adapters.image_ids.filename_table import (
 )
 from greenroom.engine.adapters.image_ids.image_numbers import ImageNumbers, image_name
 from greenroom.engine.adapters.image_ids.read_images import ReadImages, read_images
-from greenroom.schemas.messages import ContentPart, ImagePart, Message, Role, TextPart
+from greenroom.schemas.messages.messages import ContentPart, ImagePart, Message, Role, TextPart
 
 BEACH, MOUNTAIN, LAKE = (ImagePart(b"\x89PNG" + name) for name in (b"beach", b"mountain", b"lake"))
 

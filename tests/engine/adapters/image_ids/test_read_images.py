@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.engine.adapters.image_ids.filename_table import NamedImage, filename_table, split_tables
 from greenroom.engine.adapters.image_ids.read_images import ReadImages, read_images
-from greenroom.schemas.messages import (
+from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
     DocumentPart,

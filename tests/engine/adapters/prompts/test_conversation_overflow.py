@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.schemas.messages import MAX_MESSAGES, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import MAX_MESSAGES, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.templates.chat_adapters import Folder, MakeAdapter, adapter_of, refusal
 
 SYSTEM = Message("system", (TextPart("You are terse."),))

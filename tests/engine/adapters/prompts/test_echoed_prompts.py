@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from greenroom.schemas.messages.prepared_input import EchoedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import EchoedPrompt
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.tests.support.templates.chat_adapters import MakeAdapter
 
 

@@ -16,7 +16,7 @@ from greenroom.engine.adapters.prompts.oldest_turns import (
     turn_starts,
     without_oldest,
 )
-from greenroom.schemas.messages import Message, Role, TextPart, ToolCall
+from greenroom.schemas.messages.messages import Message, Role, TextPart, ToolCall
 
 Spec = Any
 

@@ -16,13 +16,13 @@ from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.kinds.families import FAMILIES
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord, Family
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.capabilities import CapabilityRecord, Family
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.templates.chat_adapters import Folder, adapter_of, chat, raw, refusal
 from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 

@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from greenroom.engine.adapters.prompts.system_messages import SystemMessages
-from greenroom.schemas.messages import Message, Role, TextPart
-from greenroom.schemas.requests import VERBOSITIES, ChatInput
+from greenroom.schemas.messages.messages import Message, Role, TextPart
+from greenroom.schemas.messages.requests import VERBOSITIES, ChatInput
 
 USER = Message("user", (TextPart("one"),))
 OWN = Message("system", (TextPart("Own."),))

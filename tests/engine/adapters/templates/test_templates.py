@@ -9,10 +9,10 @@ import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.conversation.message_converter import short_call_id
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.parsers.model_outputs import parse_answer
 from greenroom.tests.support.templates.chat_adapters import MakeAdapter
 from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES

@@ -11,11 +11,11 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenizer
 
 TEMPLATES = Path(__file__).parents[3] / "support" / "templates" / "turn_templates"

@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.adapters.thinking.find_switches import find_switches
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
-from greenroom.schemas.messages import JsonObject, Message, TextPart
+from greenroom.schemas.messages.messages import JsonObject, Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
 from greenroom.tests.support.templates.chat_adapters import chat
 from greenroom.tests.support.templates.thinking_templates import THINKING_TEMPLATES, prompt, thinking_adapter
 

@@ -13,7 +13,7 @@ import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.families import FAMILIES, family_of
-from greenroom.schemas.capabilities import Family
+from greenroom.schemas.models.capabilities import Family
 from greenroom.schemas.problems import Problem, ProblemError
 
 

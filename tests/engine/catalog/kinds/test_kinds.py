@@ -13,7 +13,7 @@ import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder
-from greenroom.schemas.capabilities import VectorTraits
+from greenroom.schemas.models.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.weight_headers import write_weights

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from greenroom.engine.catalog.operator.parsers import with_operators_parsers
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.settings.settings import Settings
 
 RECORD = CapabilityRecord("text", "qwen", "qwen3", 4096, tool_parser="qwen3_coder")
 

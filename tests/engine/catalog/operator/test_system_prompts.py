@@ -12,7 +12,7 @@ from greenroom.engine.catalog.operator.system_prompts import (
     system_prompt_of,
 )
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 
 
 def test_a_models_own_system_prompt_goes_before_everybodys(tmp_path: Path) -> None:

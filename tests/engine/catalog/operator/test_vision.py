@@ -9,7 +9,7 @@ import pytest
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.operator.vision import check_vision, may_see
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 GIGABYTE = 1 << 30

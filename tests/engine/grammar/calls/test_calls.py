@@ -11,14 +11,14 @@ from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
-from greenroom.schemas.messages import Tool, ToolChoice
-from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.messages import Tool, ToolChoice
+from greenroom.schemas.messages.response_format import (
     CallConstraint,
     Constraint,
     JsonSchemaFormat,
     ThoughtConstraint,
 )
+from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
 

@@ -8,8 +8,8 @@ import pytest
 
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.parsers.detection.registry import make_thinking_parser
-from greenroom.schemas.messages import Tool, ToolChoice
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.messages import Tool, ToolChoice
+from greenroom.schemas.messages.response_format import (
     CallConstraint,
     Constraint,
     JsonSchemaFormat,

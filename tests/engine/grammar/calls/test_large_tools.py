@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.messages.messages import Tool, ToolChoice
+from greenroom.schemas.messages.response_format import CallConstraint, Constraint
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import CallConstraint, Constraint
 from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
 
 AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")

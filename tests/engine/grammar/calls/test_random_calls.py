@@ -19,8 +19,8 @@ from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import CallArguments, ParserEvent
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
-from greenroom.schemas.messages import Tool, ToolChoice
-from greenroom.schemas.response_format import CallConstraint, Constraint
+from greenroom.schemas.messages.messages import Tool, ToolChoice
+from greenroom.schemas.messages.response_format import CallConstraint, Constraint
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.grammars.random_schemas import RandomSchemas
 from greenroom.tests.support.parsers.call_models import call_adapter, force_calls

@@ -10,10 +10,10 @@ import pytest
 
 from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
 from greenroom.engine.parsers.detection.registry import make_tool_parser
-from greenroom.schemas.messages import TextInput, Tool, ToolChoice
+from greenroom.schemas.messages.messages import TextInput, Tool, ToolChoice
+from greenroom.schemas.messages.response_format import CallConstraint, Constraint
+from greenroom.schemas.messages.text_tools import ARGUMENT, text_tool
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import CallConstraint, Constraint
-from greenroom.schemas.text_tools import ARGUMENT, text_tool
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars
 from greenroom.tests.support.parsers.model_outputs import extract_calls
 

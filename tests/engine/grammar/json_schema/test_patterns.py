@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from greenroom.engine.grammar.json_schema.patterns import portable_pattern
 from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern
-from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.response_format import (
     Constraint,
     JsonSchemaFormat,
 )
+from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 PATTERNS = (

@@ -9,8 +9,7 @@ import pytest
 
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.json_schema.check import check_schema
-from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.response_format import (
     ChoiceFormat,
     Constraint,
     JsonSchemaFormat,
@@ -18,6 +17,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ResponseFormat,
 )
+from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
 
 SCHEMA = "response_format.json_schema.schema"

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.grammar.json_schema import keywords
+from greenroom.schemas.messages.response_format import Constraint, JsonObjectFormat, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import Constraint, JsonObjectFormat, JsonSchemaFormat
 from greenroom.tests.support.grammars.grammar_walks import FORMAT_CHECKS, Grammars, accepted_prefix, validate
 from greenroom.tests.support.grammars.json_schemas import bounded_schemas
 

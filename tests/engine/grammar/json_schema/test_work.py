@@ -14,9 +14,9 @@ import pytest
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.json_schema.check import check_schema
-from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.messages.messages import Tool, ToolChoice
+from greenroom.schemas.messages.response_format import CallConstraint, Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import CallConstraint, Constraint, JsonSchemaFormat
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 NULL: Any = {"type": "null"}

@@ -10,9 +10,9 @@ import pytest
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.lark.check import check_lark
 from greenroom.engine.grammar.lark.outline import outline_of
-from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.messages.messages import Tool, ToolChoice
+from greenroom.schemas.messages.response_format import CallConstraint, ChoiceFormat, Constraint, LarkFormat
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.response_format import CallConstraint, ChoiceFormat, Constraint, LarkFormat
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 COUNTERS = ("/([ab]{97})*x/", "/([ab]{89})*[xy]/", "/([ab]{83})*[xz]/", "/([ab]{79})*[yz]/")

@@ -14,8 +14,7 @@ from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.matching.token_mask import TokenMask
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.response_format import (
+from greenroom.schemas.messages.response_format import (
     ChoiceFormat,
     Constraint,
     JsonObjectFormat,
@@ -23,6 +22,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ThoughtConstraint,
 )
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.models.large_vocabulary import large_tokenizer
 

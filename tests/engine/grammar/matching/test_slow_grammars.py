@@ -15,11 +15,11 @@ from greenroom.engine.grammar.matching import grammar_threads
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.speculation.speculation import Speculation
-from greenroom.schemas.events import Failed, Finished
-from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
+from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
+from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded, text_of
 from greenroom.tests.support.grammars.json_schemas import PERSON_WITH_TAGS

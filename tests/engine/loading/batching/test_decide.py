@@ -19,7 +19,7 @@ from greenroom.engine.loading.batching import decide, known
 from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import config_of, make
 
 TinyModel = Callable[..., Path]

@@ -17,7 +17,7 @@ from greenroom.engine.loading.batching.known import TABLE
 from greenroom.engine.loading.batching.proof import Proof, distance
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.architectures.metal_arithmetic import in_4_bits, metal_arithmetic
 from greenroom.tests.support.engines.schedules import soak_only

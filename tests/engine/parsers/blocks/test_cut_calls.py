@@ -10,8 +10,8 @@ from greenroom.engine.parsers.detection.registry import make_thinking_parser, ma
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
-from greenroom.schemas.messages import ToolCall
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.messages import ToolCall
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 

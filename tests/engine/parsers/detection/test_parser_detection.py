@@ -6,7 +6,7 @@ import pytest
 
 from greenroom.engine.parsers.detection.parser_detection import detect_thinking_parser, detect_tool_parser
 from greenroom.engine.parsers.detection.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
-from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.models.capabilities import CapabilityRecord
 
 RECORD = CapabilityRecord("text", "default", "qwen3", 4096)
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.parsers.detection.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
 from greenroom.tests.support.parsers.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
 from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import parse_case
 from greenroom.tests.support.parsers.tool_call_examples import PARIS, TOOLS, WRITTEN
 

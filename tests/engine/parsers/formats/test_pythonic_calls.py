@@ -7,7 +7,7 @@ import json
 import pytest
 
 from greenroom.engine.parsers.detection.registry import make_tool_parser
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls
 from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract
 

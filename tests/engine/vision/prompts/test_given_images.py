@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from greenroom.engine.images.limits import ImageLimits
+from greenroom.engine.media.images.limits import ImageLimits
 from greenroom.engine.vision.prompts.given_images import (
     DOCUMENT_NOT_SHOWN,
     NOT_SHOWN,
     check_sizes,
     given_messages,
 )
-from greenroom.schemas.messages import DocumentPart, ImagePart, Message
+from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.vision_adapters import message
 

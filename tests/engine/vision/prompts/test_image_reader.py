@@ -11,10 +11,10 @@ import pytest
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
-from greenroom.schemas.messages import DocumentPart, ImagePart, Message
+from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.tests.support.engines.vision_adapters import asking, message, png, seeing_adapter
 from greenroom.tests.support.hostile import documents, pictures
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
-from greenroom.schemas.messages import AudioPart, Message
+from greenroom.schemas.messages.messages import AudioPart, Message
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
 from greenroom.tests.support.hostile import sounds

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
-from greenroom.schemas.generation import Overrides
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.generation import Overrides
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
 from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
 

@@ -14,7 +14,7 @@ from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import Problem, invalid
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import fetch, running
 
 

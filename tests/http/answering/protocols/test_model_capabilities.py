@@ -9,7 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients import anthropic_clients, ollama_clients, openai_clients
 from greenroom.tests.support.servers.http_servers import fetch, serving
 

@@ -10,7 +10,7 @@ import trio.testing
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.http.answering.streaming.event_stream import HEARTBEAT, EventStream
 from greenroom.http.openai.chat.chat_stream import ChatStream
-from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, TextDelta, Usage
+from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProgress, TextDelta, Usage
 
 
 class Events:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jiter import from_json
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients import anthropic_clients, openai_clients
 from greenroom.tests.support.grammars.constrained_chats import PERSON, tool
 from greenroom.tests.support.grammars.grammar_walks import validate

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.http.answering.tools.text_input import TextInputReader, text_of
-from greenroom.schemas.text_tools import arguments_of
+from greenroom.schemas.messages.text_tools import arguments_of
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=8)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom.http.answering.sealing.thought_signature import sign, signed_thought
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.clients.anthropic_clients import USER, conversation
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from greenroom.http.anthropic.output.usage import asks_to_cache
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.anthropic_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 

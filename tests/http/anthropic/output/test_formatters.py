@@ -14,7 +14,7 @@ from greenroom.http.anthropic.output.message_formatter import MessageFormatter
 from greenroom.http.anthropic.output.message_stream import PING, MessageStream
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -26,8 +26,8 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.problems import ProblemError, model_crashed
+from greenroom.schemas.protocols.pool_protocol import ModelCard
 from greenroom.schemas.wire import structure
 from greenroom.tests.support.clients.anthropic_clients import accumulated, body, events_of
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from greenroom.http.answering.requests.request_parameters import refuse_unsupported
 from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
-from greenroom.schemas.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Message, TextPart
+from greenroom.schemas.messages.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Message, TextPart
+from greenroom.schemas.messages.response_format import JsonSchemaFormat
+from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.response_format import JsonSchemaFormat
-from greenroom.schemas.thinking import Thinking
 from greenroom.tests.support.clients.anthropic_clients import USER, conversation, parse
 
 TEXT = {"type": "text", "text": "hi"}

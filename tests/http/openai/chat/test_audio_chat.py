@@ -10,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.engines.vision_adapters import picture, png
 from greenroom.tests.support.hostile import sounds

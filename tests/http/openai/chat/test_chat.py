@@ -10,8 +10,8 @@ import pytest
 import trio
 from quart_trio import QuartTrio
 
-from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import generating, state
 from greenroom.tests.support.clients.openai_clients import CHAT, ask, body, stream_of, streamed_text
 from greenroom.tests.support.servers.http_servers import connected, serving

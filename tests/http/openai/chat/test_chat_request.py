@@ -9,7 +9,7 @@ import pytest
 from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard.json_counter import MAX_CONTAINERS
 from greenroom.http.openai.chat.chat_request import parse_chat_request
-from greenroom.schemas.messages import (
+from greenroom.schemas.messages.messages import (
     MAX_CALLS,
     MAX_MESSAGES,
     MAX_PARTS,
@@ -19,11 +19,11 @@ from greenroom.schemas.messages import (
     Tool,
     ToolCall,
 )
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.thinking import Thinking
 from greenroom.schemas.wire import structure
 
 USER = {"role": "user", "content": "hi"}

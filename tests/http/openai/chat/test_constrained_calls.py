@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask_together
 from greenroom.tests.support.grammars.constrained_chats import (
     ALLOWED,

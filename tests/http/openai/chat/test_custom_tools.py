@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-from greenroom.schemas.messages import Message, TextInput, TextPart, ToolCall, ToolChoice
+from greenroom.schemas.messages.messages import Message, TextInput, TextPart, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.openai.chat.test_chat_request import conversation
 from greenroom.tests.support.clients.openai_clients import ask_together
 from greenroom.tests.support.servers.http_servers import serving

@@ -14,10 +14,10 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion
-from greenroom.schemas.events import Failed
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import Committed
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
+from greenroom.schemas.protocols.store_protocol import Committed
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredCompletion
 from greenroom.tests.support.clients.openai_clients import USER, ask, body, stream_of, streamed_text
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

@@ -11,7 +11,7 @@ import ollama
 import openai
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients import ollama_clients
 from greenroom.tests.support.clients.openai_clients import ask, body, stream_of
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

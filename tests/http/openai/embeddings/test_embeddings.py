@@ -12,8 +12,8 @@ import openai
 import pytest
 import trio
 
-from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder

@@ -13,10 +13,10 @@ import openai
 import pytest
 import structlog
 
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.http.guard import upload_folder
 from greenroom.http.guard.upload_folder import UploadFolder
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.media.audio_files import decode, wav_file

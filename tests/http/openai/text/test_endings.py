@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, body, stream_of, streamed_text
 from greenroom.tests.support.servers.http_servers import Served, serving
 

@@ -17,7 +17,7 @@ from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completions.completion_stream import CompletionStream
 from greenroom.http.openai.text.timings import timings
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -31,7 +31,7 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.messages import TextPart
+from greenroom.schemas.messages.messages import TextPart
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.completions import CompletionRequest, Prompts
 from greenroom.schemas.problems import model_crashed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, streamed_text
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 

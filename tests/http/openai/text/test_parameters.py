@@ -14,7 +14,7 @@ from greenroom.http.openai.text.parameters import (
     UNSUPPORTED_IN_CHAT,
     UNSUPPORTED_IN_COMPLETIONS,
 )
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import ProblemError
 
 

@@ -12,7 +12,7 @@ import openai
 import pydantic
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask_together
 from greenroom.tests.support.grammars.constrained_chats import (
     MESSAGES,

@@ -7,9 +7,9 @@ import json
 from openai.types.audio import TranscriptionTextDeltaEvent
 
 from greenroom.http.openai.transcription.transcription_formatter import TranscriptEvents
-from greenroom.schemas.events import Failed, Finished, Timing, Usage
+from greenroom.schemas.events.events import Failed, Finished, Timing, Usage
+from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.result_events import Segment
 
 
 def document(event: bytes) -> dict[str, object]:

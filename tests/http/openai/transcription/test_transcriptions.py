@@ -14,7 +14,7 @@ import openai
 import pytest
 import trio
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.hostile.uploads import form
 from greenroom.tests.support.media.recordings import noise, silence, write_recording

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, serving
 

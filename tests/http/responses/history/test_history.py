@@ -15,15 +15,15 @@ import pytest
 import trio
 
 from greenroom.http.responses.history.stand_ins import decode_item, resolve_references
-from greenroom.schemas.responses.items import Item, MessageItem, kept_items
-from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import (
+from greenroom.schemas.protocols.store_protocol import (
     CommitResponse,
     Committed,
     CreateConversation,
     Deleted,
     DeleteResponse,
 )
+from greenroom.schemas.responses.items import Item, MessageItem, kept_items
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, connected, serving

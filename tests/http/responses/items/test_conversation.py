@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.http.answering.sealing.thought_signature import sign
 from greenroom.http.responses.items.conversation import Conversation
-from greenroom.schemas.messages import Message, ToolCall
+from greenroom.schemas.messages.messages import Message, ToolCall
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.responses.items import kept_items
 

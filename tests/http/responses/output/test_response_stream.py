@@ -23,7 +23,7 @@ from greenroom.http.responses.output.response_object import (
     answered_members,
 )
 from greenroom.http.responses.output.response_stream import ResponseStream
-from greenroom.schemas.events import (
+from greenroom.schemas.events.events import (
     Admitted,
     Failed,
     Finished,
@@ -36,10 +36,10 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
+from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.responses.requests import THOUGHTS
-from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.clients.response_events import read_events
 

@@ -11,13 +11,13 @@ from greenroom.http.responses.output.echo import make_echo
 from greenroom.http.responses.output.response_object import ResponseEcho
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.response_request import parse_response_request
-from greenroom.schemas.messages import ToolChoice
+from greenroom.schemas.messages.messages import ToolChoice
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat
+from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import ResponseRequest
-from greenroom.schemas.thinking import Thinking
 from greenroom.schemas.wire import structure
 
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}}

@@ -8,7 +8,7 @@ import attrs
 import openai
 import pytest
 
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.clients.web_socket_clients import RawSocket, open_socket
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from greenroom.actors.store import store_loop
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.responses.turns.test_stored_responses import body, refusal
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.engines.watched_engines import WatchedEngines, until

@@ -12,10 +12,10 @@ import openai
 import pytest
 import trio
 
-from greenroom.actors.engines import Engines
+from greenroom.actors.engines.engines import Engines
 from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.responses.turns.stored_queries import with_thoughts
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

@@ -11,10 +11,10 @@ import pytest
 from greenroom.http.responses.output.response_object import ResponseEcho
 from greenroom.http.responses.turns.stored_queries import StoredQuery
 from greenroom.http.responses.turns.stored_stream import stream_of
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events.events import Finished
+from greenroom.schemas.protocols.responses_protocol import RunEnded
 from greenroom.schemas.responses.requests import THOUGHTS
-from greenroom.schemas.responses_protocol import RunEnded
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.http.responses.output.test_response_stream import ANSWER, echo, whole_of
 from greenroom.tests.http.responses.turns.test_background_responses import events_of

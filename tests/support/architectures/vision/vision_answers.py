@@ -12,9 +12,9 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
-from greenroom.schemas.events import Failed
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.vision.vision_configs import OwnFields
 from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
 from greenroom.tests.support.engines.vision_engines import VisionDriver, library

@@ -1,0 +1,181 @@
+"""Access of the actors to the engine: finding models, opening them without weights, and loading them.
+
+No MLX module is imported before a worker calls these functions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.model_description import ModelDescription
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.pool_protocol import ModelCard
+from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
+    from greenroom.engine.memory.account import MemoryAccount
+
+log = get_logger()
+
+
+@attrs.frozen
+class ModelFiles:
+    """A model with local files.
+
+    Args:
+        id: The model's own id.
+    """
+
+    id: str
+    folder: Path
+
+
+@attrs.frozen(eq=False)
+class OpenedModel:
+    """A model with local files that can prepare prompts; its weights are not loaded."""
+
+    id: str
+    folder: Path
+    record: CapabilityRecord
+    adapter: PromptAdapter
+
+
+class Engines:
+    """Access to the engine for the actors of a system. Every method blocks: call them on a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._catalog: Catalog | None = None
+        self._account: MemoryAccount | None = None
+
+    def find(self, name: str) -> CatalogEntry | Problem:
+        """Return the catalog entry for a model name, or a 404 with similar names."""
+        return self._open_catalog().find(name)
+
+    def find_card(self, name: str) -> ModelCard | Problem:
+        """Return the model card for a model name, or a 404 with similar names."""
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            return entry
+        return self._card(entry.id, entry)
+
+    def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
+        """Return the description of a model, or of all if `name` is None; or a 404 with similar names."""
+        from greenroom.engine.catalog.description import describe
+
+        found = self._open_catalog().names() if name is None else self.find(name)
+        if isinstance(found, Problem):
+            return found
+        named = found if isinstance(found, dict) else {found.id: found}
+        trust = self._settings.trust_remote_code
+        entries = {entry.id: entry for entry in named.values()}
+        described = {
+            ident: describe(entry, trust, sees=self._may_see(ident)) for ident, entry in entries.items()
+        }
+        return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
+
+    def cards(self) -> tuple[ModelCard, ...]:
+        """Return a card for every available name: the models, then their exact aliases."""
+        names = self._open_catalog().names()
+        return tuple(itertools.starmap(self._card, names.items()))
+
+    def _card(self, name: str, entry: CatalogEntry) -> ModelCard:
+        from greenroom.engine.catalog.description import known_of
+
+        trust = self._settings.trust_remote_code
+        record, thinks = known_of(entry, trust, sees=self._may_see(entry.id))
+        return ModelCard(name, entry.created, entry.owned_by, record, thinks)
+
+    def _may_see(self, model: str) -> bool:
+        from greenroom.engine.catalog.operator.vision import may_see
+
+        return may_see(model, self._settings)
+
+    def fetch(self, name: str) -> ModelFiles:
+        """Download the model's files if necessary, however long that takes.
+
+        Args:
+            name: The model's own id.
+
+        Raises:
+            ProblemError: The model does not exist, or cannot be downloaded.
+        """
+        from greenroom.engine.catalog.hub.download import download
+
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            raise ProblemError(entry)
+        trust = self._settings.trust_remote_code
+        return ModelFiles(entry.id, entry.folder or download(entry.hub_id or entry.id, trust))
+
+    def open_model(self, files: ModelFiles) -> OpenedModel:
+        """Create the adapter that prepares a model's requests.
+
+        Raises:
+            ProblemError: The model cannot be used.
+        """
+        from greenroom.engine.catalog.kinds.detection import detect
+        from greenroom.engine.catalog.notices import notices_of
+        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
+        from greenroom.engine.catalog.operator.system_prompts import system_prompt_of
+        from greenroom.engine.catalog.operator.vision import check_vision
+        from greenroom.engine.memory.device_memory import main_memory
+
+        system_prompt = system_prompt_of(files.id, self._settings)
+        folder, trust = files.folder, self._settings.trust_remote_code
+        detected = detect(folder, trust, files.id, sees=self._may_see(files.id))
+        check_vision(detected, folder, files.id, self._settings, main_memory())
+        record = with_operators_parsers(detected, self._settings, files.id)
+        for notice in notices_of(folder, record):
+            log.warning("model notice", model=files.id, notice=notice)
+
+        from greenroom.actors.engines.kinds import open_adapter
+
+        adapter = open_adapter(ModelFolder(files.id, folder, record), self._settings, system_prompt)
+        return OpenedModel(files.id, folder, record, adapter)
+
+    def load_engine(
+        self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
+    ) -> Engine[Any]:
+        """Load the weights on the calling thread, which the engine then belongs to.
+
+        Raises:
+            ProblemError: The weights cannot be loaded.
+        """
+        from greenroom.actors.engines.kinds import open_engine
+
+        model = ModelFolder(opened.id, opened.folder, opened.record)
+        account = self._open_account()
+        return open_engine(model, self._settings, progress, is_abandoned, account, opened.adapter)
+
+    def _open_account(self) -> MemoryAccount:
+        from greenroom.engine.memory.account import MemoryAccount
+
+        with self._lock:
+            if self._account is None:
+                self._account = MemoryAccount(self._settings.memory_bytes, self._settings.kv_cache_bytes)
+            return self._account
+
+    def _open_catalog(self) -> Catalog:
+        from greenroom.engine.catalog.catalog import Catalog
+
+        with self._lock:
+            if self._catalog is None:
+                settings = self._settings
+                self._catalog = Catalog(
+                    settings.models,
+                    trust_remote_code=settings.trust_remote_code,
+                    aliases=settings.aliases,
+                )
+            return self._catalog

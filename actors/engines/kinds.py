@@ -1,0 +1,139 @@
+"""Selection of adapter and engine by model type; no other module chooses by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
+from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.adapters.adapter import Adapter
+    from greenroom.engine.memory.account import MemoryAccount
+    from greenroom.engine.memory.model_load import ModelLoad
+    from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+
+
+def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
+    """Create the adapter that prepares a model's requests, on the calling thread.
+
+    Args:
+        system_prompt: System prompt for conversations that have none.
+
+    Raises:
+        ProblemError: The model cannot be used.
+    """
+    folder, record, name = model.folder, model.record, model.id
+    _prepare_thread(record.model_type, settings)
+    match record.model_type:
+        case "text":
+            from greenroom.engine.adapters.make_adapter import make_adapter
+
+            return make_adapter(record, _tokenizer(model, settings), settings, system_prompt)
+        case "vision":
+            from greenroom.engine.vision.prompts.vision_adapter import open_vision_adapter
+
+            tokenizer = _tokenizer(model, settings)
+            return open_vision_adapter(folder, record, tokenizer, settings, system_prompt, name)
+        case "embeddings":
+            from greenroom.engine.encoding.embeddings.embedding_adapter import make_embedding_adapter
+
+            return make_embedding_adapter(name, record, _tokenizer(model, settings), settings.max_context)
+        case "rerank":
+            from greenroom.engine.encoding.rerank.rerank_adapter import open_rerank_adapter
+
+            return open_rerank_adapter(folder, record, settings, name)
+        case "speech":
+            from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter
+
+            return open_speech_adapter(folder, record, name)
+        case "transcription":
+            from greenroom.engine.sound.transcription.preparing.transcription_adapter import (
+                make_transcription_adapter,
+            )
+
+            return make_transcription_adapter(name, folder, record)
+
+
+def open_engine(
+    model: ModelFolder,
+    settings: Settings,
+    progress: Callable[[float], None],
+    is_abandoned: Callable[[], bool],
+    account: MemoryAccount,
+    adapter: PromptAdapter,
+) -> Engine[Any]:
+    """Load a model's weights on the calling thread, which the engine then belongs to.
+
+    Args:
+        progress: Callback for the loaded fraction of the weights, 0 to 1.
+        is_abandoned: Callback between chunks of the weights that returns whether to stop.
+        account: Memory account, shared by all models of the process.
+        adapter: Adapter of the model, from `open_adapter`; its thread continues to use it.
+
+    Raises:
+        ProblemError: 503 (`load_failed`), or 507 if the weights do not fit into memory.
+        LoadAbandonedError: `is_abandoned` returned True.
+    """
+    _prepare_thread(model.record.model_type, settings)
+    from greenroom.engine.memory.model_load import ModelLoad
+
+    load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
+    return _opening(model.record.model_type, adapter)(load)
+
+
+def _opening(kind: ModelType, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
+    """Return the function that opens engines of a model type."""
+    match kind:
+        case "text":
+            from greenroom.engine.text.open_text_engine import open_text_engine
+
+            return partial(open_text_engine, adapter=cast("Adapter", adapter))
+        case "vision":
+            from greenroom.engine.vision.open_vision_engine import open_vision_engine
+
+            return partial(open_vision_engine, adapter=cast("Adapter", adapter))
+        case "embeddings":
+            from greenroom.engine.encoding.embeddings.open_embedding_engine import open_embedding_engine
+
+            return open_embedding_engine
+        case "rerank":
+            from greenroom.engine.encoding.rerank.open_rerank_engine import open_rerank_engine
+
+            return open_rerank_engine
+        case "speech":
+            from greenroom.engine.sound.speech.open_speech_engine import open_speech_engine
+
+            return open_speech_engine
+        case "transcription":
+            from greenroom.engine.sound.transcription.open_transcription_engine import (
+                open_transcription_engine,
+            )
+
+            return open_transcription_engine
+
+
+def _prepare_thread(kind: ModelType, settings: Settings) -> None:
+    """Import the libraries of a model type before its code, and allow or refuse code of model folders."""
+    from greenroom.engine.loading import libraries
+    from greenroom.engine.loading.foreign_code import allow_foreign_code
+
+    allow_foreign_code(settings.trust_remote_code)
+    match kind:
+        case "vision":
+            libraries.import_vision_libraries()
+        case "embeddings" | "rerank":
+            libraries.import_encoder_libraries()
+        case "text" | "transcription":
+            libraries.import_text_libraries()
+        case "speech":
+            pass  # imported once the model's architecture is known
+
+
+def _tokenizer(model: ModelFolder, settings: Settings) -> ChatTokenizer:
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+
+    return load_tokenizer(model.folder, settings.trust_remote_code, model.id)

@@ -1,0 +1,136 @@
+"""The path of a request through the actors, driven by its owner."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+import attrs
+import trio
+
+from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.pool.lease import Found, Granted, Lease
+from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import draining, model_crashed
+from greenroom.schemas.protocols.model_protocol import Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
+
+
+class Generation:
+    """A request that acquires a model, is prepared, waits for a slot, and generates.
+
+    No task runs it: the request advances while its owner calls `receive`. The model generates meanwhile, and
+    events that the owner has not received are merged. All answers arrive on one reply stream, so that waiting
+    for a slot and preparing the prompt overlap.
+
+    Args:
+        pool: The pool of the system.
+        request: Inference request; its `key` may be an alias, which this object's `key` resolves once known.
+    """
+
+    def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest) -> None:
+        self.request = request
+        self.key: ModelKey = request.key
+        self._pool = pool
+        self._replies: ReplyStream[Any] = ReplyStream()
+        self._started = time.monotonic()
+        self._sent = False
+        self._model: Ref[ModelMessage] | None = None
+        self._prepared = False
+        self._lease: Lease | None = None
+        self._generating = False
+
+    async def receive(self) -> InferenceEvent:
+        """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
+
+        Raises:
+            trio.EndOfChannel: The request has ended, with Finished or Failed.
+        """
+        while True:
+            await self._send_due_messages()
+            event = await self._replies.receive()
+            answer = self._accept(event)
+            if answer is not None:
+                return answer
+
+    def receive_ready(self) -> list[InferenceEvent]:
+        """Return the events available now; empty before the model generates."""
+        ready = []
+        while self._generating:
+            try:
+                event = self._accept(self._replies.receive_nowait())
+            except trio.WouldBlock:
+                break
+            if event is not None:
+                ready.append(event)
+        return ready
+
+    def close(self) -> None:
+        """End the request in any phase; a running generation stops at the next step."""
+        self._replies.close()
+
+    async def _send_due_messages(self) -> None:
+        # A cancelled send is withdrawn; a completed one is recorded without a checkpoint in between.
+        if self._replies.sender.closed or self._replies.sender.ended:
+            return
+        try:
+            if not self._sent:
+                await self._pool.stream(
+                    Acquire(self.key, self.request.id, self.request.choices), self._replies
+                )
+                self._sent = True
+        except ActorStopped:
+            self._replies.sender.fail(draining())
+        try:
+            await self._send_to_model()
+        except ActorStopped:
+            self._replies.sender.fail(model_crashed(self.key.model))
+
+    async def _send_to_model(self) -> None:
+        if self._model is not None:
+            await self._model.stream(Prepare(self.request), self._replies)
+            self._model = None
+        if self._lease is not None and self._prepared and not self._generating:
+            generate = Generate(self.request, time.monotonic() - self._started)
+            await self._lease.model.stream(generate, self._replies)
+            self._generating = True
+
+    def _accept(self, event: Any) -> InferenceEvent | None:
+        match event:
+            case Found(key, model):
+                self.key, self._model = key, model
+                self.request = attrs.evolve(self.request, key=key)
+                return None
+            case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters):
+                self._prepared = True
+                return Admitted(prompt_tokens, dropped_messages, system_prompt, parameters)
+            case Granted(lease):
+                self._lease = lease
+                # The slot is released when the model is done, however slowly the client reads.
+                self._replies.sender.watch(lease.close)
+                return None
+            case Failed():
+                self._replies.sender.end()
+        answer: InferenceEvent = event
+        return answer
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> InferenceEvent:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None

@@ -1,0 +1,151 @@
+"""From texts to the rows that a model makes vectors of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from greenroom.engine.catalog.files.load_failures import named_failures
+from greenroom.engine.catalog.files.sentence_files import SentenceFiles, read_sentence_files
+from greenroom.engine.encoding.embeddings.instructions import Instructions, instructions_of
+from greenroom.engine.encoding.embeddings.prepared_texts import PreparedTexts
+from greenroom.engine.encoding.rows import Row
+from greenroom.engine.encoding.text_rows import TextRows
+from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest, RawInput
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.kinds import wrong_kind
+from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.protocols.model_protocol import PromptContents
+
+MAX_NUMBERS = 1 << 25
+"""Numbers of all vectors of a request: 128 MB, and three times as much as JSON."""
+
+
+def make_embedding_adapter(
+    model: str, record: CapabilityRecord, tokenizer: ChatTokenizer, max_context: int | None = None
+) -> EmbeddingAdapter:
+    """Return the adapter of a model, around its thread's tokenizer.
+
+    Args:
+        model: What it is called.
+        max_context: Tokens of a text at most, if the operator bounds them.
+
+    Raises:
+        ProblemError: 503 `load_failed`: its vectors are made in a way that is not known here.
+    """
+    with named_failures(tokenizer.folder, model):
+        files = read_sentence_files(tokenizer.folder)
+    rows = TextRows(tokenizer, min(record.context, max_context or record.context))
+    return EmbeddingAdapter(model, record, rows, files, instructions_of(model, files))
+
+
+class EmbeddingAdapter:
+    """Prepares texts for one model, on the thread of its tokenizer.
+
+    Args:
+        model: What it is called, for errors.
+        rows: Its tokenizer.
+        files: What is told of its vectors.
+        instructions: What its texts begin with.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        record: CapabilityRecord,
+        rows: TextRows,
+        files: SentenceFiles,
+        instructions: Instructions,
+    ) -> None:
+        self._model = model
+        self._kind = record.model_type
+        self._rows = rows
+        self._files = files
+        self._instructions = instructions
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedTexts:
+        """Tokenize the texts of a request, and check what it asks for.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTexts]:
+        """Do so in slices.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        asked = request.input
+        if not isinstance(asked, EmbeddingInput):
+            raise ProblemError(wrong_kind(self._model, self._kind, asked))
+        width = self._files.width
+        if asked.dimensions is not None and not 1 <= asked.dimensions <= width:
+            detail = f"`dimensions` is {asked.dimensions}, but the vectors of '{self._model}' have {width}"
+            raise invalid(f"{detail}: it must be from 1 to {width}.", "dimensions")
+        numbers = len(asked.texts) * (asked.dimensions or width)
+        if numbers > MAX_NUMBERS:
+            detail = f"`{asked.param}` asks for {numbers} numbers, but an answer has at most {MAX_NUMBERS}"
+            raise invalid(f"{detail}: send fewer texts at once, or ask for fewer dimensions.", asked.param)
+        rows: list[Row] = []
+        for row in self._prepared(asked):
+            if row is None:
+                yield None
+            else:
+                rows.append(row)
+        return PreparedTexts(tuple(rows), asked.dimensions, param=asked.param)
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Return a text as the model reads it.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if not isinstance(request.input, RawInput):
+            raise ProblemError(wrong_kind(self._model, self._kind, request.input))
+        return self._rows.inspect(request.input)
+
+    def _prepared(self, asked: EmbeddingInput) -> Iterator[Row | None]:
+        """Yield a row for each text, and None where others may go on."""
+        prompt = self._instructions.prompt(asked.input_type, asked.instruction)
+        instructed = self._rows.tokens_before(prompt) if prompt else 0
+        params = _params(asked)
+        tokenized = self._rows.tokenize(
+            [
+                self._written(prompt, self._rows.bounded(text, asked.truncate, param))
+                for text, param in zip(asked.texts, params, strict=True)
+                if isinstance(text, str)
+            ]
+        )
+        for text, param in zip(asked.texts, params, strict=True):
+            if isinstance(text, str):
+                while (found := next(tokenized)) is None:
+                    yield None
+                yield Row(self._rows.fit(found, asked.truncate, param), instructed=instructed)
+                continue
+            _refuse_instructions(asked, prompt, param)
+            tokens = self._rows.checked(text, param)
+            yield Row(self._rows.fit(tokens, asked.truncate, param, as_they_are=True))
+
+    def _written(self, prompt: str, text: str) -> str:
+        whole = prompt + text
+        return whole.lower() if self._files.lower_case else whole
+
+
+def _params(asked: EmbeddingInput) -> list[str]:
+    """Return what each text is called in errors."""
+    if len(asked.texts) == 1:
+        return [asked.param]
+    return [f"{asked.param}[{at}]" for at in range(len(asked.texts))]
+
+
+def _refuse_instructions(asked: EmbeddingInput, prompt: str, param: str) -> None:
+    """Refuse tokens that something shall stand before: nobody can tell how they were made."""
+    field = "instruction" if asked.instruction is not None else "input_type"
+    if prompt and (asked.instruction, asked.input_type) != (None, None):
+        detail = (
+            f"`{field}` stands before a text, but `{param}` holds tokens: put it into them, or send text."
+        )
+        raise invalid(detail, field)

@@ -1,0 +1,205 @@
+"""A loaded model that reads whole texts at once, and its requests, on the model's one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from greenroom.engine.device.device_errors import check_device
+from greenroom.engine.encoding.pass_memory import PassMemory
+from greenroom.engine.encoding.row_queue import Batch, Job, RowQueue
+from greenroom.engine.encoding.rows import PreparedRows, RowModel, Values
+from greenroom.engine.encoding.shared_heads import Head, HeadModel, SharedHeads
+from greenroom.engine.encoding.token_budget import TokenBudget
+from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.cacheless_engine import CachelessEngine
+from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError
+
+Events = list[tuple[str, InferenceEvent]]
+
+
+class EncoderEngine(CachelessEngine):
+    """`step` computes one forward pass: rows of like length, of all requests, or a part of what rows share.
+
+    Args:
+        model: On this thread.
+        share: Of the memory account, to which its weights are charged.
+        budget: What its first pass may compute; see `measure_passes`.
+        clock: Seconds, from any origin.
+    """
+
+    def __init__(
+        self,
+        model: RowModel,
+        share: Share,
+        budget: TokenBudget,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model: RowModel | None = model
+        self._memory = PassMemory(share)
+        self._clock = clock
+        self._queue = RowQueue()
+        self._budget = budget
+        self._heads = SharedHeads(model, self._memory) if isinstance(model, HeadModel) else None
+        self._ended: Events = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return bool(len(self._queue) or self._ended)
+
+    def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
+        """Add a request; its events come from `step`, one for each row, and then Finished or Failed.
+
+        Raises:
+            ProblemError: 400: a row does not fit into memory even alone.
+        """
+        self.resume(Job(request, prepared))
+
+    def suspend(self) -> Mapping[str, Job] | None:
+        """Give all requests away, each with the rows that are not computed yet; None while events are due."""
+        if self._ended:
+            return None
+        if self._heads is not None:
+            self._heads.give_up_begun()
+        jobs = self._queue.clear()
+        for job in jobs:
+            job.set_apart(0)
+        return {job.request.id: job for job in jobs}
+
+    def unbegun(self) -> Mapping[str, Job]:
+        """Return the requests of which no row was in a pass."""
+        jobs = (job for job in self._queue.clear() if not job.is_begun)
+        return {job.request.id: Job(job.request, job.prepared) for job in jobs}
+
+    def resume(self, job: Job) -> None:
+        """Go on with a request that an engine before has given away.
+
+        Raises:
+            ProblemError: 400: a row does not fit into memory even alone.
+        """
+        longest = job.lengths[job.waiting[-1]]
+        needed = self._loaded_model().batch_bytes(1, longest)
+        if not self._memory.fits_alone(needed):
+            detail = (
+                f"A text of {longest} tokens takes {needed >> 20} MB to compute, which is more than this "
+                "server may have beside its models' weights (setting memory_bytes). Shorten it."
+            )
+            raise ProblemError(Problem(400, "context_length_exceeded", detail, job.prepared.param))
+        if not len(self._queue):
+            self._memory.begin_work()
+        if self._heads is not None:
+            self._heads.plan(job, self._budget.free_padding)
+        self._queue.add(job)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request; its Finished comes from the next step."""
+        job = self._remove(request_id)
+        if job is not None:
+            self._end(job, "cancelled")
+
+    def step(self) -> Events:
+        """Compute one pass, if there is memory for it; return its events."""
+        job = self._queue.choose()
+        if job is not None:
+            head = None if self._heads is None else self._heads.head_of(job)
+            if head is not None and head.left:
+                self._advance(job, head)
+            elif head is not None or not job.apart:
+                self._compute(job, self._loaded_model() if head is None else head)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def release_memory(self) -> None:
+        """Have MLX give back what it keeps for reuse."""
+        self._memory.clear()
+
+    def close(self) -> None:
+        """Drop the weights and all requests."""
+        self._queue = RowQueue()
+        self._ended = []
+        self._model = self._heads = None
+        self._memory.close()
+
+    def _loaded_model(self) -> RowModel:
+        if self._model is None:
+            raise RuntimeError("the engine is closed")
+        return self._model
+
+    def _max_rows(self, computing: RowModel | Head, width: int) -> int:
+        """Return how many rows of that length a pass may have."""
+        allowed = self._memory.allowance()
+        rows = max(1, int(self._budget.tokens) // width)
+        needed = computing.batch_bytes(rows, width)
+        return rows if needed <= allowed else max(1, rows * allowed // needed)
+
+    def _advance(self, job: Job, head: Head) -> None:
+        """Compute a part of what the rows of a request begin with."""
+        count = min(head.left, int(self._budget.tokens))
+        if not self._memory.reserve(head.advance_bytes(count)):
+            self._give_up_heads(job)
+            return
+        began = self._clock()
+        job.begin()
+        try:
+            head.advance(count)
+        finally:
+            self._memory.release()
+        self._budget.observe(count, self._clock() - began)
+        self._queue.charge(job, count)
+
+    def _compute(self, first: Job, computing: RowModel | Head) -> None:
+        batch = self._queue.take(first, partial(self._max_rows, computing), self._budget.free_padding)
+        rows = batch.rows
+        if not self._memory.reserve(computing.batch_bytes(len(rows), batch.width)):
+            self._queue.put_back(batch)
+            self._give_up_heads(first)
+            return
+        began = self._clock()
+        for job in _jobs(batch):
+            job.begin()
+        try:
+            computed = computing.compute(rows)
+            check_device(idle=True)  # before anybody is answered, or blamed for numbers that are none
+        finally:
+            self._memory.release()
+        self._budget.observe(len(rows) * batch.width, self._clock() - began)
+        for (job, index), values in zip(batch.members, computed, strict=True):
+            job.tokens_done += len(job.prepared.rows[index].tokens)
+            job.unanswered -= 1
+            if job.request.id in self._queue:  # else another row of it has failed
+                self._answer(job, index, values)
+        for job in _jobs(batch):
+            if not job.unanswered and self._remove(job.request.id):
+                self._end(job, "stop")
+
+    def _give_up_heads(self, job: Job) -> None:
+        if self._heads is not None:
+            self._heads.release_all(job)
+
+    def _remove(self, request_id: str) -> Job | None:
+        job = self._queue.remove(request_id)
+        if job is not None and self._heads is not None:
+            self._heads.release(job)
+        return job
+
+    def _answer(self, job: Job, index: int, values: Values) -> None:
+        try:
+            event = self._loaded_model().event(job.prepared, index, values)
+        except ProblemError as error:
+            self._remove(job.request.id)
+            failed = Failed(error.problem, Usage(prompt=job.tokens_done), job.timing)
+            self._ended.append((job.request.id, failed))
+        else:
+            self._ended.append((job.request.id, event))
+
+    def _end(self, job: Job, reason: FinishReason) -> None:
+        finished = Finished(reason, Usage(prompt=job.tokens_done), job.timing)
+        self._ended.append((job.request.id, finished))
+
+
+def _jobs(batch: Batch) -> list[Job]:
+    return list(dict.fromkeys(job for job, _ in batch.members))

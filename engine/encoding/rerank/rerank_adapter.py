@@ -1,0 +1,94 @@
+"""A reranker's adapter: queries and documents in, rows of tokens out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.files.json_files import read_json_object
+from greenroom.engine.catalog.files.load_failures import named_failures
+from greenroom.engine.catalog.files.regular_files import check_folder
+from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
+from greenroom.engine.encoding.rerank.cross_encoder_form import CrossEncoderForm
+from greenroom.engine.encoding.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
+from greenroom.engine.encoding.rerank.reranker_kinds import reranker_form
+from greenroom.engine.encoding.rerank.yes_no_form import MAX_CONTEXT, YesNoForm
+from greenroom.engine.encoding.rows import PreparedRows, common_beginning
+from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
+from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.kinds import wrong_kind
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.settings import Settings
+
+
+class RerankAdapter:
+    """Prepares requests for one model, on one thread, and keeps nothing between them.
+
+    Args:
+        context: Tokens of a pair at most.
+    """
+
+    def __init__(self, record: CapabilityRecord, encoder: PlainEncoder, form: PairForm, context: int) -> None:
+        self.record = record
+        self._causal = form.causal
+        self._reader = PairReader(encoder, form, context)
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedRows:
+        """Tokenize the pairs of a request.
+
+        Raises:
+            ProblemError: 400: a text is too long, or it is no request to a model that ranks.
+        """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedRows]:
+        """Do so in slices.
+
+        Raises:
+            ProblemError: 400: a text is too long, or it is no request to a model that ranks.
+        """
+        asked = request.input
+        if not isinstance(asked, ScoreInput):
+            raise ProblemError(wrong_kind(request.key.model, self.record.model_type, asked))
+        rows = yield from self._reader.rows(asked)
+        shared = common_beginning(rows) if self._causal else 0
+        return PreparedRows(rows, shared=shared, param=asked.param)
+
+
+def open_rerank_adapter(
+    folder: Path, record: CapabilityRecord, settings: Settings, name: str
+) -> RerankAdapter:
+    """Return the adapter of a model's folder; needs no weights.
+
+    Args:
+        name: What the model is called in errors.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+    """
+    from transformers import AutoTokenizer
+
+    read_in_pieces()
+    with named_failures(folder, name):
+        check_folder(folder)
+        check_tokenizer_files(folder)
+        config = read_json_object(folder / "config.json")
+        form = reranker_form(config)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=settings.trust_remote_code
+        )
+        encoder = PlainEncoder(_backend(tokenizer))
+        context = min(record.context, settings.max_context or record.context)
+        if form == "cross_encoder":
+            types = int(config.get("type_vocab_size") or 1)
+            return RerankAdapter(record, encoder, CrossEncoderForm(encoder, types), context)
+        return RerankAdapter(record, encoder, YesNoForm(encoder), min(context, MAX_CONTEXT))
+
+
+def _backend(tokenizer: Any) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError("its tokenizer has no form that the `tokenizers` library computes (tokenizer.json)")
+    return backend

@@ -1,0 +1,21 @@
+"""What a model's numbers for a pair become: a score from 0 to 1."""
+
+from __future__ import annotations
+
+import math
+
+from greenroom.engine.encoding.rows import Values
+from greenroom.schemas.events.result_events import Score
+from greenroom.schemas.problems import ProblemError, model_broken
+
+
+def score_event(index: int, values: Values) -> Score:
+    """Return the score of a pair.
+
+    Raises:
+        ProblemError: 503 `model_broken`: the model computed no number.
+    """
+    value = float(values[0])
+    if not math.isfinite(value):
+        raise ProblemError(model_broken(f"document {index}"))
+    return Score(value, index)

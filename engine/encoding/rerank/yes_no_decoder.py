@@ -1,0 +1,72 @@
+"""Decoders that rank: how likely the next token is `yes` rather than `no`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from greenroom.engine.encoding.pass_cost import PassCost
+from greenroom.engine.encoding.rerank.scores import score_event
+from greenroom.engine.encoding.rerank.yes_no_head import HeadCosts, YesNoHead
+from greenroom.engine.encoding.rows import PreparedRows, Row, Tokens, Values, pad
+from greenroom.schemas.events.result_events import Score
+
+
+class YesNoDecoder:
+    """A loaded decoder, on its one thread.
+
+    Rows are padded on the right, where no token of a causal model looks: each is computed as if alone.
+
+    Args:
+        model: One of mlx-lm's, whose layers keep all that they have seen (`KVCache`).
+        answers: Tokens of `yes` and `no`.
+        cost: Of its passes.
+    """
+
+    def __init__(self, model: Any, answers: tuple[int, int], cost: PassCost) -> None:
+        self._model = model
+        self._answers = answers
+        self._cost = cost
+        caches = self._new_caches()
+        model.model(mx.zeros((1, 1), mx.int32), caches)
+        mx.eval([(cache.keys, cache.values) for cache in caches])
+        self._head_costs = HeadCosts(caches, cost)
+
+    def compute(self, rows: Sequence[Row]) -> Values:
+        """Return the scores of pairs, `[rows, 1]`."""
+        ids, _ = pad([row.tokens for row in rows], 0)
+        last = mx.array(np.array([len(row.tokens) - 1 for row in rows], np.int32))
+        return self._answer(self._model.model(mx.array(ids))[mx.arange(len(rows)), last])
+
+    def event(self, prepared: PreparedRows, index: int, values: Values) -> Score:
+        """Return the score of a pair."""
+        return score_event(index, values)
+
+    def batch_bytes(self, rows: int, width: int) -> int:
+        """Return what a forward pass takes beside the weights."""
+        return self._cost.batch_bytes(rows, width)
+
+    def head_bytes(self, tokens: int) -> int:
+        """Return what is kept of so many tokens that pairs begin with."""
+        return self._head_costs.head_bytes(tokens)
+
+    def open_head(self, tokens: Tokens) -> YesNoHead:
+        """Return what computes pairs that begin with these tokens."""
+        return YesNoHead(tokens, self._model.model, self._new_caches(), self._head_costs, self._answer)
+
+    def _new_caches(self) -> list[Any]:
+        from mlx_lm.models.cache import KVCache
+
+        return [KVCache() for _ in self._model.layers]
+
+    def _answer(self, hidden: mx.array) -> Values:
+        """Return the scores that follow from what the decoder makes of last tokens."""
+        head = getattr(self._model, "lm_head", None)
+        logits = self._model.model.embed_tokens.as_linear(hidden) if head is None else head(hidden)
+        yes, no = self._answers
+        scores = mx.sigmoid((logits[:, yes] - logits[:, no]).astype(mx.float32))[:, None]
+        mx.eval(scores)
+        return np.array(scores)

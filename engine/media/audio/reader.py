@@ -1,0 +1,152 @@
+"""A recording that is decoded no further ahead than somebody wants it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+
+import numpy as np
+
+from greenroom.engine.media.audio import decoder_threads
+from greenroom.engine.media.audio.decoder_threads import DECODERS
+from greenroom.engine.media.audio.samples import AudioFacts, OpenedRecording, Samples
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+
+log = get_logger()
+
+AHEAD_SECONDS = 32.0
+_BLOCK_SECONDS = 0.5
+_TURN_PIECES = 256
+"""Packets after which another recording has its turn, though they made no block."""
+
+
+class RecordingReader:
+    """Decodes a recording; a decoder that hangs costs this recording and nothing else.
+
+    Args:
+        source: Where it lies, or what its file holds.
+        rate: Samples a second that are wanted.
+        param: What the client calls the file, for errors.
+        ahead: Seconds that are decoded before somebody wants them.
+        client: Who sent it; clients share the time of the decoders.
+
+    Attributes:
+        facts: What its container tells, once it has been opened: before the first samples.
+
+    Raises:
+        ProblemError: 503: too many decoders hang.
+    """
+
+    def __init__(
+        self,
+        source: Path | bytes,
+        rate: int,
+        param: str = "file",
+        ahead: float = AHEAD_SECONDS,
+        client: str = "",
+    ) -> None:
+        if DECODERS.hung() >= decoder_threads.MAX_STALLED:
+            detail = "Decoding earlier recordings has not ended; the server has to be restarted."
+            raise ProblemError(Problem(503, "decoders_hung", detail, retry_after=30))
+        self.facts: AudioFacts | None = None
+        self._param = param
+        self._ahead = round(ahead / _BLOCK_SECONDS)
+        self._blocks: Queue[Samples | ProblemError | AudioFacts | None] = Queue()
+        self._closed = threading.Event()
+        self._begun = self._decoded = False
+        self._turns = self._decode(source, rate)
+        DECODERS.add(client, self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a decoder, from its first turn to its end."""
+        return self._begun and not self._decoded
+
+    @property
+    def wants_decoding(self) -> bool:
+        """Whether there is anything left, and room for it."""
+        return not self._decoded and self._blocks.qsize() < self._ahead
+
+    def read(self, seconds: float) -> Samples | None:
+        """Return the next samples, none if there are none within `seconds`; None at the recording's end.
+
+        Raises:
+            ProblemError: 400: it cannot be decoded.
+        """
+        try:
+            item = self._blocks.get(timeout=seconds) if seconds else self._blocks.get_nowait()
+        except Empty:
+            if DECODERS.is_silent(self):
+                self._give_up()
+            item = np.zeros(0, np.float32)
+        DECODERS.wake()
+        if isinstance(item, ProblemError):
+            raise item
+        if isinstance(item, AudioFacts):
+            self.facts = item
+            return np.zeros(0, np.float32)
+        return item
+
+    def close(self) -> None:
+        """Have its decoding end, which closes the file."""
+        self._closed.set()
+        DECODERS.remove(self)
+
+    def decode_on(self) -> float:
+        """Decode until there is a further block; return the samples that took, those of all channels."""
+        self._begun = True
+        try:
+            return next(self._turns)
+        except StopIteration:
+            self._decoded = True
+            return 1.0
+
+    def end(self) -> None:
+        """Close the file, on whichever thread is not decoding it."""
+        self._turns.close()
+
+    def _give_up(self) -> None:
+        self.close()
+        seconds = decoder_threads.STALL_SECONDS
+        raise invalid(f"Decoding the file took longer than {seconds:g} seconds.", self._param)
+
+    def _decode(self, source: Path | bytes, rate: int) -> Generator[float, None, None]:
+        """Decode a block for each turn, and yield its cost."""
+        try:
+            recording = OpenedRecording(source, rate, self._param)
+            try:
+                self._blocks.put(recording.facts)
+                before = 0
+                for _ in self._in_blocks(recording.blocks(), round(rate * _BLOCK_SECONDS)):
+                    yield 1.0 + recording.decoded - before
+                    before = recording.decoded
+            finally:
+                recording.close()
+            self._blocks.put(None)
+        except ProblemError as error:
+            self._blocks.put(error)
+        except FileNotFoundError:  # its client has left
+            self._blocks.put(invalid("The file is gone.", self._param))
+        except Exception:
+            log.exception("decoding failed", actor="model")
+            self._blocks.put(invalid("The file cannot be decoded.", self._param))
+
+    def _in_blocks(self, pieces: Iterator[Samples], size: int) -> Iterator[None]:
+        """Put blocks of one size, but for the last one, until this is closed; yield where a turn may end."""
+        held = np.zeros(0, np.float32)
+        for count, piece in enumerate(pieces, 1):
+            DECODERS.beat(self)
+            if self._closed.is_set():
+                return
+            held = np.concatenate([held, piece]) if len(piece) else held
+            whole = len(held) - len(held) % size
+            for start in range(0, whole, size):
+                self._blocks.put(held[start : start + size].copy())
+            held = held[whole:]
+            if whole or count % _TURN_PIECES == 0:
+                yield
+        if len(held):
+            self._blocks.put(held)

@@ -1,0 +1,44 @@
+"""Decodes one large image: the program that `large_images` runs within limits.
+
+Reads the file from its standard input. Writes its width and height, as two unsigned numbers of 32 bits, and
+its pixels as RGB; or raises ValueError about what is wrong with the file.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+# Nothing that computes: the same code decodes small images in the server, and both must see the same pixels.
+from greenroom.engine.media.images.decode import decode_image
+from greenroom.engine.media.images.limits import ImageLimits, SightLimit
+from greenroom.schemas.problems import ProblemError
+
+_ROWS = 256
+
+
+def write_image(data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None) -> None:
+    """Write an image's size and pixels.
+
+    Raises:
+        ValueError: What is wrong with the file.
+    """
+    try:
+        image = decode_image(data, limits, sight=sight, param=param)
+    except ProblemError as error:
+        raise ValueError(error.problem.detail) from None
+    out = sys.stdout.buffer
+    out.write(struct.pack("<II", image.width, image.height))
+    for top in range(0, image.height, _ROWS):
+        out.write(image.crop((0, top, image.width, min(top + _ROWS, image.height))).tobytes())
+    out.flush()
+
+
+if __name__ == "__main__":
+    pixels, width, height, area = (int(argument) or None for argument in sys.argv[1:5])
+    write_image(
+        sys.stdin.buffer.read(),
+        ImageLimits(pixels=pixels or 0),
+        SightLimit(width, height, area),
+        sys.argv[5] or None,
+    )

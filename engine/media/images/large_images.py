@@ -1,0 +1,117 @@
+"""Large images, decoded in a process of their own, so that nobody waits for them.
+
+Decoders of WebP, PNG and HEIC hold Python's lock for as long as a whole image takes: 34 bytes of WebP may
+mean a second.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from pathlib import Path
+
+from PIL import Image
+
+from greenroom.engine.fairness.slices import Slices, SliceSemaphore
+from greenroom.engine.media.images import image_process
+from greenroom.engine.media.images.decode import INVALID_IMAGE, decode_image, is_large
+from greenroom.engine.media.images.limits import ANY_SIZE, ImageLimits, SightLimit
+from greenroom.engine.media.processes.decoding_process import TimeLeft, run_decoder
+from greenroom.engine.media.processes.limits import REFUSED, DecodingLimits
+from greenroom.schemas.problems import invalid
+
+SECONDS = 20.0
+"""That one image may take."""
+AT_ONCE = 2
+"""Processes that decode for all models."""
+_BYTES = 3 * 1024**3
+_ROWS_PIXELS = 1024 * 1024
+"""Of the rows that are copied at once: a few milliseconds."""
+_DECODING = SliceSemaphore(AT_ONCE)
+
+
+class _ClientTurns:
+    """One large image at a time of each client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: dict[str, tuple[SliceSemaphore, int]] = {}
+
+    def enter(self, client: str) -> SliceSemaphore:
+        """Return what a client's images take turns by."""
+        with self._lock:
+            turns, users = self._turns.get(client, (SliceSemaphore(1), 0))
+            self._turns[client] = (turns, users + 1)
+            return turns
+
+    def leave(self, client: str) -> None:
+        """Forget a client of whom no image is left."""
+        with self._lock:
+            turns, users = self._turns.pop(client)
+            if users > 1:
+                self._turns[client] = (turns, users - 1)
+
+
+_CLIENTS = _ClientTurns()
+
+
+def decode_slices(
+    data: bytes,
+    limits: ImageLimits = ImageLimits(),  # noqa: B008
+    *,
+    sight: SightLimit = ANY_SIZE,
+    param: str | None = None,
+    client: str = "",
+) -> Slices[Image.Image]:
+    """Return an image as `decode_image` does, yielding while a process decodes it if it is large.
+
+    Whoever leaves it ends the process.
+
+    Args:
+        client: Who sent it; of one client one large image is decoded at a time.
+
+    Raises:
+        ProblemError: 400 that says what is wrong with the file and what would be right.
+    """
+    if not is_large(data, limits, sight):
+        return decode_image(data, limits, sight=sight, param=param)
+    turns = _CLIENTS.enter(client)
+    try:
+        yield from turns.acquire()
+        try:
+            yield from _DECODING.acquire()
+            try:
+                return (yield from _decode(data, limits, sight, param))
+            finally:
+                _DECODING.release()
+        finally:
+            turns.release()
+    finally:
+        _CLIENTS.leave(client)
+
+
+def _decode(data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None) -> Slices[Image.Image]:
+    sizes = (limits.pixels, sight.width or 0, sight.height or 0, sight.area or 0)
+    process = DecodingLimits(_BYTES, math.ceil(SECONDS) + 1)
+    command = process.command(Path(image_process.__file__), *sizes, param or "")
+    ended = yield from run_decoder(command, data, TimeLeft(SECONDS))
+    if ended.status == 0:
+        return _assembled(ended.written)
+    if ended.status == REFUSED and ended.said:
+        raise invalid(ended.said, param, INVALID_IMAGE)
+    named = f"`{param}`" if param else "The image"
+    raise invalid(f"{named} takes too much to decode. Send it smaller.", param, INVALID_IMAGE)
+
+
+def _assembled(written: bytes) -> Image.Image:
+    """Return the image that a process has written, copied some rows at a time."""
+    width, height = struct.unpack_from("<II", written)
+    image = Image.new("RGB", (width, height))
+    pixels = memoryview(written)[8:]
+    rows = max(1, _ROWS_PIXELS // width)
+    for top in range(0, height, rows):
+        size = (width, min(rows, height - top))
+        piece = pixels[top * width * 3 : (top + size[1]) * width * 3]
+        image.paste(Image.frombytes("RGB", size, bytes(piece)), (0, top))
+    return image

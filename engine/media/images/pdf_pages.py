@@ -1,0 +1,110 @@
+"""The pages of a PDF as images.
+
+They are drawn in a process of their own: PDFium takes no time-out, belongs to one thread at a time, and what
+a hostile file breaks in it would break in the server.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import struct
+from pathlib import Path
+
+from PIL import Image
+
+from greenroom.engine.fairness.slices import Slices, SliceSemaphore
+from greenroom.engine.media.images import pdf_process
+from greenroom.engine.media.images.formats import is_pdf, name_of
+from greenroom.engine.media.images.limits import ImageLimits
+from greenroom.engine.media.processes.decoding_process import TimeLeft, run_decoder
+from greenroom.engine.media.processes.limits import REFUSED, DecodingLimits
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+
+INVALID_DOCUMENT = "invalid_document"
+"""Code of the problem of a file that cannot be drawn."""
+
+PAGE_PIXELS = 4 * 1024 * 1024
+"""Of a page: A4 at 150 dots per inch has half as many."""
+SECONDS = 20.0
+"""That the pages of all documents of a request may take."""
+_BYTES = 2 * 1024**3
+"""Of memory; a page of pictures takes some hundred megabytes."""
+AT_ONCE = 2
+"""Processes that draw for all models; whoever else wants one waits, and others go on."""
+_DRAWING = SliceSemaphore(AT_ONCE)
+
+
+class DrawingTime(TimeLeft):
+    """What is left of the seconds that the documents of a request may take; waiting for a turn takes none.
+
+    Args:
+        seconds: That are left; None: all.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__(SECONDS if seconds is None else seconds)
+
+
+def draw_pages(
+    data: bytes,
+    limits: ImageLimits = ImageLimits(),  # noqa: B008
+    *,
+    left: DrawingTime | None = None,
+    param: str | None = None,
+) -> Slices[list[Image.Image]]:
+    """Return the pages of a document, in order, as RGB, yielding while others draw them.
+
+    Whoever leaves it ends the process that draws.
+
+    Args:
+        left: The time that they may take.
+        param: What the client calls the document, for errors.
+
+    Raises:
+        ProblemError: 400 that says what is wrong with the file; 501: the library that draws is missing.
+    """
+    named = f"`{param}`" if param else "The document"
+    if len(data) > limits.bytes_each:
+        limit = limits.bytes_each // 1_000_000
+        detail = f"{named} has {len(data):,} bytes; a document may have at most {limit} MB."
+        raise invalid(detail, param, "document_too_large")
+    if not is_pdf(data):
+        detail = f"{named} is {name_of(data)}; documents must be PDF."
+        raise invalid(detail, param, INVALID_DOCUMENT)
+    if importlib.util.find_spec("pypdfium2") is None:
+        detail = "Documents need the library pypdfium2: `pip install pypdfium2`."
+        raise ProblemError(Problem(501, "library_missing", detail))
+    yield from _DRAWING.acquire()
+    try:
+        drawn, reason = yield from _run(data, limits.pages, left or DrawingTime())
+    finally:
+        _DRAWING.release()
+    if reason:
+        if limits.single:
+            reason = reason.replace(pdf_process.SHARED, "this model takes one image at a time")
+        raise invalid(f"{named} cannot be shown: {reason}.", param, INVALID_DOCUMENT)
+    return _images(drawn)
+
+
+def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, str]]:
+    """Return what the process has written, and what was wrong with the file; empty if nothing was."""
+    limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
+    command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)
+    ended = yield from run_decoder(command, data, left)
+    if ended.status is None:
+        return b"", f"drawing its pages takes too long (a request's documents have {SECONDS:g} s)"
+    if ended.status == REFUSED:
+        return b"", ended.said
+    return ended.written, "" if ended.status == 0 else "drawing its pages takes too much, or it is broken"
+
+
+def _images(drawn: bytes) -> list[Image.Image]:
+    images = []
+    at = 0
+    while at < len(drawn):
+        width, height = struct.unpack_from("<II", drawn, at)
+        end = at + 8 + width * height * 3
+        images.append(Image.frombytes("RGB", (width, height), drawn[at + 8 : end]))
+        at = end
+    return images

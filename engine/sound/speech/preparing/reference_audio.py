@@ -1,0 +1,31 @@
+"""Reference audio: a client's file, decoded within bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.media.audio.decoding import decode_recording
+from greenroom.engine.sound.speech.preparing.prepared_speech import REFERENCE_RATE, Samples
+from greenroom.schemas.problems import invalid
+
+PARAM = "ref_audio"
+
+LONGEST_SECONDS = 60
+"""Of a recording; models use ten or twenty."""
+SHORTEST_SECONDS = 0.5
+
+
+def read_reference(path: str, client: str = "") -> Slices[Samples]:
+    """Return the samples of a spooled file, at `REFERENCE_RATE`, yielding while they are decoded.
+
+    Raises:
+        ProblemError: 400: it is no audio, or too long or too short; 503: too many decoders hang.
+    """
+    most = LONGEST_SECONDS * REFERENCE_RATE
+    samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, PARAM, client)).samples
+    if len(samples) > most:
+        raise invalid(f"`{PARAM}` is longer than {LONGEST_SECONDS} seconds.", PARAM)
+    if len(samples) < SHORTEST_SECONDS * REFERENCE_RATE:
+        raise invalid(f"`{PARAM}` is shorter than {SHORTEST_SECONDS:g} seconds.", PARAM)
+    return samples

@@ -1,0 +1,158 @@
+"""One text that is being spoken, piece after piece."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.sound.speech.joins import PieceJoiner
+from greenroom.engine.sound.speech.listener import ListenerLead
+from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Samples
+from greenroom.engine.sound.speech.speakers.speaker import Speaker, Spoken
+from greenroom.engine.sound.speech.tempo import TempoFilter
+from greenroom.schemas.events.events import Finished, FinishReason, PromptProgress, Timing, Usage
+from greenroom.schemas.events.result_events import AudioChunk
+from greenroom.schemas.messages.requests import InferenceRequest
+
+
+class Utterance:
+    """The speech of one request, computed as far as `advance` is called.
+
+    Args:
+        rate: Samples a second.
+        clock: Seconds, from any origin, by which its slices end and samples are due.
+
+    Attributes:
+        within_piece: A piece is begun and not complete: the model may keep its state. Between two pieces it
+            has none, and another engine of it may go on.
+        complete: All pieces are spoken.
+    """
+
+    def __init__(
+        self,
+        request: InferenceRequest,
+        prepared: PreparedSpeech,
+        rate: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.request_id, self.client = request.id, request.client
+        self.within_piece = False
+        self._prepared = prepared
+        self._rate = rate
+        self._pieces = deque(prepared.pieces)
+        self._letters = sum(map(len, prepared.pieces))
+        self._chunks: Iterator[Spoken] | None = None
+        self._joiner = PieceJoiner(rate)
+        self._tempo: TempoFilter | None = None
+        self._held: list[Samples] = []
+        self._lead = ListenerLead(clock)
+        self._samples = self._prompt_tokens = self._tokens = 0
+        self._clock = SliceClock(clock)
+        self._submitted = time.monotonic()
+        self._began: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all pieces are spoken."""
+        return not self._pieces and not self.within_piece
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was said at all."""
+        return self._samples == 0
+
+    @property
+    def next_letters(self) -> int:
+        """Characters of the piece that is spoken next."""
+        return len(self._pieces[0]) if self._pieces else 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it has been computed, or was to be."""
+        return self._began is not None
+
+    def advance(self, speaker: Speaker) -> AudioChunk | None:
+        """Compute for a slice of time, or to the first sound, and of one piece at most.
+
+        Returns:
+            What is heard; none where whoever listens is far behind, but always at a piece's end.
+
+        Raises:
+            NotFiniteError: The model's numbers are none.
+            ProblemError: The model cannot speak this piece.
+        """
+        if self._began is None:
+            self._began = time.monotonic()
+            if self._prepared.tempo != 1:
+                self._tempo = TempoFilter(self._rate, self._prepared.tempo)
+        self._clock.begin()
+        if self._chunks is None:
+            self._chunks = iter(speaker.speak(self._pieces.popleft(), self._prepared))
+            self.within_piece = True
+        while self.within_piece:
+            spoken = next(self._chunks, None)
+            if spoken is None:
+                self._held.append(self._joiner.end_piece(last=not self._pieces))
+                self._end_piece()
+            else:
+                self._count(spoken)
+                self._held.append(self._joiner.push(spoken.samples))
+            first_sound = self.is_silent and len(self._held[-1]) > 0
+            if first_sound or self._clock.is_over:
+                break
+        if self.within_piece and not self._lead.is_due:
+            return None
+        held, self._held = self._held, []
+        return self._audio_chunk(np.concatenate(held))
+
+    @property
+    def progress(self) -> PromptProgress:
+        """How much of the text has been spoken, in characters."""
+        left = sum(map(len, self._pieces))
+        began = self._submitted if self._began is None else self._began
+        return PromptProgress(self._letters - left, self._letters, seconds=time.monotonic() - began)
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """Return how the request ended, and what it used."""
+        now = time.monotonic()
+        began = now if self._began is None else self._began
+        usage = Usage(self._prompt_tokens, self._tokens, spoken=self._samples / self._rate)
+        return Finished(reason, usage, Timing(began - self._submitted, 0.0, now - began))
+
+    def close(self) -> None:
+        """Stop speaking, in the middle of a piece too."""
+        self._pieces.clear()
+        self._end_piece()
+
+    def _end_piece(self) -> None:
+        chunks, self._chunks = self._chunks, None
+        self.within_piece = False
+        close = getattr(chunks, "close", None)  # of a generator: the library sets back what it has changed
+        if close is not None:
+            close()
+
+    def _count(self, spoken: Spoken) -> None:
+        self._prompt_tokens += spoken.prompt_tokens
+        self._tokens += spoken.tokens
+        if not np.isfinite(spoken.samples).all():
+            raise NotFiniteError
+
+    def _audio_chunk(self, samples: Samples) -> AudioChunk | None:
+        if self._tempo is not None:
+            samples = self._tempo.push(samples)
+            if self.complete:
+                samples = np.concatenate([samples, self._tempo.finish()])
+        if not len(samples):
+            return None
+        self._samples += len(samples)
+        self._lead.give(len(samples) / self._rate)
+        integers = np.rint(np.clip(samples, -1, 1) * 32767).astype("<i2")
+        return AudioChunk(integers.tobytes(), self._rate)
+
+
+class NotFiniteError(Exception):
+    """A model's audio holds what is no number: its weights are broken, or too coarse for what it computes."""

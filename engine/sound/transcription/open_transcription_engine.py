@@ -1,0 +1,65 @@
+"""Opening a model that transcribes: its weights within the memory there is, and what computes with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.loading.devices import use_device
+from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.loading.load_errors import named_load_errors
+from greenroom.engine.loading.offline import offline
+from greenroom.engine.loading.read_weights import read_weights, weight_bytes
+from greenroom.engine.loading.recorded_files import recorded_files
+from greenroom.engine.loading.weight_files import check_weight_files
+from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.sound.speech.preparing.weight_names import check_speech_weights
+from greenroom.engine.sound.transcription.preparing.architectures import library_name
+from greenroom.engine.sound.transcription.recognizers.one_piece_recognizer import OnePieceRecognizer
+from greenroom.engine.sound.transcription.recognizers.recognizer import Recognizer
+from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
+from greenroom.engine.sound.transcription.whisper.whisper_recognizer import WhisperRecognizer
+
+
+def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
+    """Load a model's weights and what hears with them, all confined to this thread.
+
+    Raises:
+        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
+        LoadAbandonedError: It was abandoned.
+    """
+    with load.open_share() as (share, charge):
+        use_device(load.settings)
+        architecture = load.record.architecture
+        with named_load_errors(load.folder):
+            with recorded_files(load.is_abandoned) as files:
+                model = _load_lazily(load.folder, architecture)
+            charge(weight_bytes(model))
+            read_weights(model, files, load.progress, load.is_abandoned)
+            return TranscriptionEngine(_recognizer(model, architecture), share, load.clock)
+
+
+def _load_lazily(folder: Path, architecture: str) -> Any:
+    """Return mlx-audio's model with weights that are named, but not read yet.
+
+    The library would also take an architecture from the parts of the folder's path, and fetches what is
+    not there: it is told both.
+    """
+    if any(folder.glob("model*.safetensors")):
+        check_weight_files(folder)
+    else:  # Mistral's own releases call theirs `consolidated.safetensors`
+        check_speech_weights(folder)
+    load_model = import_model_code("mlx_audio.stt.utils").load_model
+    with offline():
+        model = load_model(folder, lazy=True, model_type=architecture, model_name_parts=[architecture])
+    # Every layer was given random weights first, which are never read.
+    mx.eval(mx.random.state)
+    return model
+
+
+def _recognizer(model: Any, architecture: str) -> Recognizer:
+    if architecture == "whisper":
+        return WhisperRecognizer(model)
+    return OnePieceRecognizer(model, library_name(architecture))

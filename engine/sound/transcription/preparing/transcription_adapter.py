@@ -1,0 +1,123 @@
+"""What speaks for one model that transcribes: requests are checked, recordings opened."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.missing_packages import library_missing
+from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.media.audio.decoding import decode_recording
+from greenroom.engine.sound.transcription.preparing.architectures import (
+    NOT_SERVED,
+    ONE_PIECE,
+    PACKAGES,
+    library_name,
+)
+from greenroom.engine.sound.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.kinds import wrong_kind
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+
+_FIRST_MULTILINGUAL = 51_865
+"""Tokens in the vocabulary of Whisper's smallest multilingual models; those for English have one less."""
+_PROBE_RATE = 16_000
+
+
+class TranscriptionAdapter:
+    """Prepares the requests of one model; fulfils `PromptAdapter`.
+
+    Args:
+        languages: Names and codes by name or code, as the model's own library knows them; None if it does
+            not tell.
+        translates: It can write English of whatever is spoken.
+    """
+
+    def __init__(
+        self, model: str, record: CapabilityRecord, languages: Mapping[str, str] | None, translates: bool
+    ) -> None:
+        self._model = model
+        self._record = record
+        self._languages = languages
+        self._translates = translates
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedTranscription:
+        """Do what `prepare_slices` does, without a pause.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTranscription]:
+        """Check what is asked, and whether its file is audio; others may go on while it is opened.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+        asked = request.input
+        if not isinstance(asked, TranscriptionInput):
+            raise ProblemError(wrong_kind(self._model, self._record.model_type, asked))
+        if asked.task == "translate" and not self._translates:
+            detail = f"'{self._model}' does not translate; a multilingual Whisper model does."
+            raise invalid(detail, "model")
+        if asked.word_timestamps and self._record.architecture != "whisper":
+            detail = f"'{self._model}' does not tell when each word is said."
+            raise invalid(detail, "timestamp_granularities[]")
+        language = None if asked.language is None else self._known_language(asked.language)
+        if asked.prompt and self._record.architecture != "whisper":
+            raise invalid(f"'{self._model}' takes no prompt.", "prompt")
+        # Its beginning is decoded too, so that what is no audio is refused before an answer begins.
+        beginning = yield from decode_recording(Path(asked.file), _PROBE_RATE, most=1, client=request.client)
+        return PreparedTranscription(attrs.evolve(asked, language=language), beginning.facts)
+
+    def _known_language(self, name: str) -> str:
+        wanted = name.strip().lower()
+        if self._languages is None:
+            return wanted
+        code = self._languages.get(wanted) or self._languages.get(wanted.replace("_", "-").partition("-")[0])
+        if code is None:
+            known = sorted({*self._languages.values()})
+            listed = ", ".join(known) if len(known) < 200 else ""
+            detail = f"'{self._model}' does not know the language '{name[:40]}'; it knows {listed}."
+            raise invalid(detail, "language")
+        return code
+
+
+def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecord) -> TranscriptionAdapter:
+    """Make the adapter of a model, without its weights.
+
+    Raises:
+        ProblemError: 501: models of its architecture are not served, or a package is missing.
+    """
+    if record.architecture == "whisper":
+        config = read_optional(folder / "config.json")
+        languages = _whisper_languages(config)
+        return TranscriptionAdapter(model, record, languages, translates=len({*languages.values()}) > 1)
+    name = library_name(record.architecture)
+    if name not in ONE_PIECE:
+        served = ", ".join(sorted({"whisper", *ONE_PIECE}))
+        why = NOT_SERVED.get(name, "its code in mlx-audio is of no form that is known here")
+        detail = f"'{model}' is a '{name}' model, which is not served: {why}. These are: {served}."
+        raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
+    if name in PACKAGES and importlib.util.find_spec(PACKAGES[name][0]) is None:
+        raise ProblemError(library_missing(model, *PACKAGES[name]))
+    return TranscriptionAdapter(model, record, None, translates=False)
+
+
+def _whisper_languages(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return codes by code and by English name."""
+    size = config.get("n_vocab", config.get("vocab_size", 0))
+    if not isinstance(size, int) or size < _FIRST_MULTILINGUAL:
+        return {"en": "en", "english": "en"}
+    library = import_model_code("mlx_audio.stt.models.whisper.tokenizer")
+    codes = list(library.LANGUAGES)[: size - 51_765 - 1]
+    named = {name: code for name, code in library.TO_LANGUAGE_CODE.items() if code in codes}
+    return {**named, **{code: code for code in codes}}

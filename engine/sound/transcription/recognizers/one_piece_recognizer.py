@@ -1,0 +1,145 @@
+"""Models of mlx-audio that hear a window through their own `generate`, in one piece."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.loading.offline import FetchRefusedError, offline
+from greenroom.engine.media.audio.windows import Window
+from greenroom.engine.sound.transcription.preparing.architectures import (
+    MOST_TOKENS,
+    ONE_PIECE,
+    OnePieceTraits,
+)
+from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow
+from greenroom.schemas.events.result_events import Segment
+from greenroom.schemas.messages.requests import TranscriptionInput
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+
+_WORKING_BYTES = 512 * 1024 * 1024
+"""Of a window; what it is depends on the architecture."""
+_WINDOW_SECONDS = 20.0
+"""Shorter than Whisper's: nobody else computes meanwhile."""
+
+
+class OnePieceRecognizer:
+    """Hears with a model of mlx-audio that has code of its own for all of it.
+
+    Args:
+        model: mlx-audio's, with its weights in memory.
+        architecture: The library's name of it.
+    """
+
+    window_seconds = _WINDOW_SECONDS
+
+    def __init__(self, model: Any, architecture: str) -> None:
+        self.rate = int(getattr(model, "sample_rate", None) or 16_000)
+        self._model = model
+        self._traits = ONE_PIECE[architecture]
+        self._takes = inspect.signature(model.generate).parameters
+
+    def working_bytes(self, asked: TranscriptionInput) -> int:
+        """Return about how much memory a window takes while it is computed."""
+        return _WORKING_BYTES
+
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> OnePieceListener:
+        """Begin a recording, or go on with it: nothing is remembered of its windows."""
+        return OnePieceListener(self._model, self._traits, self._options(asked), asked.language, self.rate)
+
+    def _options(self, asked: TranscriptionInput) -> dict[str, Any]:
+        traits = self._traits
+        options: dict[str, Any] = {}
+        if asked.language is not None or traits.says_none:
+            options |= dict.fromkeys(traits.language, spoken_language(asked.language, traits))
+        if traits.bounded:
+            options["max_tokens"] = MOST_TOKENS
+        if asked.temperature is not None and "temperature" in self._takes:
+            options["temperature"] = asked.temperature
+        return options
+
+
+def spoken_language(asked: str | None, traits: OnePieceTraits) -> str | None:
+    """Return a language as an architecture's code wants it; as it was asked for where it is not known."""
+    if asked is None:
+        return None
+    from mlx_audio.stt.models.whisper import tokenizer
+
+    codes: Mapping[str, str] = tokenizer.TO_LANGUAGE_CODE
+    names: Mapping[str, str] = tokenizer.LANGUAGES
+    code = codes.get(asked, asked.partition("-")[0])
+    return names[code].title() if traits.form == "name" and code in names else code
+
+
+class OnePieceListener:
+    """Hears one recording; each window for itself.
+
+    Args:
+        options: Of `generate`.
+        language: That is spoken, as it was asked for.
+    """
+
+    def __init__(
+        self, model: Any, traits: OnePieceTraits, options: dict[str, Any], language: str | None, rate: int
+    ) -> None:
+        self._model = model
+        self._traits = traits
+        self._options = options
+        self._language = language
+        self._rate = rate
+
+    @property
+    def memory(self) -> None:
+        """Nothing."""
+
+    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
+        """Write down a window.
+
+        Raises:
+            ProblemError: 400: the model's code does not take this language, or this sound; 503: it needs
+                files that are not here.
+        """
+        yield
+        try:
+            with offline():
+                answer = self._model.generate(mx.array(window.samples), **self._options)
+        except FetchRefusedError as error:
+            raise ProblemError(Problem(503, "load_failed", f"The model cannot hear: {error}.")) from error
+        except ValueError as error:  # what the library raises where an argument is wrong
+            named = "language" if self._language is not None else "file"
+            raise invalid(f"The model's own code refuses this: {failure_reason(error)}", named) from error
+        tokens = getattr(answer, "generation_tokens", 0)
+        generated = int(tokens) if isinstance(tokens, int | float) and math.isfinite(tokens) else 0
+        segments = tuple(_segments(answer, self._traits, window, self._rate))
+        return HeardWindow(segments, len(window.samples), generated, self._language)
+
+
+def _segments(
+    answer: Any, traits: OnePieceTraits, window: Window, rate: int
+) -> Generator[Segment, None, None]:
+    """Yield what a library's answer says: its parts where it has some, else all of it."""
+    start, length = window.start / rate, len(window.samples) / rate
+    parts = [part for part in getattr(answer, "segments", None) or () if isinstance(part, Mapping)]
+    said = [part for part in parts if str(part.get("text", "")).strip()] if traits.parts else []
+    for part in said:
+        begin, end = (_within(part.get(name), length) for name in ("start", "end"))
+        words = str(part["text"]).strip().removeprefix(f"[{part.get('speaker_id')}] ")
+        yield Segment(f" {words}", start + begin, start + max(begin, end))
+    text = str(getattr(answer, "text", answer) or "").strip()
+    if not said and text:
+        yield Segment(f" {text}", start, start + length)
+
+
+def _within(time: object, length: float) -> float:
+    """Return a time that a model wrote, within its window."""
+    try:
+        seconds = float(str(time))
+    except ValueError:
+        return 0.0
+    return min(max(seconds, 0.0), length) if math.isfinite(seconds) else 0.0

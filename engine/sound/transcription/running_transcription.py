@@ -1,0 +1,180 @@
+"""One recording that is being transcribed: reading, hearing and telling, a slice at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import attrs
+
+from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.media.audio.reader import RecordingReader
+from greenroom.engine.media.audio.windows import WindowBuffer
+from greenroom.engine.sound.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow, Listener, Recognizer
+from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProgress, Timing, Usage
+from greenroom.schemas.events.result_events import Recording
+from greenroom.schemas.messages.requests import InferenceRequest
+
+Slices = Generator[list[InferenceEvent], None, None]
+
+
+class RunningTranscription:
+    """A recording on its way through a recognizer; between two windows it can change to another.
+
+    Args:
+        ahead: Seconds that may be decoded before they are wanted, from when it has begun.
+
+    Attributes:
+        in_window: A window is being computed.
+        holds_memory: What that takes has been charged.
+        working_bytes: What it takes.
+    """
+
+    def __init__(
+        self,
+        request: InferenceRequest,
+        prepared: PreparedTranscription,
+        recognizer: Recognizer,
+        ahead: float,
+    ) -> None:
+        self.id, self.client = request.id, request.client
+        self.working_bytes = recognizer.working_bytes(prepared.asked)
+        self.in_window = self.holds_memory = False
+        self._asked, self._facts = prepared.asked, prepared.facts
+        self._listener: Listener | None = None
+        self._memory: object = None
+        self._rate = recognizer.rate
+        self._buffer = WindowBuffer(recognizer.rate, recognizer.window_seconds)
+        self._ahead = ahead
+        self._reader: RecordingReader | None = None
+        self._language = prepared.asked.language
+        self._told: tuple[str | None] | None = None
+        self._generated = 0
+        self._submitted = time.perf_counter()
+        self._began: float | None = None
+        self._wants_memory: float | None = None
+        self._slices: Slices | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What it has used so far."""
+        return Usage(generated=self._generated, heard=round(self._buffer.position / self._rate, 3))
+
+    def timing(self) -> Timing:
+        """Return the seconds that it waited and computed."""
+        now = time.perf_counter()
+        began = now if self._began is None else self._began
+        return Timing(queued=began - self._submitted, decode=now - began)
+
+    def wait_for_memory(self) -> float:
+        """Return the seconds that it has waited for memory, since there was none when its turn had come."""
+        now = time.perf_counter()
+        if self._wants_memory is None:
+            self._wants_memory = now
+        return now - self._wants_memory
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it has been read."""
+        return self._began is not None
+
+    def advance(self, recognizer: Recognizer, clock: SliceClock) -> list[InferenceEvent]:
+        """Compute one slice, and return its events; the last one is Finished.
+
+        Raises:
+            ProblemError: The recording cannot be decoded, or too many decoders hang.
+        """
+        self._wants_memory = None
+        if self._began is None:
+            self._began = time.perf_counter()
+        if self._reader is None:
+            self._reader = RecordingReader(
+                Path(self._asked.file), self._rate, ahead=self._ahead, client=self.client
+            )
+        if self._slices is None:
+            self._listener = recognizer.listen(self._asked, self._memory)
+            self._slices = self._run(self._listener, self._reader, clock)
+        clock.begin()
+        return next(self._slices)
+
+    def leave(self) -> None:
+        """Let go of the recognizer, between two windows; another one can go on from there."""
+        if self._slices is not None:
+            self._slices.close()
+        if self._listener is not None:
+            self._memory = self._listener.memory
+        self._slices = self._listener = self._wants_memory = None
+        self.in_window = self.holds_memory = False
+
+    def close(self) -> None:
+        """Let go of the file and of what is computed."""
+        self.leave()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _run(self, listener: Listener, reader: RecordingReader, clock: SliceClock) -> Slices:
+        while True:
+            if self._told != (self._language,):
+                self._told = (self._language,)
+                yield [self._recording()]
+            if not (yield from self._fill(reader, clock)):
+                break
+            window = self._buffer.next_window()
+            if window is not None:
+                self.in_window = True
+                hearing = listener.hear(window, clock)
+                heard = yield from _slices_of(hearing)
+                self._buffer.advance(min(max(heard.samples, 1), len(window.samples)))
+                self.in_window = False
+                told = self._tell(heard)
+                if self._buffer.is_over:
+                    yield [*told, *self._end()]
+                    return
+                yield told
+        yield self._end()
+
+    def _fill(
+        self, reader: RecordingReader, clock: SliceClock
+    ) -> Generator[list[InferenceEvent], None, bool]:
+        """Read until a window can be cut; return whether there is one left."""
+        buffer = self._buffer
+        while not buffer.is_ready:
+            block = reader.read(clock.patience)
+            if block is None:
+                buffer.end()
+            elif len(block):
+                buffer.add(block)
+            if block is not None and (not len(block) or clock.is_over):
+                yield [self._progress()]
+        return buffer.heard > buffer.position
+
+    def _end(self) -> list[InferenceEvent]:
+        finished = Finished("stop", self.usage, self.timing())
+        return [attrs.evolve(self._recording(), duration=self.usage.heard), finished]
+
+    def _tell(self, heard: HeardWindow) -> list[InferenceEvent]:
+        self._generated += heard.generated
+        self._language = heard.language
+        return [*heard.segments, self._progress()]
+
+    def _progress(self) -> PromptProgress:
+        heard, total = self._buffer.position / self._rate, self._facts.duration
+        seconds = 0.0 if self._began is None else time.perf_counter() - self._began
+        return PromptProgress(int(heard), int(max(heard, total or 0)), seconds=seconds)
+
+    def _recording(self) -> Recording:
+        return Recording(self._facts.duration or 0.0, self._language)
+
+
+def _slices_of(
+    hearing: Generator[None, None, HeardWindow],
+) -> Generator[list[InferenceEvent], None, HeardWindow]:
+    while True:
+        try:
+            next(hearing)
+        except StopIteration as end:
+            result: HeardWindow = end.value
+            return result
+        yield []

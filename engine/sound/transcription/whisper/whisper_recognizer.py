@@ -1,0 +1,197 @@
+"""Whisper as a recognizer: windows to segments, with what it wrote before as its context."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.media.audio.windows import Window
+from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow
+from greenroom.engine.sound.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
+from greenroom.engine.sound.transcription.whisper.vocabulary import make_vocabulary
+from greenroom.engine.sound.transcription.whisper.window_decoding import (
+    FRAME,
+    RATE,
+    DecodedWindow,
+    WindowDecoder,
+)
+from greenroom.engine.sound.transcription.whisper.words import find_words
+from greenroom.schemas.events.result_events import Segment, Word
+from greenroom.schemas.messages.requests import TranscriptionInput
+
+TEMPERATURES = (0.0, 0.4, 0.8)
+"""Tried one after the other while an answer repeats itself or is unlikely. OpenAI's code goes to 1.0 by 0.2:
+six attempts at each window of a recording that no attempt will ever make sense of."""
+_MOST_COMPRESSION = 2.4
+_LEAST_LOGPROB = -1.0
+_MOST_NO_SPEECH = 0.6
+_RESET_TEMPERATURE = 0.5
+"""What was sampled above it is no context for what follows."""
+
+
+class WhisperRecognizer:
+    """Hears with one of mlx-audio's Whisper models.
+
+    Args:
+        model: mlx-audio's, with its weights in memory.
+
+    Raises:
+        ValueError: Its tokenizer is missing or another model's.
+    """
+
+    rate = RATE
+    window_seconds = 30.0
+
+    def __init__(self, model: Any) -> None:
+        self.decoder = WindowDecoder(model, make_vocabulary(model))
+
+    def working_bytes(self, asked: TranscriptionInput) -> int:
+        """Return about how much memory a window takes while it is computed."""
+        dims = self.decoder.model.dims
+        positions, item = dims.n_audio_ctx, self.decoder.model.dtype.size
+        # Scores of one layer's attention, and their softmax in single precision.
+        encoding = dims.n_audio_head * positions**2 * (item + 4) + 8 * positions * dims.n_audio_state * item
+        cache = 2 * dims.n_text_layer * (positions + dims.n_text_ctx) * dims.n_text_state * item
+        crossed = dims.n_text_layer * dims.n_text_head * dims.n_text_ctx * positions * item
+        return int(encoding + cache + (crossed if asked.word_timestamps else 0))
+
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> WhisperListener:
+        """Begin a recording, or go on with what was written of it as the context."""
+        listener = WhisperListener(self.decoder, asked)
+        if isinstance(memory, _Memory):
+            listener.memory = memory
+        return listener
+
+
+@attrs.define
+class _Memory:
+    """What a recording's later windows are heard with.
+
+    Args:
+        language: Spoken; None until it is detected.
+        context: Tokens of what was written, or of the prompt.
+    """
+
+    language: str | None
+    context: list[int]
+    last_text: str = ""
+
+
+class WhisperListener:
+    """Hears one recording.
+
+    Attributes:
+        memory: What has been written so far.
+    """
+
+    def __init__(self, decoder: WindowDecoder, asked: TranscriptionInput) -> None:
+        self._decoder = decoder
+        self._asked = asked
+        context = decoder.vocabulary.encode(asked.prompt) if asked.prompt.strip() else []
+        self.memory = _Memory(asked.language, context)
+
+    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
+        """Write down a window, yielding whenever others may compute."""
+        decoder = self._decoder
+        mel, frames = decoder.spectrogram(window.samples)
+        if not frames:
+            return HeardWindow((), len(window.samples), 0, self.memory.language)
+        features = yield from decoder.encode(mel, clock)
+        if self.memory.language is None:
+            self.memory.language = (
+                decoder.detect_language(features) if decoder.vocabulary.is_multilingual else "en"
+            )
+            yield
+        decoded, generated = yield from self._decode(features, clock)
+        if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
+            return HeardWindow((), len(window.samples), generated, self.memory.language)
+        split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
+        words: list[tuple[Word, ...]] = [() for _ in split.segments]
+        if self._asked.word_timestamps:
+            words = yield from find_words(
+                decoder, features, self._beginning(), self.memory.language, split.segments, frames, clock
+            )
+        segments = self._segments(window, decoded, split, words)
+        self._remember(segments, decoded)
+        understood = len(window.samples) if split.is_whole else split.frames * FRAME
+        return HeardWindow(tuple(segments), understood, generated, self.memory.language)
+
+    def _beginning(self) -> tuple[int, ...]:
+        return self._decoder.vocabulary.beginning(self.memory.language or "en", self._asked.task)
+
+    def _decode(
+        self, features: mx.array, clock: SliceClock
+    ) -> Generator[None, None, tuple[DecodedWindow, int]]:
+        """Decode, again at a higher temperature where that failed; return the last attempt, all tokens."""
+        given = self._asked.temperature
+        generated = 0
+        for temperature in TEMPERATURES if given is None else (given,):
+            decoded = yield from self._decoder.decode(
+                features, self.memory.context, self._beginning(), temperature, clock
+            )
+            generated += decoded.generated
+            if not _has_failed(decoded):
+                break
+        return decoded, generated
+
+    def _segments(
+        self, window: Window, decoded: DecodedWindow, split: SplitWindow, words: list[tuple[Word, ...]]
+    ) -> list[Segment]:
+        offset = window.start / RATE
+        segments = []
+        for timed, own in zip(split.segments, words, strict=True):
+            text = self._decoder.vocabulary.decode(timed.tokens)
+            if timed.start == timed.end or not text.strip():
+                continue
+            start, end = _times(timed, own)
+            segments.append(
+                Segment(
+                    text,
+                    round(offset + start, 3),
+                    round(offset + end, 3),
+                    timed.tokens,
+                    tuple(
+                        Word(
+                            word.text,
+                            round(offset + word.start, 3),
+                            round(offset + word.end, 3),
+                            word.probability,
+                        )
+                        for word in own
+                    ),
+                    decoded.avg_logprob,
+                    decoded.compression_ratio,
+                    decoded.no_speech_prob,
+                    decoded.temperature,
+                    window.start // FRAME,
+                )
+            )
+        return segments
+
+    def _remember(self, segments: list[Segment], decoded: DecodedWindow) -> None:
+        """Take what was written as context, unless it is poor, or says the same again."""
+        text = "".join(segment.text for segment in segments)
+        if decoded.temperature > _RESET_TEMPERATURE or not decoded.is_sound or text == self.memory.last_text:
+            self.memory.context = []
+        else:
+            self.memory.context += [token for segment in segments for token in segment.tokens]
+            del self.memory.context[: -self._decoder.max_tokens]
+        self.memory.last_text = text
+
+
+def _has_failed(decoded: DecodedWindow) -> bool:
+    """Return whether an answer repeats itself or is unlikely, and does not just say that nobody speaks."""
+    unlikely = decoded.avg_logprob < _LEAST_LOGPROB
+    silent = unlikely and decoded.no_speech_prob > _MOST_NO_SPEECH
+    return not silent and (unlikely or decoded.compression_ratio > _MOST_COMPRESSION)
+
+
+def _times(timed: TimedTokens, words: tuple[Word, ...]) -> tuple[float, float]:
+    """Return a segment's times: those of its words where there are some, which are closer."""
+    if not words or words[-1].end <= words[0].start:
+        return timed.start, timed.end
+    return words[0].start, words[-1].end

@@ -1,0 +1,51 @@
+"""Idle work of an engine, limited to unused memory."""
+
+from __future__ import annotations
+
+from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching.proof import ROWS, TOKENS
+from greenroom.engine.text.memory.kv_memory import KvMemory
+
+_RETRY = 10.0
+"""Seconds until the next attempt after memory was short."""
+
+
+class IdleWork:
+    """Runs the rest of a model's batch-invariance check, and releases its memory on request.
+
+    Args:
+        proof: Background check; None if there is nothing to do.
+        memory: Memory account charged for the check's caches.
+    """
+
+    def __init__(self, proof: IdleProof | None, memory: KvMemory) -> None:
+        self._proof = proof
+        self._memory = memory
+        self._is_short = False
+        if proof is not None and not self._reserve(proof):
+            proof.pause()
+
+    @property
+    def delay(self) -> float | None:
+        """Seconds without requests after which `advance` is due; None if there is nothing to do."""
+        delay = None if self._proof is None else self._proof.delay
+        return max(delay, _RETRY) if delay is not None and self._is_short else delay
+
+    def advance(self) -> None:
+        """Compute one pass if there is memory for it."""
+        if self._proof is None or self._proof.delay is None:
+            return
+        self._is_short = not self._reserve(self._proof)
+        if self._is_short:
+            return
+        self._proof.advance()
+        if self._proof.delay is None:
+            self.release()
+            self._proof = None
+
+    def release(self) -> None:
+        """Release the memory reserved for further passes."""
+        self._memory.reclaim()
+
+    def _reserve(self, proof: IdleProof) -> bool:
+        return self._memory.reserve_idle(self._memory.size_model.nbytes(ROWS, TOKENS), proof.pause)

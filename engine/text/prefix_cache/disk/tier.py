@@ -1,0 +1,191 @@
+"""Disk tier of the prefix cache, whose entries survive a restart."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.device.device_errors import synchronize_streams
+from greenroom.engine.text.prefix_cache.disk.block import BadFileError, CacheBlock, HostTensors
+from greenroom.engine.text.prefix_cache.disk.disk_thread import DiskThread
+from greenroom.engine.text.prefix_cache.disk.fingerprint import fingerprint
+from greenroom.engine.text.prefix_cache.disk.folder import DiskFolder
+from greenroom.engine.text.prefix_cache.disk.index import DiskIndex, DiskMatch
+from greenroom.engine.text.prefix_cache.disk.offload import Offload
+from greenroom.engine.text.prefix_cache.memory.tree import PrefixTree
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.settings.settings import Settings
+
+log = get_logger()
+
+_IDLE_TIMEOUT = 0.01
+"""Seconds that a step waits for the disk if there is nothing else to compute."""
+
+_SCAN_TIMEOUT = 5.0
+"""Seconds that the first prompt waits for the scan of the folder."""
+
+
+@attrs.frozen
+class DiskStatistics:
+    """Statistics of one model's disk tier since it was opened; `nbytes` covers all models' files.
+
+    Args:
+        nbytes: Size of all models' files in bytes, as last counted.
+        files: Number of this model's readable files.
+        written: Number of files written.
+        skipped: Number of prefixes not written because the disk was too slow, too full or failing.
+        hits: Number of prompts with a longer prefix on disk than in memory.
+        misses: Number of prompts without.
+        evictions: Number of files evicted to free space.
+        removed: Number of unusable files removed.
+    """
+
+    nbytes: int
+    files: int
+    written: int
+    skipped: int
+    hits: int
+    misses: int
+    evictions: int
+    removed: int
+
+
+class DiskTier:
+    """Files of one model; used on the model's thread, with one thread for reads and one for writes.
+
+    Args:
+        root: The operator's folder, in which ours is created.
+        fingerprint: Fingerprint of everything that a cached prefix depends on.
+        limit: Size limit of all models' files, in bytes.
+        floor: Bytes to leave free on the disk.
+    """
+
+    def __init__(self, root: Path, fingerprint: str, limit: int, floor: int = 0) -> None:
+        self.hits = self.misses = 0
+        self._folder = DiskFolder(root, fingerprint, limit, floor)
+        self._index = DiskIndex()
+        self._reader, self._writer = DiskThread("prefix-reader"), DiskThread("prefix-writer")
+        self._offload = Offload(self._folder, self._index, self._writer)
+        self._stuck: Future[HostTensors | None] | None = None
+        self._scan: Future[None] | None = self._writer.submit(self._read_folder)
+
+    @property
+    def pending(self) -> bool:
+        """True if `advance` has work to do."""
+        return self._offload.pending
+
+    def statistics(self) -> DiskStatistics:
+        """Return figures for operators and tests."""
+        folder, offload = self._folder, self._offload
+        return DiskStatistics(
+            folder.nbytes,
+            len(self._index),
+            offload.written,
+            offload.skipped,
+            self.hits,
+            self.misses,
+            folder.evictions,
+            folder.removed,
+        )
+
+    def match(self, tokens: bytes) -> DiskMatch:
+        """Return the longest prefix of a packed prompt that is on disk."""
+        if self._scan is not None:
+            try:
+                self._scan.result(_SCAN_TIMEOUT)
+            except TimeoutError:
+                log.warning("prefix folder is slow", actor="model")
+            self._scan = None
+        return (
+            DiskMatch() if self._stuck is not None and not self._stuck.done() else self._index.match(tokens)
+        )
+
+    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
+        """Start reading a file; the result is None if the file is unusable."""
+        return self._reader.submit(partial(self._read, block))
+
+    def abandon(self, reading: Future[HostTensors | None]) -> None:
+        """Disable matches until a slow read is done."""
+        self._stuck = reading
+        log.warning("prefix folder is slow", actor="model")
+
+    def record_use(self, match: DiskMatch) -> None:
+        """Record the use of files, so that they are not evicted soon."""
+        self.hits += 1
+        self._writer.submit(partial(self._folder.touch, match.names()))
+        log.debug("prefix read", actor="model", tokens=match.length, files=len(match.blocks))
+
+    def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
+        """Queue a prefix in memory to be written; see `Offload.add`."""
+        self._offload.add(tree, tokens, stateful)
+
+    def advance(self, *, idle: bool) -> None:
+        """Start pending writes, as far as the disk keeps up.
+
+        Raises:
+            RuntimeError: The device has failed, so that the data may be wrong.
+        """
+        if self._offload.pending:
+            self._offload.advance(_IDLE_TIMEOUT if idle else 0.0, idle=idle)
+
+    def drop(self) -> None:
+        """Stop writing and remove doubtful files after a device failure."""
+        self._offload.drop()
+
+    def close(self, seconds: float) -> None:
+        """Write the remaining prefixes.
+
+        Args:
+            seconds: Timeout in seconds.
+
+        Raises:
+            RuntimeError: The device has failed; doubtful files are removed instead.
+        """
+        self._reader.close(0.0)
+        try:
+            synchronize_streams()
+            self._offload.finish(seconds / 2)
+        except RuntimeError:
+            self.drop()
+            raise
+        finally:
+            if not self._writer.close(seconds / 2):
+                log.warning("prefixes not written in time", actor="model", seconds=seconds)
+
+    def _read_folder(self) -> None:
+        try:
+            for block in self._folder.scan():
+                self._index.insert(block)
+            log.info("prefixes found", actor="model", files=len(self._index), bytes=self._folder.nbytes)
+        except OSError as error:
+            self._offload.disable()
+            log.error("prefix folder cannot be used", actor="model", reason=str(error))
+
+    def _read(self, block: CacheBlock) -> HostTensors | None:
+        try:
+            return self._folder.read(block.name)
+        except (BadFileError, OSError):
+            self._index.remove(block.name)
+            return None
+
+
+def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | None:
+    """Open the disk tier of a loaded model; return None if it is disabled or not possible.
+
+    Args:
+        folder: Folder of the model.
+    """
+    if settings.prefix_cache_dir is None:
+        return None
+    try:
+        computed_by = fingerprint(folder, settings, model)
+    except OSError as error:
+        log.error("prefixes are not kept on disk", actor="model", reason=str(error))
+        return None
+    root = Path(settings.prefix_cache_dir).expanduser()
+    limit, floor = settings.prefix_cache_disk_bytes, settings.prefix_cache_disk_free_bytes
+    return DiskTier(root, computed_by, limit, floor)

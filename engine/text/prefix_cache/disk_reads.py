@@ -1,0 +1,88 @@
+"""Restoration of prefixes from disk: another thread reads one file ahead, the model's thread copies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from concurrent.futures import Future
+from functools import partial
+
+import mlx.core as mx
+
+from greenroom.engine.text.prefix_cache.disk.block import HostTensors
+from greenroom.engine.text.prefix_cache.disk.index import DiskMatch
+from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.text.prefix_cache.memory.kv_tensors import LayerTensors, slice_kv
+from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
+from greenroom.engine.text.prefix_cache.memory.tree import PrefixTree
+
+READ_TIMEOUT = 5.0
+"""Timeout in seconds for one file; a slower disk costs more than prefill."""
+
+Reading = Future["HostTensors | None"]
+
+
+def insert_from_disk(
+    disk: DiskTier, memory: MemoryTier, tree: PrefixTree, packed: bytes, found: DiskMatch, stateful: bool
+) -> Generator[int | Reading, None, None]:
+    """Insert these tokens into the memory tier from files, as far as memory and file integrity allow.
+
+    Yields:
+        Bytes of each copy before it is made, or the pending read.
+    """
+    length = len(packed) // 4
+    known = tree.match(packed).length
+    wanted = [
+        (block, min(end, length))
+        for block, end in zip(found.blocks, found.ends, strict=True)
+        if min(end, length) > max(block.start, known)
+    ]
+    if stateful and found.states is not None:
+        wanted.append((found.states, length))
+    reading: Reading | None = None
+    for index, (block, stop) in enumerate(wanted):
+        tensors = yield from _wait(disk, reading or disk.read(block))
+        reading = disk.read(wanted[index + 1][0]) if index + 1 < len(wanted) else None
+        if tensors is None:
+            return
+        if block.kind == "state":
+            states = yield from _copied(tensors, 0, None)
+            whole = tree.match(packed).length == length  # false if it did not all fit into memory
+            if not whole or not memory.insert(tree, packed, lambda *_: (), partial(tuple, states)):
+                return
+        elif (start := max(block.start, tree.match(packed).length)) < stop:
+            kv = yield from _copied(tensors, start - block.start, stop - block.start)
+
+            copy_kv = partial(_part, kv, start)
+            if tree.match(packed).length < start or not memory.insert(
+                tree, packed[: stop * 4], copy_kv, None
+            ):
+                return
+    disk.record_use(found)
+
+
+def _wait(disk: DiskTier, reading: Reading) -> Generator[Reading, None, HostTensors | None]:
+    began = time.monotonic()
+    while not reading.done():
+        if time.monotonic() - began > READ_TIMEOUT:
+            disk.abandon(reading)
+            return None
+        yield reading
+    return reading.result()
+
+
+def _copied(tensors: HostTensors, start: int, stop: int | None) -> Generator[int, None, LayerTensors]:
+    """Copy tensors, or a range of their tokens, into MLX arrays."""
+    arrays: list[mx.array | None] = []
+    for tensor in tensors:
+        part = None if tensor is None else tensor.part(start, stop)
+        if part is not None:
+            yield part.words.nbytes
+        arrays.append(None if part is None else part.to_array())
+    return tuple(arrays)
+
+
+def _part(kv: LayerTensors, first: int, start: int, stop: int) -> LayerTensors:
+    """Return a range of tokens of a run that starts at token `first`, copied only if it is not all of it."""
+    whole = start == first and all(array is None or array.shape[2] == stop - start for array in kv)
+    return kv if whole else slice_kv(kv, start - first, stop - first)

@@ -1,0 +1,206 @@
+"""Memory tier of the prefix cache, within a budget."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+
+from greenroom.engine.text.prefix_cache.memory import kv_tensors
+from greenroom.engine.text.prefix_cache.memory.tree import Match, Node, PrefixTree
+from greenroom.schemas.model_key import ModelKey
+
+NODE_BYTES = 32 * 1024 * 1024
+"""Target size of a node in bytes (at most twice that), since splitting a node copies it."""
+
+
+class MemoryTier:
+    """Prefix cache in memory that evicts the least recently used leaves, so shared prefixes stay longest.
+
+    Args:
+        budget: Most bytes to hold; 0 disables the cache.
+
+    Attributes:
+        reserve: Function of the shared memory account: takes the bytes wanted and returns those granted.
+        reserve_buffers: The same for device buffers, whose number may be limited.
+        page: Page size in bytes, to which buffer sizes are rounded up.
+        nbytes: Bytes held.
+        buffers: Number of buffers held.
+        version: Counter that changes whenever a match may return something else.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.reserve: Callable[[int], int] = lambda nbytes: nbytes
+        self.reserve_buffers: Callable[[int], int] = lambda count: count
+        self.page = 1
+        self.nbytes = self.buffers = self.version = self.evictions = 0
+        self._trees: dict[ModelKey, PrefixTree] = {}
+        self._clock = itertools.count(1)
+        self._unmeasured: list[Node] = []
+        self._pinned: list[set[Node]] = []
+
+    @property
+    def nodes(self) -> int:
+        """Number of cached runs of tokens."""
+        return sum(1 for tree in self._trees.values() for _ in tree)
+
+    def match(self, key: ModelKey, packed: bytes) -> Match:
+        """Return the longest cached prefix of a packed prompt."""
+        tree = self._trees.get(key)
+        return tree.match(packed) if tree else Match((), 0)
+
+    def tree(self, key: ModelKey) -> PrefixTree:
+        """Return the prefix tree of a model, creating it if needed."""
+        return self._trees.setdefault(key, PrefixTree(self.page))
+
+    def insert(
+        self,
+        tree: PrefixTree,
+        packed: bytes,
+        copy_kv: Callable[[int, int], kv_tensors.LayerTensors],
+        copy_states: Callable[[], kv_tensors.LayerTensors] | None,
+    ) -> bool:
+        """Insert a prefix; return whether it fits.
+
+        Args:
+            copy_kv: Function that copies the KV tensors of a range of tokens not cached yet.
+            copy_states: Function that copies the states after the last token; None for a model without
+                states.
+        """
+        match = tree.match(packed)
+        self.touch(match.path)
+        node = match.path[-1] if match.path else tree.root
+        if match.length < node.end:
+            # The old node and the copies coexist until the copies are made.
+            if not self._try_reserve(node.kv_bytes, 2 * kv_tensors.buffers_of(node.kv)):
+                return False
+            node = self._split(tree, node, match.length)
+        added, length = [node], len(packed) // 4
+        while node.end < length:
+            stop = _end_of_node(node.end, length, copy_kv)
+            node = tree.insert(node, packed[node.end * 4 : stop * 4], copy_kv(node.end, stop))
+            self.nbytes += node.kv_bytes
+            self.buffers += kv_tensors.buffers_of(node.kv)
+            self.touch([node])
+            added.append(node)
+        if copy_states is not None and node.states is None:
+            node.states = copy_states()
+            node.states_bytes = kv_tensors.nbytes_of(node.states, self.page)
+            node.states_used_at = next(self._clock)
+            self.nbytes += node.states_bytes
+            self.buffers += kv_tensors.buffers_of(node.states)
+        # Evict before anything is copied: unevaluated arrays already know their size.
+        self.evict_to(min(self.budget, self.reserve(self.nbytes)), self.reserve_buffers(self.buffers))
+        self.version += 1
+        self._evaluate([each for each in added if _is_in_tree(each)])
+        return _is_in_tree(node)
+
+    def touch(self, path: Sequence[Node], states: Node | None = None) -> None:
+        """Mark nodes as used now, and the states of one of them."""
+        if states is not None:
+            states.states_used_at = next(self._clock)
+        now = next(self._clock)
+        for node in path:
+            node.used_at = now
+
+    def pin(self, path: Sequence[Node]) -> set[Node]:
+        """Protect nodes from eviction while they are copied, since evicting them would free no memory yet."""
+        pinned = set(path)
+        self._pinned.append(pinned)
+        return pinned
+
+    def unpin(self, pinned: set[Node]) -> None:
+        """Allow eviction of pinned nodes again."""
+        self._pinned = [nodes for nodes in self._pinned if nodes is not pinned]
+
+    def measure(self) -> None:
+        """Correct the accounted bytes by the real buffer sizes of the latest copies."""
+        for node in self._unmeasured:
+            if not _is_in_tree(node):
+                continue
+            arrays = (*node.kv, *(node.states or ()))
+            mx.eval([array for array in arrays if array is not None])
+            kv_bytes = kv_tensors.buffer_bytes(node.kv, self.page)
+            states_bytes = kv_tensors.buffer_bytes(node.states or (), self.page)
+            self.nbytes += kv_bytes + states_bytes - node.kv_bytes - node.states_bytes
+            node.kv_bytes, node.states_bytes = kv_bytes, states_bytes
+        self._unmeasured.clear()
+
+    def evict_to(self, budget: int, buffers: int | None = None) -> None:
+        """Evict until at most `budget` bytes and `buffers` buffers are held."""
+        while self.nbytes > budget or (buffers is not None and self.buffers > buffers):
+            pinned = set[Node]().union(*self._pinned)
+            candidates = [
+                (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
+                for tree in self._trees.values()
+                for node in tree
+                if node not in pinned
+                and (not node.children or (node.states is not None and len(node.children) == 1))
+            ]
+            if not candidates:
+                break
+            _, _, node, tree = min(candidates)
+            self.nbytes -= node.states_bytes
+            self.buffers -= kv_tensors.buffers_of(node.states or ())
+            node.states, node.states_bytes = None, 0
+            if not node.children:
+                self.nbytes -= node.kv_bytes
+                self.buffers -= kv_tensors.buffers_of(node.kv)
+                tree.remove(node)
+            self.evictions += 1
+            self.version += 1
+        self._charge()
+
+    def clear(self) -> None:
+        """Release everything at once.
+
+        Nodes form reference cycles, so their arrays would otherwise wait for the garbage collector.
+        """
+        for node in [node for tree in self._trees.values() for node in tree]:
+            node.kv, node.states = (), None
+        self._trees.clear()
+        self._unmeasured.clear()
+        self.nbytes = self.buffers = 0
+        self._charge()
+        self.version += 1
+
+    def _split(self, tree: PrefixTree, node: Node, length: int) -> Node:
+        self.nbytes -= node.kv_bytes
+        front = tree.split(node, length)
+        self.nbytes += front.kv_bytes + node.kv_bytes
+        self.buffers += kv_tensors.buffers_of(front.kv)
+        for pinned in self._pinned:
+            pinned.update({front} if node in pinned else ())
+        self._evaluate([front, node])
+        return front
+
+    def _try_reserve(self, nbytes: int, buffers: int) -> bool:
+        """Reserve additional bytes and buffers; return whether they are available."""
+        nbytes, buffers = self.nbytes + nbytes, self.buffers + buffers
+        if self.reserve(nbytes) >= nbytes and self.reserve_buffers(buffers) >= buffers:
+            return True
+        self._charge()
+        return False
+
+    def _charge(self) -> None:
+        """Charge the account for exactly what is held."""
+        self.reserve(self.nbytes)
+        self.reserve_buffers(self.buffers)
+
+    def _evaluate(self, nodes: Sequence[Node]) -> None:
+        """Start the copies: an unevaluated copy keeps its sequence's whole cache alive."""
+        for node in nodes:
+            mx.async_eval([array for array in (*node.kv, *(node.states or ())) if array is not None])
+        self._unmeasured += nodes
+
+
+def _end_of_node(start: int, end: int, copy_kv: Callable[[int, int], kv_tensors.LayerTensors]) -> int:
+    """Return the end of a new node, from array sizes alone, without copying."""
+    tokens = max(1, NODE_BYTES // max(1, kv_tensors.nbytes_of(copy_kv(start, start + 1))))
+    return end if end - start < 2 * tokens else start + tokens
+
+
+def _is_in_tree(node: Node) -> bool:
+    return node.parent is not None and node.parent.children.get(node.tokens[:4]) is node

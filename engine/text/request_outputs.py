@@ -1,0 +1,155 @@
+"""Outputs of unfinished requests: their events, and the ways in which they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
+from greenroom.engine.text.batch.batch import Batch
+from greenroom.engine.text.scheduler.admission import Admission
+from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.sequences.failures import SequenceFailures
+from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.schemas.events.events import Failed, InferenceEvent, Usage
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError, model_broken
+
+Events = list[tuple[str, InferenceEvent]]
+"""Events in order, with the ids of their requests."""
+
+log = get_logger(__name__)
+
+
+class RequestOutputs:
+    """Collects the events of each request; the last is a Failed, or a Finished for each choice.
+
+    Args:
+        admission: Admission that removes sequences when they end, as do `prefill` and `batches`.
+
+    Attributes:
+        sequences: First choice of each request, by request id.
+        events: Events to be returned by `pop_events`.
+    """
+
+    def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
+        self.sequences: dict[str, Sequence] = {}
+        self.events: Events = []
+        self._has_ended = False
+        self._admission = admission
+        self._prefill = prefill
+        self._batches = batches
+
+    def add(self, sequence: Sequence) -> None:
+        """Add a request by its first choice."""
+        self.sequences[sequence.request_id] = sequence
+
+    def reject(self, request_id: str, problem: Problem) -> None:
+        """Emit the only event of a rejected request."""
+        self.events.append((request_id, Failed(problem)))
+
+    def emit(self, sequence: Sequence, events: Iterable[InferenceEvent]) -> None:
+        """Emit events of a sequence's request."""
+        self.events += [(sequence.request_id, event) for event in events]
+
+    def pop_events(self) -> Events:
+        """Return the events since the last call.
+
+        Raises:
+            DeviceError: The device has failed, so that finished answers may be wrong.
+        """
+        if self._has_ended:
+            check_device(idle=not len(self._batches) and not len(self._prefill))
+            self._has_ended = False
+        events, self.events = self.events, []
+        return events
+
+    def emit_prompt(self, sequence: Sequence, keep: int = 0) -> None:
+        """Emit scored pieces of the prompt, except the last `keep` chunks, which may be in flight."""
+        if sequence.prompt_logprobs is not None:
+            self.emit(sequence, sequence.prompt_logprobs.read(keep))
+
+    def append_token(self, batch: Batch, sequence: Sequence, token: int | None) -> None:
+        """Process one token; errors of a parser or template fail only its own request.
+
+        Args:
+            token: Token id; None if the model's logits were not finite.
+        """
+        if token is None:
+            self.fail(sequence, model_broken("an answer"))
+            log.error("model broken", request_id=sequence.request_id, tokens=sequence.generated)
+            return
+        self.emit_prompt(sequence)
+        try:
+            events = sequence.append_token(token)
+        except ProblemError as error:
+            self.fail(sequence, error.problem)
+            return
+        except Exception as error:
+            raise_unless_own(error)
+            log.exception("request failed", request_id=sequence.request_id)
+            self.fail(sequence, _processing_failed())
+            return
+        self.emit(sequence, events)
+        if sequence.finished:
+            batch.remove(sequence)
+            self._on_finished(sequence)
+        elif sequence.is_progress_due:
+            batch.report_progress(sequence)
+
+    def finish_at_length(self, sequence: Sequence) -> None:
+        """Finish a sequence that can never have enough memory to continue."""
+        self.emit(sequence, sequence.finish("length"))
+        self._on_finished(sequence)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel an unfinished request and emit its usage so far."""
+        first = self.sequences.pop(request_id, None)
+        if first is not None:
+            for choice in self._remove(first):
+                choice.metrics.started_at = choice.metrics.started_at or first.metrics.started_at
+                self.emit(choice, choice.finish("cancelled"))
+
+    def fail_all(self, failures: SequenceFailures) -> None:
+        """Fail the requests of failed sequences, each with its own problem."""
+        for sequence, problem in failures:
+            self.fail(sequence, problem)
+
+    def fail(self, sequence: Sequence, problem: Problem) -> None:
+        """Fail the request of a failed sequence and emit its usage so far.
+
+        Raises:
+            DeviceError: The device has failed, which may be the cause of the sequence's failure.
+        """
+        first = self.sequences.pop(sequence.request_id, None)
+        if first is not None:
+            synchronize_streams()
+            usage: Usage | None = None
+            for choice in self._remove(first):
+                choice.finished = True
+                usage = choice.usage() if usage is None else usage.plus(choice.usage())
+            self.emit(sequence, [Failed(problem, usage, sequence.timing())])
+
+    def _on_finished(self, sequence: Sequence) -> None:
+        """Release the resources of a finished choice."""
+        self._has_ended = True
+        self._admission.remove(sequence)
+        first = self.sequences.get(sequence.request_id)
+        if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
+            del self.sequences[sequence.request_id]
+        if broken := sequence.processor.malformed_calls:
+            log.warning("broken tool calls", request_id=sequence.request_id, calls=broken)
+
+    def _remove(self, first: Sequence) -> list[Sequence]:
+        """Stop computing a request; return its unfinished choices."""
+        unfinished = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
+        for choice in unfinished:
+            self._prefill.remove(choice)
+            self._admission.remove(choice)
+            for batch in self._batches:
+                batch.remove(choice)
+        return unfinished
+
+
+def _processing_failed() -> Problem:
+    return Problem(500, "internal_error", "The answer could not be processed; see the server's log.")

@@ -1,0 +1,214 @@
+"""Cost model of engine steps, in milliseconds, fitted to measured steps.
+
+Costs are linear in counts (passes, rows, tokens …). The coefficients are fitted online; older samples decay,
+so that the model follows changes of the machine's load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from greenroom.engine.text.batch.shape import Shape
+
+_DECAY = 0.97
+_PRIOR_WEIGHT = 1e-2
+_OUTLIER_CLIP = 3.0
+"""Largest ratio of measured to expected time at which a sample keeps its full weight."""
+
+
+class LinearCost:
+    """Online non-negative least squares over relative errors.
+
+    Args:
+        prior: Initial coefficients; only their proportions matter, since the first sample scales them.
+    """
+
+    def __init__(self, prior: Sequence[float]) -> None:
+        size = len(prior)
+        self.samples = 0
+        self._prior = tuple(prior)
+        self._scale = 1.0
+        self._products = [[0.0] * size for _ in prior]
+        self._targets = [0.0] * size
+        self._coefficients: tuple[float, ...] | None = tuple(prior)
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Milliseconds per unit of each count."""
+        if self._coefficients is None:
+            self._coefficients = self._fit()
+        return self._coefficients
+
+    def predict(self, counts: Sequence[float]) -> float:
+        """Return the predicted milliseconds for these counts."""
+        return sum(count * each for count, each in zip(counts, self.coefficients, strict=True))
+
+    def observe(self, counts: Sequence[float], milliseconds: float) -> None:
+        """Add a sample; outliers weigh less.
+
+        Errors are relative to the expected time, not to the measured one: otherwise slow samples would weigh
+        less than fast ones, the fit would lie below the mean, and prefill chunks would be too large.
+        """
+        if milliseconds <= 0:
+            return
+        if self.samples == 0:
+            self._scale = milliseconds / sum(map(math.prod, zip(counts, self._prior, strict=True)))
+        expected = self.predict(counts) if self.samples else milliseconds
+        usual = max(expected, milliseconds / _OUTLIER_CLIP)
+        self.samples += 1
+        relative = [count / usual for count in counts]
+        for row, left in enumerate(relative):
+            self._targets[row] = _DECAY * self._targets[row] + left * milliseconds / usual
+            for column, right in enumerate(relative):
+                self._products[row][column] = _DECAY * self._products[row][column] + left * right
+        self._coefficients = None
+
+    def _fit(self) -> tuple[float, ...]:
+        """Return the least squares solution, with negative coefficients set to zero."""
+        products = [list(row) for row in self._products]
+        targets = list(self._targets)
+        for index, guess in enumerate(self._prior):
+            products[index][index] += _PRIOR_WEIGHT / (guess * self._scale) ** 2
+            targets[index] += _PRIOR_WEIGHT / (guess * self._scale)
+        active = list(range(len(targets)))
+        while True:
+            found = _solve([[products[i][j] for j in active] for i in active], [targets[i] for i in active])
+            worst = min(range(len(found)), key=found.__getitem__)
+            if found[worst] >= 0:
+                break
+            del active[worst]
+        coefficients = [0.0] * len(targets)
+        for index, value in zip(active, found, strict=True):
+            coefficients[index] = value
+        return tuple(coefficients)
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Solve a small positive definite system by elimination.
+
+    For three unknowns numpy is slower: 20 µs instead of 15 to add a sample, solve and predict.
+    """
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for column in range(size):
+        pivot = rows[column]
+        for row in rows[column + 1 :]:
+            factor = row[column] / pivot[column]
+            for index in range(column, size + 1):
+                row[index] -= factor * pivot[index]
+    solution = [0.0] * size
+    for column in reversed(range(size)):
+        solved = sum(rows[column][index] * solution[index] for index in range(column + 1, size))
+        solution[column] = (rows[column][size] - solved) / rows[column][column]
+    return solution
+
+
+PrefillChunk = tuple[int, int, int]
+"""Rows of a prefill chunk, tokens per row, and tokens already in their KV caches."""
+
+_SAMPLES_PER_FIT = 8
+_SMOOTHING = 0.2
+_SMOOTHING_RARE = 0.4
+"""Smoothing weight of the machine's current slowness for a decode-only step that follows prefill."""
+_PAIRS_PER_TOKEN = 256
+"""Attention pairs that cost at most as much as the linear work of one token, even in the smallest models."""
+_PADDING_PER_PASS = (256, 8192)
+
+
+class StepCosts:
+    """Costs of decode steps, prefill chunks and KV cache copies.
+
+    A decode pass costs a constant for the weights, plus an amount per row and per cached token attended to,
+    padding included. A prefill chunk costs an amount per token and per attention pair. It has no constant for
+    the weights: noise would drive one of the two coefficients to zero and make chunks huge. A copy costs its
+    bytes.
+    """
+
+    def __init__(self) -> None:
+        self.decode = LinearCost((2.0, 0.5, 0.001))
+        self.prefill = LinearCost((0.3, 1e-4))
+        self.copy = LinearCost((1e-6,))
+        self._slowness = 1.0
+        self._prefilled = False
+        self._decode_samples: list[tuple[list[float], float]] = []
+
+    def decode_ms(self, batches: Sequence[Shape]) -> float:
+        """Return the predicted milliseconds of one decode step of these batches."""
+        return self._slowness * self.decode.predict(_decode_counts(batches))
+
+    def prefill_ms(self, chunks: Sequence[PrefillChunk]) -> float:
+        """Return the predicted milliseconds of these prefill chunks."""
+        return self.prefill.predict(_prefill_counts(chunks))
+
+    def copy_ms(self, copied: int) -> float:
+        """Return the predicted milliseconds of a copy of `copied` bytes; 0 until a copy has been timed."""
+        return self.copy.predict((copied,)) if self.copy.samples else 0.0
+
+    def bytes_within(self, milliseconds: float) -> float:
+        """Return the bytes that can be copied within a time; a guess until a copy has been timed."""
+        return milliseconds / max(self.copy.coefficients[0], 1e-12)
+
+    def tokens_within(self, milliseconds: float, context: int) -> int:
+        """Return the number of tokens of one prompt that can be prefilled within a time.
+
+        Args:
+            context: Tokens already in the prompt's KV cache.
+        """
+        token, pair = self.prefill.coefficients
+        # Late in a prompt, the fit ascribes all time to attention; the next prompt's start differs.
+        linear = max(token, _PAIRS_PER_TOKEN * pair) + pair * context
+        return int(2 * milliseconds / (linear + math.sqrt(linear * linear + 2 * pair * milliseconds)))
+
+    @property
+    def padding_per_pass(self) -> float:
+        """Padded tokens that cost as much as one more pass over the weights, clamped to a sane range."""
+        weights, _, token = self.decode.coefficients
+        low, high = _PADDING_PER_PASS
+        return min(max(weights / token, low), high) if token > 0 else high
+
+    def observe(self, batches: Sequence[Shape], chunks: Sequence[PrefillChunk], milliseconds: float) -> None:
+        """Add a measured interval.
+
+        Args:
+            batches: Shapes of the batches decoded in it, over all of its steps.
+            chunks: Prefill chunks computed in it.
+            milliseconds: Length of the interval.
+        """
+        if not chunks:
+            self._observe_decode(_decode_counts(batches), milliseconds)
+            return
+        rest = milliseconds - (self.decode_ms(batches) if batches else 0.0)
+        self._prefilled = True
+        self.prefill.observe(_prefill_counts(chunks), max(rest, milliseconds / 20))
+
+    def observe_copy(self, copied: int, milliseconds: float) -> None:
+        """Add a measured copy of KV caches, other work excluded."""
+        self.copy.observe((copied,), milliseconds)
+
+    def _observe_decode(self, counts: list[float], milliseconds: float) -> None:
+        """Add a step without prefill; every eight of them are reduced to their median before the fit."""
+        if self.decode.samples:
+            ratio = min(milliseconds / max(self.decode.predict(counts), 1e-6), _OUTLIER_CLIP)
+            weight = _SMOOTHING_RARE if self._prefilled else _SMOOTHING
+            self._slowness += weight * (ratio - self._slowness)
+        self._prefilled = False
+        samples = self._decode_samples
+        if samples and samples[-1][0][:2] != counts[:2]:
+            samples.clear()
+        samples.append((counts, milliseconds))
+        if self.decode.samples == 0 or len(samples) == _SAMPLES_PER_FIT:
+            median = sorted(samples, key=lambda sample: sample[1])[len(samples) // 2]
+            self.decode.observe(samples[len(samples) // 2][0], median[1])
+            samples.clear()
+
+
+def _decode_counts(batches: Sequence[Shape]) -> list[float]:
+    rows = sum(rows for rows, _ in batches)
+    return [len(batches), rows, sum(rows * length for rows, length in batches)]
+
+
+def _prefill_counts(chunks: Sequence[PrefillChunk]) -> list[float]:
+    tokens = sum(rows * tokens for rows, tokens, _ in chunks)
+    pairs = sum(rows * tokens * (context + tokens / 2) for rows, tokens, context in chunks)
+    return [tokens, pairs]

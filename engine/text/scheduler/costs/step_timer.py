@@ -1,0 +1,101 @@
+"""Timing of decode steps and prefill chunks from the arrival times of sampled tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from greenroom.engine.text.batch.shape import Shape
+from greenroom.engine.text.scheduler.costs.cost_model import PrefillChunk, StepCosts
+
+
+class StepTimer:
+    """Attributes the time between two token arrivals to the work done in between.
+
+    The tokens of a step are read after the next step has been launched, so the chunk launched before the last
+    step usually lies between two reads. But if a launch blocks because too much is in flight, it is the chunk
+    launched after that step. If the two chunks differ in kind, the timer observes both intervals together, or
+    neither.
+
+    Args:
+        costs: Cost model to update.
+        clock: Clock in seconds, with any origin.
+    """
+
+    def __init__(self, costs: StepCosts, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._costs = costs
+        self._clock = clock
+        self._read_at: float | None = None
+        self._launched: tuple[list[Shape], int] = ([], 0)
+        self._running: tuple[list[Shape], int] = ([], 0)
+        self._before: list[PrefillChunk] = []
+        self._behind: list[PrefillChunk] = []
+        self._restored: tuple[int, int] = (0, 0)
+        self._waited: tuple[float, float] = (0.0, 0.0)
+        self._before_chunk_ms: float | None = None
+        self._delay_ms: float | None = None
+
+    def on_launched(self, shapes: list[Shape], copied: int) -> None:
+        """Record a launched decode step.
+
+        Args:
+            shapes: Shapes of its batches; empty if the step is not to be timed.
+            copied: Bytes of KV cache copied for it.
+        """
+        self._running, self._launched = self._launched, (shapes, copied)
+
+    def on_tokens_read(self) -> None:
+        """Record that the tokens of the previous step have arrived."""
+        now = self._clock()
+        shapes, copied = self._running
+        copying = self._launched[1]
+        if self._read_at is None or not shapes or any(self._waited):
+            self._before_chunk_ms = self._delay_ms = None
+        elif copied or copying:
+            self._before_chunk_ms = None
+            self._observe_copy(shapes, (now - self._read_at) * 1e3, copied, copying)
+        elif any(self._restored):
+            self._before_chunk_ms = self._delay_ms = None
+            self._observe_restoring(shapes, (now - self._read_at) * 1e3)
+        else:
+            self._observe(shapes, (now - self._read_at) * 1e3)
+        self._read_at = now if shapes else None
+
+    def on_prefill_launched(
+        self, chunks: Sequence[PrefillChunk], restored: int = 0, waited: float = 0.0
+    ) -> None:
+        """Record the prefill chunks, if any, launched after the step.
+
+        Args:
+            restored: Bytes of cached prefixes copied there too.
+            waited: Milliseconds of work computed there synchronously.
+        """
+        self._waited = (self._waited[1], waited)
+        self._before, self._behind = self._behind, list(chunks)
+        self._restored = (self._restored[1], restored)
+
+    def _observe_restoring(self, shapes: list[Shape], milliseconds: float) -> None:
+        """Time copies of cached prefixes if they were made both before and after the step."""
+        delay = milliseconds - self._costs.decode_ms(shapes)
+        if all(self._restored) and not self._before and not self._behind:
+            self._costs.observe_copy(sum(self._restored) // 2, max(delay, milliseconds / 20))
+
+    def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
+        """Time a cache copy, which falls into the interval of its step's launch or into the next one."""
+        prefill = self._costs.prefill_ms([*self._before, *self._behind]) / 2
+        delay = milliseconds - self._costs.decode_ms(shapes) - prefill
+        if copied and not copying and self._delay_ms is not None:
+            self._costs.observe_copy(copied, self._delay_ms + delay)
+        self._delay_ms = delay if copying and not copied else None
+
+    def _observe(self, shapes: list[Shape], milliseconds: float) -> None:
+        both = [*self._before, *self._behind]
+        earlier, self._before_chunk_ms = self._before_chunk_ms, None
+        if not both:
+            self._costs.observe(shapes, [], milliseconds)
+        elif self._before and self._behind:
+            self._costs.observe([*shapes, *shapes], both, 2 * milliseconds)
+        elif self._behind:
+            self._before_chunk_ms = milliseconds
+        elif earlier is not None:
+            self._costs.observe([*shapes, *shapes], both, earlier + milliseconds)

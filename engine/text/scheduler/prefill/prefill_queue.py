@@ -1,0 +1,238 @@
+"""Queue of prompts that are prefilled in bounded chunks between decode steps."""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Callable
+from typing import Any
+
+from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.text.memory.kv_memory import KvMemory
+from greenroom.engine.text.prefix_cache.client import PrefixCacheClient
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.scheduler.costs.cost_model import PrefillChunk, StepCosts
+from greenroom.engine.text.scheduler.prefill.batching_window import BatchingWindow
+from greenroom.engine.text.scheduler.prefill.cobatching import Cobatching
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
+from greenroom.engine.text.scheduler.prefill.prefill_runner import LaunchedChunk, PrefillRunner
+from greenroom.engine.text.scheduler.prefill.prefix_reuse import PrefixReuse
+from greenroom.engine.text.sequences.failures import SequenceFailures
+from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.schemas.events.events import PromptProgress
+
+_DISK_POLL = 0.01
+"""Seconds that a step waits for the disk if there is nothing else to compute."""
+
+
+class PrefillQueue:
+    """Prefills admitted prompts, one chunk at a time, in fair order.
+
+    The last token of a prompt is not computed here: it is the input of the sequence's first decode step.
+
+    Args:
+        model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, chunk]`.
+        memory: Memory for the KV caches.
+        clock: Clock in seconds, with any origin.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        policy: PrefillPolicy | None = None,
+        costs: StepCosts | None = None,
+        prefix_cache: PrefixCache | None = None,
+        memory: KvMemory | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.prefix_cache = PrefixCacheClient(model, prefix_cache)
+        self._policy = policy or PrefillPolicy()
+        self._costs = costs or StepCosts()
+        self._clock = clock
+        self._fair_queue = FairQueue()
+        room = memory.prompt_room if memory is not None else (lambda tokens: tokens)
+        self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock, room)
+        self._runner = PrefillRunner(model, self.prefix_cache, memory, clock)
+        self._cobatching = Cobatching(self._policy, self._prefix_reuse, self._runner)
+        self._requests: list[PrefillRequest] = []
+        self._prefilled: list[PrefilledSequences] = []
+        self._failed: SequenceFailures = []
+        self._window = BatchingWindow(self._policy)
+        self._in_flight: tuple[float, list[PrefillChunk]] | None = None
+        self._mixed_steps = 0
+        self._last_chunk = 0
+
+    def __len__(self) -> int:
+        return len(self._requests) + len(self._prefilled)
+
+    @property
+    def prefilling(self) -> int:
+        """Number of sequences whose prompts are not fully computed."""
+        return len(self._requests)
+
+    @property
+    def restored_bytes(self) -> int:
+        """Bytes of cached prefixes that the last `advance` copied."""
+        return self._prefix_reuse.copied
+
+    @property
+    def waited_ms(self) -> float:
+        """Milliseconds of work that the last `advance` computed synchronously."""
+        return self._runner.waited_ms
+
+    @property
+    def prefilled(self) -> int:
+        """Number of sequences that are prefilled and join a batch at the next step."""
+        return sum(len(prefilled.sequences) for prefilled in self._prefilled)
+
+    def add(self, sequence: Sequence, client: str = "", conversation: str = "") -> None:
+        """Queue a sequence's prompt."""
+        if not self._requests:
+            self._fair_queue.forget()
+        request = PrefillRequest(sequence, client=client, conversation=conversation or sequence.request_id)
+        insort(self._requests, request, key=lambda other: other.sequence.serial)
+        self._window.add(request, self._clock())
+        self._prefix_reuse.add(request, self._requests)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a prompt if it is queued; work on its chunk in flight is wasted."""
+        self._remove([request for request in self._requests if request.sequence is sequence])
+        remaining = (prefilled.without(sequence) for prefilled in self._prefilled)
+        self._prefilled = [prefilled for prefilled in remaining if prefilled is not None]
+
+    def preempt(self, sequence: Sequence) -> bool:
+        """Remove a prompt and free its cache at once; return whether it was queued."""
+        request = next((request for request in self._requests if request.sequence is sequence), None)
+        if request is None:
+            return False
+        self._runner.wait()
+        caches.evaluate(request.cache or [])
+        self.remove(sequence)
+        return True
+
+    def pop_prefilled(self) -> list[PrefilledSequences]:
+        """Remove and return prefilled sequences; their caches may be in flight and need not be awaited."""
+        if self._in_flight is not None and self._requests:
+            self._finish_chunk(idle=True)  # a decode step after it would hide its time
+        popped, self._prefilled = self._prefilled, []
+        return popped
+
+    def pop_failed(self) -> SequenceFailures:
+        """Remove and return the sequences whose prefill failed."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def advance(
+        self, decode_ms: float, copy_ms: float = 0.0
+    ) -> tuple[list[tuple[Sequence, PromptProgress]], list[PrefillChunk]]:
+        """Launch the next chunk, once the previous one is done.
+
+        Args:
+            decode_ms: Milliseconds of a decode step, which the chunk delays; 0 if nothing decodes.
+            copy_ms: Milliseconds that cache copies added to the last step, deducted from the chunk's budget.
+
+        Returns:
+            Progress of the computed prompts, and the launched chunks.
+        """
+        idle = decode_ms == 0
+        self._finish_chunk(idle)
+        self._prefix_reuse.allow(0.0)
+        self._runner.waited_ms = 0.0
+        if not self._requests:
+            self._mixed_steps = 0
+            return [], []
+        following = self._next()
+        window = not idle and following is not None and self._window.covers(following)
+        mixed_steps = 0 if idle or window else self._mixed_steps + 1
+        if (mixed_steps == 0) != (self._mixed_steps == 0):
+            self._last_chunk = 0
+        self._mixed_steps = mixed_steps
+        if self._policy.skips_prefill(self._mixed_steps):
+            return [], []
+        budget = self._policy.budget(decode_ms, _count_waiting(following, self._requests), window=window)
+        began = self._clock()  # a launch can block and then takes most of the time
+        reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
+        if chunks:
+            self._last_chunk = sum(rows * tokens for rows, tokens, _ in chunks)
+            self._in_flight = (began, chunks) if idle else None
+        return [(request.sequence, request.progress) for request in reached], chunks
+
+    def _finish_chunk(self, idle: bool) -> None:
+        """Wait for the chunk in flight; if nothing decodes, also time it, since the step timer does not."""
+        self._runner.wait()
+        if self._in_flight is not None and idle:
+            began, chunks = self._in_flight
+            self._costs.observe([], chunks, (self._clock() - began) * 1e3)
+        self._in_flight = None
+
+    def _fill(
+        self, budget: float, idle: bool, window: bool
+    ) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
+        """Launch chunks until the time budget is spent, moving to the next prompt when one is complete.
+
+        If nothing decodes, stop after the first complete prompt, so that it can decode at once.
+        """
+        reached: list[PrefillRequest] = []
+        chunks: list[PrefillChunk] = []
+        self._prefix_reuse.allow(budget, idle=idle)
+        while self._requests:
+            self._prefix_reuse.match(self._requests)
+            first = self._next()
+            if first is None:
+                self._prefix_reuse.wait_for_disk(_DISK_POLL if idle and not chunks else 0.0)
+                break
+            ready = self._prefix_reuse.start(first, self._requests, timed=idle)
+            copying = self._prefix_reuse.pop_cost()
+            budget -= copying
+            if not ready or (copying and budget <= 0 and not idle):  # its chunk would exceed the budget
+                break
+            context, last = first.computed, self._last_chunk
+            tokens = self._policy.chunk_tokens(self._costs, budget, context, last, idle=idle or window)
+            if chunks and (budget <= 0 or tokens <= self._policy.min_chunk):
+                break
+            chosen = self._cobatching.choose(first, self._requests, tokens)
+            launched = self._compute(chosen, tokens, budget, idle)
+            chunks += launched.chunks
+            reached += chosen
+            cost = self._costs.prefill_ms(launched.chunks) + launched.waited_ms
+            self._fair_queue.charge([request.client for request in chosen], cost)
+            budget -= cost
+            if first.remaining or (idle and self._prefilled):
+                break
+        return reached, chunks
+
+    def _next(self) -> PrefillRequest | None:
+        """Return the prompt to compute next; None if all wait for the disk or for a shared prefix."""
+        able = [request for request in self._requests if not self._prefix_reuse.should_wait(request)]
+        waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
+        return able[self._fair_queue.choose(waiting)] if able else None
+
+    def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
+        """Launch a chunk of the chosen prompts, of that many tokens if there is a single prompt."""
+        launched = self._runner.launch(chosen, tokens, budget)
+        if launched.prefilled is not None:
+            self._remove(chosen)
+            if idle and not self._prefilled:
+                self._window.open(launched.prefilled, self._requests, self._clock())
+            self._prefilled.append(launched.prefilled)
+        if launched.failures:
+            self._failed += launched.failures
+            self._remove(chosen)
+        return launched
+
+    def _remove(self, requests: list[PrefillRequest]) -> None:
+        self._requests = [request for request in self._requests if request not in requests]
+        for request in requests:
+            self._window.remove(request.sequence)
+            self._prefix_reuse.remove(request)
+
+
+def _count_waiting(following: PrefillRequest | None, requests: list[PrefillRequest]) -> int:
+    """Return the number of waiting prompts for the chunk budget, given the next prompt.
+
+    A prompt with image or audio features takes as long as many, so streams yield no further for others.
+    """
+    return 1 if following is not None and following.sequence.features is not None else len(requests)

@@ -1,0 +1,243 @@
+"""Engine of a loaded text model, which runs on the model's single thread."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.device.device_errors import synchronize_streams
+from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.memory.account import Share
+from greenroom.engine.text.batch.parallel_samples import parallel_samples_of
+from greenroom.engine.text.idle_work import IdleWork
+from greenroom.engine.text.memory.kv_memory import KvMemory
+from greenroom.engine.text.prefix_cache.discarding import discards_if_raised
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.request_outputs import Events, RequestOutputs
+from greenroom.engine.text.scheduler.admission import Admission
+from greenroom.engine.text.scheduler.conversation_key import conversation_key
+from greenroom.engine.text.scheduler.costs.copy_speed import time_copy
+from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
+from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.sequences.new_sequences import new_sequence
+from greenroom.engine.text.sequences.output_processor import OutputProcessor
+from greenroom.engine.text.sequences.prompt_features import FeatureSource
+from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.schemas.events.events import PromptText
+from greenroom.schemas.events.statistics import TextEngineStatistics
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError
+
+_POLL_SECONDS = 0.01
+"""Seconds between checks for new requests while all sequences wait for their grammars."""
+
+_CLEAR_CACHE_STEPS = 512
+"""Steps between releases of the buffers that MLX keeps for reuse, as in mlx-lm."""
+
+
+class TextEngine:
+    """Continuous batching: `step` decodes a token of every running sequence and computes a prefill chunk.
+
+    Args:
+        model: One of mlx-lm's models, evaluated on this thread.
+        adapter: The model's adapter, created on this thread.
+        prefix_cache: Prefix cache; None disables it.
+        close_timeout: Timeout in seconds for `close` to write cached prefixes to disk.
+        speculation: Speculative decoding for a lone request; None disables it.
+        share: Share of the memory account; None is unlimited.
+        max_rows: Maximum number of sequences computed at once; other choices start as sequences end.
+        idle_proof: Rest of the batch-invariance check that the load had no time for.
+        features: Source of prompt features such as images; None if the model has none.
+        costs: Cost model; None creates one, initialized by timing a copy.
+        clock: Clock in seconds, with any origin, for timing work and batching windows.
+
+    Attributes:
+        admission: Admission control of the sequences.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        adapter: OutputProcessor,
+        prefill_policy: PrefillPolicy | None = None,
+        batch_policy: BatchPolicy | None = None,
+        prefix_cache: PrefixCache | None = None,
+        close_timeout: float = 10.0,
+        speculation: Speculation | None = None,
+        share: Share | None = None,
+        max_rows: int = sys.maxsize,
+        idle_proof: IdleProof | None = None,
+        features: FeatureSource | None = None,
+        costs: StepCosts | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._close_timeout = close_timeout
+        self._adapter = adapter
+        if costs is None:
+            costs = StepCosts()
+            costs.observe_copy(*time_copy())
+        self.prefix_cache = prefix_cache
+        self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache, features)
+        self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory, clock)
+        self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation, clock)
+        self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
+        self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
+        self._features = features
+        self._speculation = speculation
+        self._idle_work = IdleWork(idle_proof, self._memory)
+        self._steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        """True if `step` would do anything."""
+        disk = self.prefix_cache.disk if self.prefix_cache is not None else None
+        writing = disk is not None and disk.pending
+        return bool(
+            self._outputs.events or len(self._batches) or len(self._prefill) or len(self.admission) or writing
+        )
+
+    @property
+    def idle_delay(self) -> float | None:
+        """Seconds without requests after which `work_idly` is due; None if there is no idle work."""
+        return self._idle_work.delay
+
+    @discards_if_raised
+    def work_idly(self) -> None:
+        """Do a short piece of idle work, if there are no requests."""
+        if not self.has_work:
+            self._idle_work.advance()
+
+    def statistics(self) -> TextEngineStatistics:
+        """Return a snapshot for metrics and tests."""
+        prefix_cache, speculation = self.prefix_cache, self._speculation
+        return TextEngineStatistics(
+            requests=len(self._outputs.sequences),
+            waiting=len(self.admission),
+            prefilling=self._prefill.prefilling,
+            prefilled=self._prefill.prefilled,
+            decoding=sum(batch.active for batch in self._batches),
+            batches=tuple(self._batches.shapes),
+            steps=self._steps,
+            memory=self._memory.statistics(),
+            admission=self.admission.statistics(),
+            prefix_cache=prefix_cache.statistics() if prefix_cache is not None else None,
+            speculation=speculation.statistics() if speculation is not None else None,
+        )
+
+    @discards_if_raised
+    def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
+        """Add a request; `step` returns its events, ending with a Finished per choice or a Failed."""
+        if not prepared.tokens:
+            problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
+            self._outputs.reject(request.id, problem)
+            return
+        cache = self._prefill.prefix_cache
+        try:
+            features = self._features.open(prepared) if self._features is not None else None
+            sequence = new_sequence(
+                request,
+                prepared,
+                self._adapter,
+                cache.insert_answer,
+                cache.insert_part_of_answer,
+                features,
+            )
+            self.admission.add(sequence, request.client, conversation_key(request))
+        except ProblemError as error:
+            self._outputs.reject(request.id, error.problem)
+            return
+        self._outputs.add(sequence)
+        if prepared.echo is not None and not prepared.echo.scored:
+            texts = (PromptText(prepared.echo.text, index) for index in range(prepared.choices))
+            self._outputs.emit(sequence, texts)
+
+    @discards_if_raised
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request; each of its choices ends with a Finished event."""
+        self._outputs.cancel(request_id)
+
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
+        """Set the function to call, on any thread, when another model needs the prefix cache's memory."""
+        self._memory.share.on_eviction_request = call
+
+    @discards_if_raised
+    def release_memory(self) -> None:
+        """Evict cached prefixes for another model that has requested memory."""
+        self._idle_work.release()
+        self._memory.evict_for_others()
+
+    @discards_if_raised
+    def step(self) -> Events:
+        """Compute one decode step for all sequences and a bounded prefill chunk; return the events.
+
+        Raises:
+            Exception: An error of the model in a batch step, or of the device; the engine is unusable
+                afterwards. An error of the model during prefill fails only the prompt's request.
+        """
+        self._memory.evict_for_others()
+        self._outputs.fail_all(self.admission.start_decoding())
+        self._batches.maybe_rearrange()
+        for sequence in self.admission.reserve_step():
+            self._outputs.finish_at_length(sequence)
+        progresses = self._batches.launch(alone=not len(self._prefill))
+        self._batches.record_memory()
+        for batch in self._batches:
+            for sequence, token in batch.read():
+                self._outputs.append_token(batch, sequence, token)
+                progresses = True
+        self._batches.timer.on_tokens_read()
+        if self.prefix_cache is not None and self.prefix_cache.disk is not None:
+            self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
+        for batch in self._batches:
+            self._outputs.fail_all(batch.sample())
+        self._batches.remove_finished()
+        self._batches.record_memory()
+        self._admit_waiting()
+        progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
+        self._batches.timer.on_prefill_launched(chunks, self._prefill.restored_bytes, self._prefill.waited_ms)
+        for sequence, event in progress:
+            if not (sequence.preempted or sequence.index):
+                self._outputs.emit(sequence, [event])
+            self._outputs.emit_prompt(sequence, keep=1)
+        self._outputs.fail_all(self._prefill.pop_failed())
+        if not progresses and len(self._batches) and not len(self._prefill):
+            grammar_threads().wait(_POLL_SECONDS)
+        self._steps += 1
+        if self._steps % _CLEAR_CACHE_STEPS == 0:
+            mx.clear_cache()
+        return self._outputs.pop_events()
+
+    def close(self) -> None:
+        """Release the model and the state of its requests, then raise any device failure."""
+        self._batches.close()
+        self._speculation = None
+        self._idle_work = IdleWork(None, self._memory)
+        self._prefill = PrefillQueue(None)
+        self.admission = Admission(self._memory, self._prefill, self._batches)
+        self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
+        try:
+            if self.prefix_cache is not None:
+                self.prefix_cache.close(self._close_timeout)
+        finally:
+            self._memory.close()
+        synchronize_streams()
+        mx.clear_cache()
+
+    def _admit_waiting(self) -> None:
+        """Admit waiting sequences to prefill as memory allows; finish or fail those that can never fit."""
+        for sequence in self.admission.admit_waiting():
+            if sequence.preempted:
+                for choice in (sequence, *parallel_samples_of(sequence)):
+                    self._outputs.finish_at_length(choice)
+            else:
+                self._outputs.fail(sequence, self.admission.prompt_too_long(sequence))

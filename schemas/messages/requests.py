@@ -1,0 +1,187 @@
+"""Protocol-independent requests to models of any type; the type decides the class of `input`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from greenroom.schemas.messages.generation import Overrides
+from greenroom.schemas.messages.messages import JsonObject, Message, Tool, ToolChoice
+from greenroom.schemas.messages.response_format import ResponseFormat
+from greenroom.schemas.messages.thinking import Thinking
+from greenroom.schemas.model_key import ModelKey
+
+Verbosity = Literal["low", "medium", "high"]
+"""The verbosity of answers."""
+
+VERBOSITIES: tuple[Verbosity, ...] = ("low", "medium", "high")
+
+
+@attrs.frozen
+class ChatInput:
+    """A conversation, to be rendered with the model's chat template.
+
+    Args:
+        template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`; they override
+            `thinking`.
+        continue_final_message: True if the last message is the beginning of an assistant's answer to
+            continue.
+        parallel_tool_calls: True if an answer may contain more than one tool call.
+        thinking: Settings of reasoning.
+        verbosity: Verbosity of the answer; `medium` is the model's default.
+        system_prompt: The operator's system prompt at the conversation's start, empty if there was none; None
+            for the current setting. It applies to conversations without a system message.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    template_options: JsonObject = attrs.field(factory=dict)
+    continue_final_message: bool = False
+    parallel_tool_calls: bool = True
+    thinking: Thinking = Thinking()
+    verbosity: Verbosity = "medium"
+    system_prompt: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class RawInput:
+    """Text or token ids to continue unchanged: no template, no parsing.
+
+    Args:
+        suffix: Text after the answer, for models trained to fill in the middle.
+        begins: True to add the model's initial special tokens to text.
+        echo: True if the client requests the prompt back (`PromptText`).
+        scored: Maximum length of a prompt whose tokens' log-probabilities are requested with `echo`; None if
+            they are not requested.
+        answered: False to generate nothing.
+        param: Request field of the prompt, for errors.
+    """
+
+    prompt: str | tuple[int, ...]
+    suffix: str = ""
+    begins: bool = True
+    echo: bool = False
+    scored: int | None = None
+    answered: bool = True
+    param: str = attrs.field(default="prompt", kw_only=True, eq=False)
+
+
+@attrs.frozen
+class EmbeddingInput:
+    """Texts to embed; each yields one vector.
+
+    Args:
+        texts: Texts, or token ids that are used unchanged.
+        dimensions: Length of the vectors; None for the model's full length.
+        input_type: Purpose of the texts, named as in the model's own prompts (`query`, `document`, …).
+        instruction: Retrieval task, for models that accept one; overrides `input_type`.
+        truncate: True to truncate a text that is too long instead of rejecting it.
+        param: Request field of the texts, for errors.
+    """
+
+    texts: tuple[str | tuple[int, ...], ...]
+    dimensions: int | None = None
+    input_type: str | None = None
+    instruction: str | None = None
+    truncate: bool = False
+    param: str = attrs.field(default="input", kw_only=True, eq=False)
+
+
+@attrs.frozen
+class ScoreInput:
+    """Pairs of texts to score by how well the second answers the first.
+
+    Args:
+        pairs: Pairs of query and document.
+        instruction: Description of a relevant document, for models that accept one.
+        truncate: True to truncate a document that is too long instead of rejecting it.
+        document_tokens: Maximum number of tokens of a document that are read; None for all that fit.
+        param: Request field of the documents, for errors; `query_param` likewise for the query.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    instruction: str | None = None
+    truncate: bool = True
+    document_tokens: int | None = None
+    param: str = attrs.field(default="documents", kw_only=True, eq=False)
+    query_param: str = attrs.field(default="query", kw_only=True, eq=False)
+
+
+@attrs.frozen
+class SpeechInput:
+    """Text to convert to speech.
+
+    Args:
+        voice: Voice of the model; None for its default.
+        speed: Speech rate; 1 is the model's own.
+        instructions: Style of speech, for models that accept instructions.
+        language: ISO 639-1 code of the text's language; None lets the model decide.
+        reference: Path of a spooled audio file with a voice to imitate.
+        reference_text: Transcript of `reference`.
+    """
+
+    text: str
+    voice: str | None = None
+    speed: float = 1.0
+    instructions: str = ""
+    language: str | None = None
+    reference: str | None = None
+    reference_text: str | None = None
+
+
+@attrs.frozen
+class TranscriptionInput:
+    """A recording to transcribe.
+
+    Args:
+        file: Path of the spooled audio file, in any container; it outlives the request.
+        task: Task of the model; `translate` produces English from any language.
+        language: ISO 639-1 code of the spoken language; None lets the model detect it.
+        prompt: Preceding text, whose style and names the model continues.
+        word_timestamps: True to report timestamps of words too.
+        temperature: Sampling temperature; None starts at 0 and raises it where decoding fails.
+    """
+
+    file: str
+    task: Literal["transcribe", "translate"] = "transcribe"
+    language: str | None = None
+    prompt: str = ""
+    word_timestamps: bool = False
+    temperature: float | None = None
+
+
+RequestInput = ChatInput | RawInput | EmbeddingInput | ScoreInput | SpeechInput | TranscriptionInput
+"""The input of a request; a model type with another kind of input adds a class here."""
+
+
+Overflow = Literal["refuse", "drop_oldest"]
+"""Handling of a conversation that exceeds the context: reject it, or drop its oldest whole turns."""
+
+
+@attrs.frozen
+class InferenceRequest:
+    """A request to a model.
+
+    Args:
+        id: Request id, also found in the logs and in `x-request-id`.
+        overrides: Parameters set by the client, already validated.
+        response_format: Required format of the visible answer.
+        client: Identity for fair scheduling: an address, followed by `#` and a key if there is one; may be
+            empty.
+        overflow: Handling of a conversation that is too long; other input is always rejected.
+    """
+
+    id: str
+    key: ModelKey
+    input: RequestInput
+    overrides: Overrides = attrs.field(factory=dict)
+    response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
+    overflow: Overflow = attrs.field(default="refuse", kw_only=True)
+    client: str = ""
+
+    @property
+    def choices(self) -> int:
+        """Number of requested answers."""
+        return int(self.overrides.get("n", 1))

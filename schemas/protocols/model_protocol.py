@@ -1,0 +1,203 @@
+"""The messages between a model, its clients, and the pool that owns its memory.
+
+Every message and every event is frozen plain data that could be serialized: an actor that forwards
+`ModelMessage` can stand for a model on another machine. Answers travel on the reply that accompanies a
+message (`greenroom.actors.core.ref`). Messages with the same reply belong to one request, and closing the
+reply is the only way to cancel it. Only the pool's own answers, a ref and a lease
+(`greenroom.actors.pool.lease`), are handles within its process.
+
+Nothing here depends on the model type: `RequestInput` holds a request's input, `InferenceEvent` its answer,
+and `Usage` its resource usage.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem
+
+
+@attrs.frozen
+class Prepare:
+    """Validate and tokenize a request, which needs no weights. Reply: Prepared or Failed.
+
+    The model keeps the prepared input until the reply closes; a Generate with the same reply reuses it.
+    """
+
+    request: InferenceRequest
+
+
+@attrs.frozen
+class Prepared:
+    """Confirmation that a prepared request fits the model.
+
+    Args:
+        prompt_tokens: Length of the prompt in tokens.
+        dropped_messages: Number of oldest messages omitted from the prompt.
+        system_prompt: See `greenroom.schemas.events.events.Admitted`; likewise `parameters`.
+    """
+
+    prompt_tokens: int
+    dropped_messages: int = 0
+    system_prompt: str | None = attrs.field(default=None, repr=False)
+    parameters: GenerationParameters | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class Inspect:
+    """Render a prompt in the form that the model reads; needs no weights. Reply: PromptContents or Failed."""
+
+    request: InferenceRequest
+
+
+@attrs.frozen
+class PromptContents:
+    """The tokens and the text of a prompt.
+
+    Args:
+        tokens: Token ids, `[prompt]`.
+        pieces: UTF-8 bytes of each token, which may be part of a character.
+        text: Text of the whole prompt, including control tokens.
+        context: Maximum length of prompt plus answer, in tokens.
+        dropped_messages: Number of oldest messages omitted from the prompt.
+    """
+
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+    text: str
+    context: int
+    dropped_messages: int = 0
+
+
+@attrs.frozen
+class Generate:
+    """Generate the answer of a request, under a lease. Reply: events up to the last Finished, or Failed.
+
+    The request need not be prepared, since the model may have been unloaded or restarted in the meantime.
+    Closing the reply cancels the request at the next step.
+
+    Args:
+        queued: Time waited so far, in seconds; included in the reported timing.
+    """
+
+    request: InferenceRequest
+    queued: float = 0.0
+
+
+ModelMessage = Prepare | Inspect | Generate
+
+
+# Commands of the pool to a model
+
+
+@attrs.frozen
+class Load:
+    """Load the weights; memory for them has been reserved."""
+
+
+@attrs.frozen
+class WaitForRoom:
+    """Enter WAITING: there are requests, but no memory for the weights yet."""
+
+
+@attrs.frozen
+class Unload:
+    """Release the weights, even in the middle of a load: their memory is needed, and no lease is held."""
+
+
+@attrs.frozen
+class FailRequests:
+    """Fail every running request with `problem`."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class Stop:
+    """End the model's actor: its weights are not loaded, and no request waits for them."""
+
+
+ModelCommand = Load | WaitForRoom | Unload | FailRequests | Stop
+
+
+# Reports of a model, the pool's only source for its state
+
+
+@attrs.frozen
+class StateChanged:
+    """A change of state to WAITING, LOADING, READY or UNLOADING; outcomes of a load have their own reports.
+
+    Args:
+        admits_all: True if the model is READY and admits requests without waiting for a slot.
+    """
+
+    state: ModelState
+    admits_all: bool = False
+
+
+@attrs.frozen
+class LoadProgress:
+    """The progress of a load.
+
+    Args:
+        fraction: Fraction of the weights that is loaded, 0 to 1.
+    """
+
+    fraction: float
+
+
+@attrs.frozen
+class Unloaded:
+    """A change to IDLE: the weights were released as requested, or never loaded."""
+
+
+@attrs.frozen
+class LoadFailed:
+    """A failed load: the model is in ERROR and uses no memory."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class Crashed:
+    """A crash of a loaded model: it is in ERROR and uses no memory."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class WorkerHung:
+    """A worker that hangs and cannot be ended: the model is in ERROR, and its memory stays reserved."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class HungWorkerReturned:
+    """The late end of a hung worker: the model, still in ERROR, uses no more memory."""
+
+
+@attrs.frozen
+class PreparingChanged:
+    """A change in whether the model can prepare prompts: it cannot until a lost tokenizer thread is replaced.
+
+    Args:
+        problem: The reason why it cannot; None if it can.
+    """
+
+    problem: Problem | None
+
+
+ModelReport = (
+    StateChanged
+    | LoadProgress
+    | Unloaded
+    | LoadFailed
+    | Crashed
+    | WorkerHung
+    | HungWorkerReturned
+    | PreparingChanged
+)

@@ -1,0 +1,166 @@
+"""The messages that the pool accepts, and its answers.
+
+All of them are plain data, except the handles that answer `Acquire` (`greenroom.actors.pool.lease`).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.model_description import ModelDescription
+from greenroom.schemas.problems import Problem
+
+
+@attrs.frozen
+class ModelStatus:
+    """The status of a model, for operators.
+
+    Args:
+        running: Number of running requests.
+        slots: Maximum number of answers generated at once.
+        waiting: Number of requests that wait for a slot.
+        problem: Reason for the state ERROR; None in other states.
+        load_progress: Fraction of the weights that is loaded, 0 to 1.
+        hung: True if its worker has hung, which only a new process can repair.
+        prepares: True if a tokenizer thread prepares its prompts, or will start with its first request.
+        hung_threads: Number of its hung threads that have not ended.
+    """
+
+    key: ModelKey
+    state: ModelState
+    running: int = 0
+    slots: int = 0
+    waiting: int = 0
+    problem: str | None = None
+    load_progress: float = 0.0
+    hung: bool = False
+    prepares: bool = True
+    hung_threads: int = 0
+
+    @property
+    def responds(self) -> bool:
+        """True if the model will answer requests sooner or later."""
+        return self.prepares and not self.hung
+
+
+@attrs.frozen
+class Acquire:
+    """Acquire slots in a model, which is loaded if necessary.
+
+    Reply: Found, any number of QueueStatus, then Granted; or Failed at any point.
+
+    Args:
+        choices: Number of requested answers; each takes a slot, up to the model's number of slots.
+    """
+
+    key: ModelKey
+    request_id: str = ""
+    choices: int = 1
+
+
+@attrs.frozen
+class Consult:
+    """Find a model that can prepare requests, without slots in it, for work that needs no weights.
+
+    Reply: Found, or Failed. The model's actor stays alive until the reply closes.
+    """
+
+    key: ModelKey
+    request_id: str = ""
+
+
+@attrs.frozen
+class ListModels:
+    """List the names of all models. Reply: ModelList."""
+
+
+@attrs.frozen
+class ModelCard:
+    """An entry of `GET /v1/models`. `created` is a Unix time in seconds.
+
+    Args:
+        record: Capabilities; None if its files are missing or unusable.
+        thinks: True if its chat template supports reasoning.
+    """
+
+    id: str
+    created: int
+    owned_by: str
+    record: CapabilityRecord | None = None
+    thinks: bool = False
+
+
+@attrs.frozen
+class FindModel:
+    """Resolve a model's name: its own, an alias, or one that matches a pattern. Reply: ModelCard."""
+
+    name: str
+
+
+@attrs.frozen
+class DescribeModel:
+    """Describe a model from its files, which are read for that. Reply: ModelDescriptions.
+
+    Args:
+        name: Name of the model; None for every model.
+    """
+
+    name: str | None = None
+
+
+@attrs.frozen
+class ModelDescriptions:
+    """The requested descriptions, in the order of the models."""
+
+    models: tuple[ModelDescription, ...]
+
+
+@attrs.frozen
+class ModelList:
+    """The available names: models, those of the command line first, then aliases."""
+
+    models: tuple[ModelCard, ...]
+
+
+@attrs.frozen
+class DescribePool:
+    """Request the pool's status. Reply: PoolStatus."""
+
+
+@attrs.frozen
+class PoolStatus:
+    """The status of the pool, for operators: its known models, and whether it accepts requests.
+
+    Args:
+        draining: Reason why a draining pool accepts no requests; None if it does not drain.
+    """
+
+    models: tuple[ModelStatus, ...]
+    draining: Problem | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True if new requests should be sent to this server.
+
+        Only a new process repairs a model that hangs on the device. A model that fails because of its files
+        does not affect the others.
+        """
+        if self.draining is not None or any(model.hung for model in self.models):
+            return False
+        return not self.models or any(model.responds for model in self.models)
+
+
+@attrs.frozen
+class Drain:
+    """Reject new requests and finish the accepted ones. Reply, if one is given: Drained."""
+
+
+@attrs.frozen
+class Drained:
+    """Confirmation that no request is left."""
+
+
+PoolMessage = Acquire | Consult | DescribeModel | FindModel | ListModels | DescribePool | Drain

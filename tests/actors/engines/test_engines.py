@@ -1,0 +1,69 @@
+"""Opening and loading models: permissions granted to model folders, and data that a load reuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.actors.engines.engines import Engines
+from greenroom.actors.system import open_system
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.text.text_engine import TextEngine
+from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import answer
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+
+CODE = {
+    "model_file": "from mlx_lm.models.qwen3 import Model, ModelArgs\n",
+    "auto_map": "from transformers import Qwen3Config\nclass Config(Qwen3Config):\n    pass\n",
+}
+NAMES: dict[str, Any] = {"model_file": "homegrown.py", "auto_map": {"AutoConfig": "homegrown.Config"}}
+
+
+@pytest.mark.parametrize("field", NAMES)
+async def test_code_of_a_folder_runs_only_with_trust_remote_code(
+    tiny_model: TinyModel, tmp_path: Path, field: str
+) -> None:
+    folder, mark = shutil.copytree(tiny_model("qwen3"), tmp_path / "with-code"), tmp_path / "ran"
+    (folder / "homegrown.py").write_text(f"{CODE[field]}open({str(mark)!r}, 'w').close()\n")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, field: NAMES[field]}))
+    settings = Settings(models=(str(folder),), shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        _, failed = await answer(system.pool, "default")
+    assert isinstance(failed, Failed)
+    assert failed.problem.code == "load_failed"
+    assert field in failed.problem.detail
+    assert not mark.exists()
+    async with open_system(attrs.evolve(settings, trust_remote_code=True)) as system:
+        _, finished = await answer(system.pool, "default")
+    assert isinstance(finished, Finished)
+    assert finished.usage.generated == 8
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen2_vl"])
+def test_a_load_takes_over_what_was_found_of_the_models_formats(
+    tiny_model: TinyModel, tiny_vision_model: TinyVisionModel, tmp_path: Path, kind: str
+) -> None:
+    made = tiny_model(kind) if kind == "qwen3" else tiny_vision_model(kind)
+    folder = shutil.copytree(made, tmp_path / kind)
+    engines = Engines(Settings(models=(str(folder),)))
+    opened = engines.open_model(engines.fetch(kind))
+    prepares = opened.adapter
+    assert isinstance(prepares, Adapter)
+    engine = engines.load_engine(opened, lambda _: None, lambda: False)
+    assert isinstance(engine, TextEngine)
+    reads: Any = engine._adapter
+    # Probing templates takes time. Their result is immutable, so both adapters share it.
+    assert reads.choice is prepares.choice
+    # A tokenizer belongs to one thread.
+    assert reads.tokenizer is not prepares.tokenizer
+    engine.close()

@@ -1,0 +1,143 @@
+"""Clients share the decoders, and no recording gains by being silent."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.engine.media.audio.decoder_turns import MOST_OPEN, OPEN_AT_ONCE, UNMOVED_SECONDS, DecoderTurns
+from greenroom.tests.support.engines.fixed_costs import CountedClock
+
+
+@attrs.define(eq=False)
+class Recorded:
+    """A recording of which so many turns are left."""
+
+    turns: int
+    length: int = attrs.field(default=attrs.Factory(lambda self: self.turns, takes_self=True))
+
+    @property
+    def is_open(self) -> bool:
+        return 0 < self.turns < self.length
+
+    @property
+    def wants_decoding(self) -> bool:
+        return self.turns > 0
+
+
+class Unread(Recorded):
+    """One of which no further turn is wanted for now."""
+
+    @property
+    def wants_decoding(self) -> bool:
+        return self.turns == self.length
+
+
+def take(turns: DecoderTurns[Recorded], cost: float) -> Recorded:
+    recording = turns.start(1.0)
+    assert recording is not None
+    recording.turns -= 1
+    assert turns.stop(recording, cost)
+    return recording
+
+
+def test_many_silent_recordings_of_one_client_hold_up_none_of_another() -> None:
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    silent = [Recorded(1_000) for _ in range(16)]
+    for recording in silent:
+        turns.add("silent", recording)
+    for _ in range(100):
+        take(turns, 1_500_000.0)
+    plain = Recorded(20)
+    turns.add("plain", plain)
+    taken = 0
+    while plain.turns:
+        taken += take(turns, 8_000.0) is not plain
+        assert taken < 22
+    assert sum(take(turns, 1.0) in silent for _ in range(10)) > 5
+
+
+def test_whoever_has_much_to_decode_has_fewer_turns() -> None:
+    """Eight channels of 192,000 samples a second cost 96 times what 16,000 do."""
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    large, small = Recorded(1_000), Recorded(1_000)
+    turns.add("large", large)
+    turns.add("small", small)
+    costs = {large: 768_000.0, small: 8_000.0}
+    for _ in range(97):
+        recording = turns.start(1.0)
+        assert recording is not None
+        recording.turns -= 1
+        turns.stop(recording, costs[recording])
+    assert 1_000 - large.turns <= 2
+
+
+def test_no_more_are_decoded_at_once_than_may_be_but_for_those_that_hang() -> None:
+    clock = CountedClock()
+    turns: DecoderTurns[Recorded] = DecoderTurns(2, clock)
+    recordings = [Recorded(5) for _ in range(4)]
+    for recording in recordings:
+        turns.add("", recording)
+    patience = 1e9
+    begun = [turns.start(patience), turns.start(patience)]
+    assert None not in begun
+    assert turns.start(patience) is None
+    third = turns.start(0.0)
+    assert third is not None
+    assert third not in begun
+
+
+def test_a_recording_that_is_let_go_is_decoded_no_further() -> None:
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    recording = Recorded(5)
+    turns.add("", recording)
+    assert turns.start(1.0) is recording
+    assert not turns.remove(recording), "whoever decodes it closes the file"
+    assert turns.hung(1e9) == 0
+    assert turns.hung(0.0) == 1
+    assert not turns.stop(recording, 1.0)
+    assert turns.start(1.0) is None
+    assert turns.hung(0.0) == 0
+
+
+def test_only_so_many_recordings_have_a_decoder_at_once() -> None:
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    recordings = [Recorded(3) for _ in range(4 * OPEN_AT_ONCE)]
+    for recording in recordings:
+        turns.add("one", recording)
+    most = 0
+    for _ in range(3 * len(recordings)):
+        take(turns, 1.0)
+        most = max(most, sum(recording.is_open for recording in recordings))
+    assert most == OPEN_AT_ONCE
+    assert not any(recording.turns for recording in recordings)
+
+
+def test_the_only_recording_of_a_client_need_not_wait_for_those_of_others() -> None:
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
+    for _ in range(4 * OPEN_AT_ONCE):
+        turns.add("many", Recorded(1_000))
+    for _ in range(100):
+        take(turns, 1_000.0)
+    plain = Recorded(20)
+    turns.add("plain", plain)
+    while plain.turns:
+        take(turns, 1.0)
+    others = [Recorded(1_000) for _ in range(2 * MOST_OPEN)]
+    for number, recording in enumerate(others):
+        turns.add(str(number), recording)
+    for _ in range(10 * MOST_OPEN):
+        take(turns, 1.0)
+    assert sum(recording.is_open for recording in others) == MOST_OPEN - OPEN_AT_ONCE
+
+
+def test_recordings_that_nobody_reads_on_hold_up_no_other_for_ever() -> None:
+    clock = CountedClock()
+    turns: DecoderTurns[Recorded] = DecoderTurns(1, clock)
+    unread = [Unread(2) for _ in range(OPEN_AT_ONCE)]
+    for each in unread:
+        turns.add("one", each)
+        take(turns, 1.0)
+    turns.add("one", last := Recorded(5))
+    assert turns.start(1.0) is None
+    clock.now += UNMOVED_SECONDS + 1
+    assert take(turns, 1.0) is last

@@ -1,0 +1,52 @@
+"""Recordings that are decoded while requests are prepared."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from greenroom.engine.fairness.slices import WAITS, run_slices
+from greenroom.engine.media.audio import decoder_threads, decoding
+from greenroom.engine.media.audio.decoder_threads import AT_ONCE, DECODERS
+from greenroom.engine.media.audio.decoding import decode_recording
+from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders
+from greenroom.tests.support.media.recordings import RATE, silence, write_recording
+
+
+def test_all_samples_of_a_recording_are_decoded(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "recording.wav", silence(3))
+    decoded = run_slices(decode_recording(path, RATE, 100 * RATE))
+    assert len(decoded.samples) == 3 * RATE
+    assert decoded.facts.duration == pytest.approx(3.0)
+
+
+def test_no_more_is_decoded_than_is_wanted(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "recording.wav", silence(30))
+    assert RATE <= len(run_slices(decode_recording(path.read_bytes(), RATE, RATE)).samples) < 2 * RATE
+
+
+def test_a_file_that_is_no_recording_is_refused() -> None:
+    with pytest.raises(ProblemError) as refused:
+        run_slices(decode_recording(np.random.default_rng(0).bytes(10_000), RATE, 1, "sound"))
+    assert refused.value.problem.param == "sound"
+
+
+def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes when all are taken waits without one, and gets that of the next who leaves."""
+    monkeypatch.setattr(decoder_threads, "PATIENCE", math.inf)
+    with hanging_decoders():
+        begun = [decode_recording(b"sound", RATE, 1) for _ in range(decoding.AT_ONCE + 1)]
+        assert all(next(slices) == WAITS for slices in begun)
+        assert len(decoding_threads()) == AT_ONCE
+        assert len(DECODERS) == decoding.AT_ONCE
+        begun[0].close()
+        assert next(begun[-1]) == WAITS
+        assert len(DECODERS) == decoding.AT_ONCE
+        for slices in begun:
+            slices.close()
+        assert not len(DECODERS)
+    assert not decoding_threads()

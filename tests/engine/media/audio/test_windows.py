@@ -1,0 +1,88 @@
+"""Recordings are cut where nobody speaks, and what is silent is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from greenroom.engine.media.audio.windows import Window, WindowBuffer
+from greenroom.tests.support.media.recordings import RATE, Sound, noise, silence
+
+
+def cut(sound: Sound, block: float = 0.5) -> list[Window]:
+    """Return all windows of a sound that comes in blocks of so many seconds."""
+    buffer = WindowBuffer(RATE, 30)
+    blocks = iter(np.array_split(sound, max(1, round(len(sound) / RATE / block))))
+    windows: list[Window] = []
+    while True:
+        while not buffer.is_ready:
+            piece = next(blocks, None)
+            if piece is None:
+                buffer.end()
+            else:
+                buffer.add(piece)
+        if buffer.heard == buffer.position:
+            return windows
+        if (window := buffer.next_window()) is not None:
+            windows.append(window)
+            buffer.advance(len(window.samples))
+
+
+def seconds(windows: list[Window]) -> list[tuple[float, float]]:
+    return [(round(w.start / RATE, 1), round(len(w.samples) / RATE, 1)) for w in windows]
+
+
+def test_a_short_recording_is_one_window() -> None:
+    (window,) = cut(noise(7.3))
+    assert (window.start, len(window.samples), window.is_last) == (0, round(7.3 * RATE), True)
+
+
+def test_without_a_pause_windows_are_as_long_as_they_may_be() -> None:
+    assert seconds(cut(noise(70))) == [(0, 30), (30, 30), (60, 10)]
+
+
+def test_a_window_ends_in_the_middle_of_a_late_pause() -> None:
+    quiet = noise(0.6, level=0.001)
+    sound = np.concatenate([noise(25), quiet, noise(20)])
+    (first, second) = cut(sound)
+    assert 25.05 < len(first.samples) / RATE < 25.55
+    assert second.start == len(first.samples)
+    assert second.is_last
+
+
+def test_an_early_pause_does_not_shorten_a_window() -> None:
+    sound = np.concatenate([noise(3), noise(0.6, level=0.001), noise(40)])
+    assert seconds(cut(sound))[0] == (0, 30)
+
+
+@pytest.mark.parametrize("length", [0.0, 10.0, 3600.0])
+def test_silence_is_no_window(length: float) -> None:
+    assert cut(silence(length), block=60) == []
+
+
+def test_long_silences_are_left_out_and_times_stay_true() -> None:
+    sound = np.concatenate([silence(50), noise(4), silence(70), noise(5), silence(3)])
+    windows = cut(sound)
+    assert seconds(windows) == [(49.5, 5.0), (123.5, 6.0)]
+    first = windows[0]
+    assert np.array_equal(first.samples, sound[first.start : first.start + len(first.samples)])
+
+
+def test_short_silences_stay_with_the_words() -> None:
+    sound = np.concatenate([silence(1), noise(4), silence(1.5), noise(4)])
+    assert seconds(cut(sound)) == [(0, 10.5)]
+
+
+def test_every_sample_that_is_not_silent_is_in_one_window() -> None:
+    parts = [noise(17, 1), silence(4), noise(33, 2), silence(0.5), noise(41, 3), silence(90), noise(1, 4)]
+    sound = np.concatenate(parts)
+    heard = np.zeros(len(sound), np.int8)
+    for window in cut(sound, block=0.37):
+        heard[window.start : window.start + len(window.samples)] += 1
+    assert heard.max() == 1
+    assert not np.abs(sound[heard == 0]).any()
+
+
+def test_it_does_not_matter_in_which_blocks_a_recording_comes() -> None:
+    sound = np.concatenate([noise(17, 1), silence(4), noise(33, 2), noise(0.4, level=0.001), noise(20, 3)])
+    assert seconds(cut(sound, 0.5)) == seconds(cut(sound, 7)) == seconds(cut(sound, 200))

@@ -1,0 +1,115 @@
+"""Large images are decoded by a process, one at a time of each client, and small ones wait for none."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from greenroom.engine.fairness.slices import WAITS, run_slices
+from greenroom.engine.media.images import large_images
+from greenroom.engine.media.images.decode import LARGE, decode_image
+from greenroom.engine.media.images.large_images import decode_slices
+from greenroom.engine.media.images.limits import SightLimit
+from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.hostile import pictures
+
+SIDE = 2_400
+assert SIDE * SIDE > LARGE
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Every process that is started."""
+    started: list[subprocess.Popen[bytes]] = []
+    start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+
+    def noted(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **named))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    return started
+
+
+def large(kind: str = "PNG", mode: str = "RGB") -> bytes:
+    file = io.BytesIO()
+    image = Image.linear_gradient("L").resize((SIDE, SIDE + 1)).convert(mode)
+    image.save(file, kind, **({"lossless": True, "method": 0} if kind == "WEBP" else {}))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "P"), ("WEBP", "RGB"), ("JPEG", "CMYK")]
+)
+def test_large_images_have_the_pixels_that_the_server_would_read(
+    kind: str, mode: str, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    data = large(kind, mode)
+    for sight in (SightLimit(), SightLimit(area=500_000)):
+        made = run_slices(decode_slices(data, sight=sight))
+        assert np.array_equal(np.asarray(made), np.asarray(decode_image(data, sight=sight)))
+    assert processes, "at least one by a process"
+    assert len(processes) == (1 if kind == "JPEG" else 2)
+
+
+def test_small_images_need_no_process(processes: list[subprocess.Popen[bytes]]) -> None:
+    assert run_slices(decode_slices(pictures.photo())).size == (64, 64)
+    assert not processes
+
+
+def test_others_go_on_while_a_large_image_is_decoded_and_whoever_leaves_ends_it(
+    processes: list[subprocess.Popen[bytes]],
+) -> None:
+    slices = decode_slices(large(), client="one")
+    assert next(slices) == WAITS
+    assert run_slices(decode_slices(pictures.photo(), client="one")).size == (64, 64)
+    (process,) = processes
+    slices.close()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_client_has_one_large_image_at_a_time(processes: list[subprocess.Popen[bytes]]) -> None:
+    data = large()
+    mine = [decode_slices(data, client="one") for _ in range(3)]
+    for slices in mine:
+        assert next(slices) == WAITS
+    assert len(processes) == 1
+    other = decode_slices(data, client="two")
+    assert next(other) == WAITS
+    assert len(processes) == 2
+    mine[0].close()
+    assert next(mine[1]) == WAITS
+    assert len(processes) == 3
+    for slices in (*mine, other):
+        slices.close()
+    assert not large_images._CLIENTS._turns
+
+
+def test_a_large_image_that_is_broken_is_refused_by_name() -> None:
+    data = large()
+    with pytest.raises(ProblemError) as refused:
+        run_slices(decode_slices(data[: len(data) // 2], param="image"))
+    assert (refused.value.problem.status, refused.value.problem.param) == (400, "image")
+    assert "PNG file that cannot be decoded" in refused.value.problem.detail
+
+
+def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subprocess.Popen[bytes]]) -> None:
+    data = pictures.large_webp()
+    assert len(data) < 50
+    made = run_slices(decode_slices(data, sight=SightLimit(area=1_000_000)))
+    assert made.width == made.height
+    assert made.getpixel((0, 0)) == (1, 2, 3)
+    assert len(processes) == 1
+
+
+def test_a_process_that_takes_too_much_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_images, "SECONDS", 0.0)
+    with pytest.raises(ProblemError, match="Send it smaller"):
+        run_slices(decode_slices(large()))

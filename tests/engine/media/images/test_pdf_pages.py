@@ -1,0 +1,151 @@
+"""Pages of PDFs as images: bounded in number, size and time, whatever the file holds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import psutil
+import pytest
+from PIL import Image
+
+from greenroom.engine.fairness.slices import run_slices
+from greenroom.engine.media.images import pdf_pages
+from greenroom.engine.media.images.limits import ImageLimits
+from greenroom.engine.media.images.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
+from greenroom.engine.media.processes import limited_process
+from greenroom.engine.media.processes.limits import REFUSED
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.tests.support.hostile import documents, refusing_system
+
+PARAM = "messages[0].content[0].file"
+
+
+def drawn(data: bytes, *limits: ImageLimits, **named: Any) -> list[Image.Image]:
+    return run_slices(draw_pages(data, *limits, **named))
+
+
+def refused(data: bytes, limits: ImageLimits = ImageLimits()) -> Problem:  # noqa: B008
+    with pytest.raises(ProblemError) as caught:
+        drawn(data, limits, param=PARAM)
+    return caught.value.problem
+
+
+def test_pages_are_drawn_in_order_at_a_size_that_can_be_read() -> None:
+    pages = drawn(documents.document(3, box="0 0 595 842"))
+    assert [page.size for page in pages] == [(1240, 1755)] * 3
+    assert pages[0].getpixel((100, 1600)) == (0, 0, 255)
+    assert pages[0].getpixel((1000, 100)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("make", documents.REFUSED.values(), ids=documents.REFUSED)
+def test_hostile_documents_are_refused_by_name(make: Callable[[], bytes]) -> None:
+    problem = refused(make())
+    assert (problem.status, problem.param) == (400, PARAM)
+    assert f"`{PARAM}`" in problem.detail
+
+
+_SLOW = ("operations", "1 GB", "circles")
+"""Parts of names of documents that take seconds."""
+
+
+@pytest.mark.parametrize("name", [name for name in documents.ODD if not any(map(name.count, _SLOW))])
+def test_odd_documents_are_drawn_or_refused_within_their_size(name: str) -> None:
+    with suppress(ProblemError):
+        pages = drawn(documents.ODD[name](), param=PARAM)
+        assert all(page.width * page.height <= 2 * PAGE_PIXELS for page in pages)
+
+
+def test_a_page_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(ProblemError, match="takes too long"):
+        drawn(documents.slow_page(), left=DrawingTime(0.5))
+
+
+def test_an_encrypted_document_says_so() -> None:
+    assert "encrypted" in refused(documents.encrypted()).detail
+
+
+def test_the_number_of_pages_is_limited() -> None:
+    detail = refused(documents.document(3), ImageLimits(pages=2)).detail
+    assert "3 pages" in detail
+    assert "2" in detail
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """All that are started from now on."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def noted(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **named))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    return started
+
+
+def test_whoever_leaves_a_document_ends_its_process(processes: list[subprocess.Popen[bytes]]) -> None:
+    drawing = draw_pages(documents.slow_page())
+    next(drawing)
+    (process,) = processes
+    assert process.poll() is None
+    drawing.close()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_few_processes_draw_at_once_and_waiting_takes_none_of_a_documents_time(
+    processes: list[subprocess.Popen[bytes]],
+) -> None:
+    slow = [draw_pages(documents.slow_page()) for _ in range(AT_ONCE)]
+    for drawing in slow:
+        next(drawing)
+    left = DrawingTime()
+    waiting = draw_pages(documents.document(), left=left)
+    for _ in range(3):
+        next(waiting)
+    assert len(processes) == AT_ONCE
+    assert left.seconds == DrawingTime().seconds
+    for drawing in slow:
+        drawing.close()
+    assert len(run_slices(waiting)) == 1
+    assert len(processes) == AT_ONCE + 1
+
+
+def test_a_process_that_draws_takes_no_more_memory_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(pdf_pages, "_BYTES", 300 * 1024**2)
+    with pytest.raises(ProblemError, match="cannot be shown"):
+        drawn(documents.inflating())
+    assert processes[0].returncode != 0
+
+
+def test_a_process_that_draws_watches_its_size_where_the_system_refuses_to_limit_it(
+    monkeypatch: pytest.MonkeyPatch, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(pdf_pages, "_BYTES", 300 * 1024**2)
+    monkeypatch.setattr(limited_process, "__file__", refusing_system.__file__)
+    assert len(drawn(documents.document(3))) == 3
+    with pytest.raises(ProblemError, match="it takes too much memory"):
+        drawn(documents.inflating())
+    assert [process.returncode for process in processes] == [0, REFUSED]
+
+
+def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(
+    processes: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = DrawingTime()
+    drawing = draw_pages(documents.document(), left=left)
+    next(drawing)
+    (process,) = processes
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.001)
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now + 100)
+    assert len(run_slices(drawing)) == 1
+    assert left.seconds > 0

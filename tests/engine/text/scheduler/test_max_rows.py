@@ -1,0 +1,92 @@
+"""Tests of the row limit: an engine runs no more sequences at once, and other choices follow in turn."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.schemas.events.events import Finished, PromptProgress
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.tests.support.engines.text_engines import Driver
+from greenroom.tests.support.models.tiny_models import TinyModel
+
+PROMPTS = [random.Random(seed).choices(range(300, 2000), k=20 + 30 * seed) for seed in range(4)]
+PARAMETERS = [GenerationParameters(seed=seed, n=n) for seed, n in enumerate((7, 1, 3, 5))]
+SAMPLED = GenerationParameters(seed=7, n=3)
+ROWS = 3
+
+
+def submit_all(driver: Driver) -> None:
+    for prompt, parameters in zip(PROMPTS, PARAMETERS, strict=True):
+        driver.submit(prompt, 6, parameters)
+
+
+def most_rows(driver: Driver) -> int:
+    """Run to the end; return the largest number of sequences running at once."""
+    most = 0
+    while driver.engine.has_work:
+        driver.step()
+        now = driver.engine.statistics()
+        most = max(most, now.decoding + now.prefilling + now.prefilled)
+    return most
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
+def test_answers_are_the_same_however_few_rows_there_are(tiny_model: TinyModel, kind: str) -> None:
+    """Includes caches that cannot be merged, whose choices decode in batches of their own (llama4)."""
+    unbounded, bounded = Driver(tiny_model(kind)), Driver(tiny_model(kind), max_rows=ROWS)
+    for driver in (unbounded, bounded):
+        submit_all(driver)
+    assert most_rows(unbounded) > 3 * ROWS
+    assert most_rows(bounded) == ROWS
+    assert bounded.tokens == unbounded.tokens
+    for index, parameters in enumerate(PARAMETERS):
+        ends = [event for event in bounded.events[str(index)] if isinstance(event, Finished)]
+        assert sorted(end.index for end in ends) == list(range(parameters.n))
+        assert {(end.usage.prompt, end.usage.generated) for end in ends} == {(len(PROMPTS[index]), 6)}
+    assert bounded.engine.statistics().requests == 0
+    assert bounded.engine.statistics().admission.preempted == 0
+
+
+def test_choices_that_follow_find_the_prompt_computed_and_report_no_progress_of_their_own(
+    tiny_model: TinyModel,
+) -> None:
+    driver = Driver(tiny_model("qwen3"), prefix_cache=PrefixCache(64 << 20), max_rows=1)
+    prompt = random.Random(9).choices(range(300, 2000), k=400)
+    driver.submit(prompt, 5, GenerationParameters(seed=1, n=3))
+    assert most_rows(driver) == 1
+    events = driver.events["0"]
+    cached = [event.usage.cached for event in events if isinstance(event, Finished)]
+    assert cached[0] == 0
+    assert min(cached[1:]) >= len(prompt) - 32
+    last_progress = max(i for i, event in enumerate(events) if isinstance(event, PromptProgress))
+    assert last_progress < min(i for i, event in enumerate(events) if isinstance(event, Finished))
+
+
+def test_a_request_is_cancelled_with_the_choices_that_have_not_begun(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), max_rows=2)
+    driver.submit(PROMPTS[0], 50, GenerationParameters(n=5))
+    driver.submit(PROMPTS[1], 12)
+    for _ in range(8):
+        driver.step()
+    driver.engine.cancel("0")
+    assert most_rows(driver) == 1
+    ends = [event for event in driver.events["0"] if isinstance(event, Finished)]
+    assert sorted((end.index, end.reason) for end in ends) == [(index, "cancelled") for index in range(5)]
+    assert len(driver.tokens[-1]) == 12
+
+
+def test_rows_that_are_preempted_for_memory_count_when_they_resume(tiny_model: TinyModel) -> None:
+    unbounded = Driver(tiny_model("qwen3"))
+    tight = Driver(tiny_model("qwen3"), account=MemoryAccount(kv_limit=2_500_000), max_rows=ROWS)
+    tight.engine.admission.max_reserved_tokens = 1
+    for driver in (unbounded, tight):
+        for seed in range(2):
+            driver.submit(random.Random(seed).choices(range(300, 2000), k=248), 12, SAMPLED)
+    unbounded.run()
+    assert most_rows(tight) <= ROWS
+    assert tight.engine.statistics().admission.preempted
+    assert tight.tokens == unbounded.tokens

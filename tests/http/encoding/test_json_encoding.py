@@ -1,0 +1,35 @@
+"""Strings in JSON, in a stream of lines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from greenroom.http.encoding.json_encoding import json_bytes, json_bytes_in_pieces, json_string
+
+
+@pytest.mark.parametrize("text", ["", 'a"b\\c', "\0\x1f\x7f", "é你🎭", "\x85\u2028\u2029", "\ud800 alone"])
+def test_json_strings_survive_every_reader(text: str) -> None:
+    encoded = json_string(text)
+    assert json.loads(encoded) == text
+    assert len(encoded.decode("utf-8").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        "text",
+        [],
+        {},
+        [[]],
+        {"a": [], "b": {"c": list(range(2_000)), "d": None}},
+        [{"id": i, "piece": "\u6d77"} for i in range(1_025)],
+        {"choices": [{"logprobs": {"tops": [{"a": -0.5}, None] * 700}}, {"logprobs": None}] * 2},
+        ["a", 1, [2.5, [True]]],
+        ({"a": (1, 2)},),
+    ],
+)
+def test_a_document_is_the_same_in_pieces(document: object) -> None:
+    assert json_bytes_in_pieces(document) == json_bytes(document)

@@ -1,0 +1,55 @@
+"""Capabilities that model lists show for each model type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType, VectorTraits
+from greenroom.schemas.models.capability_summary import capability_summary
+
+
+@pytest.mark.parametrize(
+    ("kind", "traits", "summary"),
+    [
+        ("text", {}, {"inputs": ["text"], "outputs": ["text"], "context_length": 512}),
+        (
+            "vision",
+            {"inputs": ("text", "image", "audio", "video"), "multi_image": True},
+            {
+                "inputs": ["text", "image", "audio"],
+                "outputs": ["text"],
+                "context_length": 512,
+                "multi_image": True,
+                "video": True,
+            },
+        ),
+        (
+            "embeddings",
+            {"vectors": VectorTraits(384, "mean", normalized=True)},
+            {
+                "inputs": ["text"],
+                "outputs": ["embedding"],
+                "context_length": 512,
+                "dimensions": 384,
+                "pooling": "mean",
+                "normalized": True,
+            },
+        ),
+        ("rerank", {}, {"inputs": ["text"], "outputs": ["score"], "context_length": 512}),
+        (
+            "speech",
+            {"voices": ("a", "b")},
+            {"inputs": ["text"], "outputs": ["audio"], "text_to_speech": True, "voices": ["a", "b"]},
+        ),
+        (
+            "transcription",
+            {"inputs": ("audio",)},
+            {"inputs": ["audio"], "outputs": ["text"], "speech_to_text": True},
+        ),
+    ],
+)
+def test_each_kind_says_what_it_has(kind: ModelType, traits: dict[str, Any], summary: dict[str, Any]) -> None:
+    record = CapabilityRecord(kind, "default", "x", 512, **traits)
+    assert capability_summary(record) == {"type": kind, **summary}

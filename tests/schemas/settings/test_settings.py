@@ -1,0 +1,81 @@
+"""Each setting has a test that checks its effect."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import attrs
+
+from greenroom.schemas.settings.settings import Settings
+
+TESTS = Path(__file__).resolve().parents[2]
+
+SHOWN_BY = {
+    "models": "test_models_are_listed_in_the_operators_order",
+    "aliases": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
+    "tool_parsers": "test_the_operators_parser_of_calls_goes_before_the_records",
+    "thinking_parsers": "test_the_operators_parser_of_thoughts_goes_before_the_records",
+    "host": "test_the_host_decides_on_which_addresses_it_listens",
+    "port": "test_a_taken_port_is_an_error_at_once",
+    "listen": "test_it_listens_on_further_addresses",
+    "max_loaded_models": "test_a_model_that_is_held_is_never_unloaded_under_its_request",
+    "max_batch": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
+    "max_queue": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
+    "max_stall": "test_max_stall_bounds_the_chunks",
+    "min_prefill_chunk": "test_min_prefill_chunk_is_computed_whatever_it_costs",
+    "device": "test_a_device_that_is_not_there_is_refused",
+    "dtype": "test_weights_take_the_type_that_was_asked_for",
+    "kv_bits": "test_a_server_with_quantized_caches_answers_as_its_engine",
+    "max_context": "test_max_context_bounds_prompt_and_answer_together",
+    "prefix_cache_bytes": "test_the_prefix_cache_keeps_within_its_bytes_what_was_used_last",
+    "prefix_cache_dir": "test_a_killed_server_remembers",
+    "prefix_cache_disk_free_bytes": "test_computed_prompts_leave_prefix_cache_disk_free_bytes_of_the_disk",
+    "prefix_cache_disk_bytes": "test_computed_prompts_take_no_more_disk_than_prefix_cache_disk_bytes",
+    "speculation": "test_lookup_drafts_what_is_repeated_and_off_does_not",
+    "draft_model": "test_usage_over_http_says_what_was_drafted",
+    "memory_bytes": "test_a_model_that_does_not_fit_beside_another_is_a_507",
+    "kv_cache_bytes": "test_a_prompt_that_outgrows_kv_cache_bytes_is_refused",
+    "db": "test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_users",
+    "store_responses": "test_with_store_responses_off_nothing_is_kept",
+    "store_max_bytes": "test_nothing_is_added_beyond_store_max_bytes_and_deleting_makes_room",
+    "store_retention_days": "test_what_was_not_used_for_store_retention_days_is_deleted",
+    "tool_injection": "test_without_injection_tools_are_refused",
+    "system_prompt": "test_conversations_without_a_system_message_get_the_operators",
+    "system_prompts": "test_a_models_own_system_prompt_goes_before_everybodys",
+    "images_fetch": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
+    "images_fetch_hosts": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
+    "images_greedy": "test_what_shows_an_image_is_answered_greedily_in_every_protocol",
+    "images_ids": "test_images_ids_number_images_and_append_their_table",
+    "images_history": "test_with_history_last_a_message_with_images_is_answered_by_itself",
+    "images_max_count": "test_of_many_images_the_newest_are_shown",
+    "images_max_pages": "test_pages_of_all_documents_are_limited_together",
+    "vision": "test_with_vision_off_the_text_half_alone_is_loaded",
+    "trust_remote_code": "test_code_of_a_folder_runs_only_with_trust_remote_code",
+    "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
+    "log_format": "test_a_server_from_start_to_signal",
+    "log_level": "test_flags_reach_the_server",
+    "allowed_hosts": "test_flags_reach_the_server",
+    "allowed_origins": "test_flags_reach_the_server",
+    "max_body_bytes": "test_flags_reach_the_server",
+    "max_upload_bytes": "test_a_file_over_the_limit_is_refused_at_once_or_when_it_is_passed",
+    "max_connections": "test_connections_over_the_limit_are_told_to_try_later",
+    "idle_connection": "test_idle_connections_are_reaped",
+    "temperature": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "top_p": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "top_k": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "min_p": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "max_tokens": "test_max_tokens_of_the_settings_end_answers_until_a_request_says_otherwise",
+}
+"""The test of each setting's effect."""
+
+
+def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
+    functions = {
+        node.name
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert SHOWN_BY.keys() == attrs.fields_dict(Settings).keys()
+    assert set(SHOWN_BY.values()) - functions == set()
