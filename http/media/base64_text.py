@@ -1,4 +1,4 @@
-"""Base64 in JSON as the bytes that it stands for (RFC 4648, section 4), read strictly."""
+"""Strict decoding of base64 in JSON (RFC 4648, section 4)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import binascii
 from greenroom.schemas.problems import ProblemError, invalid
 
 _SLICE = 262_144
-"""Characters that are decoded at once, which holds the GIL for less than a millisecond; a multiple of 4."""
+"""Characters decoded per step, which holds the GIL for less than a millisecond; a multiple of 4."""
 
 
 def decoded_size(text: str) -> int:
-    """Return how many bytes base64 stands for, without decoding it."""
+    """Return the decoded size of base64 text in bytes, without decoding it."""
     return len(text) * 3 // 4 - text.count("=", -2)
 
 
 def decode_base64(text: str, field: str) -> bytes:
-    """Return the bytes, none at least.
+    """Decode base64 text that is not empty.
 
     Args:
-        text: Of the standard alphabet and padded, without white space.
-        field: What the client calls it.
+        text: Padded text in the standard alphabet, without white space.
+        field: Name of the field in the request, for errors.
 
     Raises:
-        ProblemError: 400 that names the field and says what is wrong.
+        ProblemError: 400 that names the field and the error.
     """
     if not text:
         raise invalid(f"`{field}` is empty: it must hold a file's bytes as base64.", field)
     padding = text.find("=")
-    # Python takes padding that is too long, if it stands at the end.
+    # Python accepts excess padding at the end.
     if len(text) % 4 or -1 < padding < len(text) - 2:
         raise _not_base64(text, "it is not padded to a multiple of 4 characters with one or two `=`", field)
     decoded = bytearray()

@@ -1,4 +1,4 @@
-"""`data:` URLs (RFC 2397), as far as files are sent in them."""
+"""Parsing of `data:` URLs (RFC 2397) with files in base64."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import attrs
 from greenroom.schemas.problems import invalid
 
 _LONGEST_HEAD = 256
-"""Characters before the comma; a media type with its parameters has some forty."""
+"""Limit on the characters before the comma; a media type with parameters has some forty."""
 
 
 @attrs.frozen
 class DataUrl:
-    """What a `data:` URL holds.
+    """A parsed `data:` URL.
 
     Args:
-        media_type: In lower case, without parameters.
-        base64: The file's bytes.
+        media_type: Media type in lower case, without parameters.
+        base64: Content of the file in base64.
     """
 
     media_type: str
@@ -24,18 +24,18 @@ class DataUrl:
 
 
 def is_data_url(text: str) -> bool:
-    """Return whether a text is a `data:` URL, or begins as one."""
+    """Return whether text starts like a `data:` URL."""
     return text[:5].lower() == "data:"
 
 
 def parse_data_url(url: str, field: str) -> DataUrl:
-    """Return the parts of a `data:` URL.
+    """Parse a `data:` URL.
 
     Args:
-        field: What the client calls it.
+        field: Name of the field in the request, for errors.
 
     Raises:
-        ProblemError: 400 that names the field and what it must be.
+        ProblemError: 400 that names the field and the expected form.
     """
     end = url.find(",", 0, _LONGEST_HEAD)
     if end < 0:

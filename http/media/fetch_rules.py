@@ -1,4 +1,4 @@
-"""Which URLs are fetched, before anything is looked up or connected to."""
+"""Checks of a URL before any lookup or connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid, not_fetch
 from greenroom.schemas.settings.settings import Fetching
 
 PORTS = (80, 443, 8080, 8443)
-"""Where web servers listen; on other ports something else may understand what it was not meant to hear."""
+"""Usual ports of web servers; on another port, a different service could misinterpret the request."""
 
 _NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -19,21 +19,21 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @attrs.frozen
 class FetchRules:
-    """What an operator allows.
+    """The operator's rules for fetching URLs.
 
     Args:
-        fetching: `https` allows that alone, `http` both.
-        hosts: Names and addresses that are fetched from wherever they are, on any port; in lower case.
+        fetching: Allowed schemes: `https` allows only https, `http` allows both.
+        hosts: Trusted host names and addresses in lower case; they may be private and use any port.
     """
 
     fetching: Fetching
     hosts: frozenset[str]
 
     def check(self, url: str, field: str | None) -> httpx.URL:
-        """Return a URL that may be fetched, if its host is where it may be.
+        """Return the parsed URL if the rules allow it; the host's address is checked later.
 
         Args:
-            field: What the client calls it.
+            field: Name of the field in the request, for errors.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -54,7 +54,7 @@ class FetchRules:
         return parsed
 
     def trusts(self, host: str) -> bool:
-        """Return whether the operator has named a host."""
+        """Return whether the operator trusts a host."""
         return host.lower().rstrip(".") in self.hosts
 
     def _parse(self, url: str, field: str | None) -> httpx.URL:
@@ -62,7 +62,7 @@ class FetchRules:
             raise not_fetchable(field, "has white space, control characters or backslashes in it")
         try:
             parsed = httpx.URL(url)
-            # An international host's name is only decoded, and may prove to be none, when it is read.
+            # Reading `host` decodes an international name, which may fail.
             has_host = bool(parsed.host)
         except (httpx.InvalidURL, ValueError, TypeError):
             raise not_fetchable(field, "is no URL") from None
@@ -72,15 +72,15 @@ class FetchRules:
 
 
 def not_fetchable(field: str | None, why: str) -> ProblemError:
-    """Return the error for a file that cannot or must not be fetched: always a 400.
+    """Return the error, a 400, for a file that cannot or must not be fetched.
 
     Args:
-        why: Goes on after the name of the field.
+        why: Reason, which completes a sentence that starts with the field's name.
     """
     return invalid(f"`{field or 'url'}` {why}.", field, "file_not_fetched")
 
 
 def too_many_fetches() -> ProblemError:
-    """Return the error for a file whose turn did not come in time."""
+    """Return the error for a file that waited too long for a free slot."""
     detail = "This server fetches as many files as it can at once. Try again."
     return ProblemError(Problem(503, "too_many_fetches", detail, retry_after=1))

@@ -1,4 +1,4 @@
-"""Files that requests name by their address, fetched before anything is generated."""
+"""Fetching of files that requests reference by URL, before generation starts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.settings.settings import Settings
 
 FETCH_SECONDS = 20.0
-"""For all files of one request together."""
+"""Time limit for all files of one request, in seconds."""
 MAX_REDIRECTS = 3
 MAX_ADDRESSES = 64
-"""Files of one request that are fetched."""
+"""Largest number of files to fetch for one request."""
 
 _AT_ONCE = 64
 _AT_ONCE_OF_A_REQUEST = 4
@@ -50,11 +50,12 @@ _HEADERS = (
 log = get_logger(actor="http")
 
 Hold = Callable[[int], None]
-"""Told how many bytes of a request's files there are so far; raises a ProblemError if there is no room."""
+"""Charges a request for the total bytes of its files so far; raises a ProblemError if the budget is used up.
+"""
 
 
 class Fetcher:
-    """Fetches the files of an application's requests, as far as its settings allow."""
+    """Fetches files for the application's requests, within the limits of its settings."""
 
     def __init__(self, settings: Settings) -> None:
         hosts = frozenset(host.lower().strip("[].") for host in settings.images_fetch_hosts)
@@ -63,14 +64,14 @@ class Fetcher:
 
     @property
     def under_way(self) -> int:
-        """How many files are being fetched."""
+        """The number of files that are being fetched."""
         return self._all.borrowed_tokens
 
     async def complete(self, request: InferenceRequest, account: Callable[[], Hold]) -> InferenceRequest:
-        """Return a request with the files in it that it named by their address.
+        """Return the request with the contents of the files that it references by URL.
 
         Args:
-            account: Makes what counts their bytes.
+            account: Creates the function that charges the files' bytes.
 
         Raises:
             ProblemError: 400 that names what cannot be fetched, 503 where too much is being fetched.
@@ -93,11 +94,11 @@ class Fetcher:
 
 
 class _Fetching:
-    """The files of one request on their way.
+    """Concurrent fetches of one request's files.
 
     Args:
-        everybody: How many files are fetched at once for all requests.
-        size: Bytes of the files that the request brought itself.
+        everybody: Limit on concurrent fetches of all requests.
+        size: Bytes of the files inside the request itself.
     """
 
     def __init__(self, rules: FetchRules, everybody: trio.CapacityLimiter, hold: Hold, size: int) -> None:
@@ -111,10 +112,10 @@ class _Fetching:
         self._begun = False
 
     async def fetch(self, wanted: dict[str, ImagePart | DocumentPart]) -> dict[str, bytes]:
-        """Return the files by their addresses.
+        """Return the files by URL.
 
         Raises:
-            ProblemError: One of them failed; the others were given up.
+            ProblemError: One fetch failed; the others were cancelled.
         """
         context = await _tls()
         with trio.move_on_after(FETCH_SECONDS):
@@ -157,7 +158,7 @@ class _Fetching:
     async def _get(
         self, target: httpx.URL, field: str | None, context: ssl.SSLContext, network: GuardedNetwork
     ) -> bytes | str:
-        """Return a file, or where it is instead."""
+        """Return the content of a file, or the location that its URL redirects to."""
         pool = httpcore.AsyncConnectionPool(
             ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=network
         )
@@ -183,7 +184,7 @@ class _Fetching:
         parts: list[bytes] = []
         size = 0
         problem: Problem | None = None
-        # httpcore's generators are cancelled: left in the middle, the garbage collector would close them.
+        # Cancel rather than break: an unfinished httpcore generator would be closed by the garbage collector.
         with trio.CancelScope() as reading:
             async for part in response.aiter_stream():
                 if problem is not None:
@@ -225,7 +226,7 @@ async def _tls() -> ssl.SSLContext:
 
 @functools.cache
 def _read_certificates() -> ssl.SSLContext:
-    # Also those of SSL_CERT_FILE and SSL_CERT_DIR.
+    # This honors SSL_CERT_FILE and SSL_CERT_DIR.
     return httpx.create_ssl_context()
 
 

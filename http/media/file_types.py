@@ -1,4 +1,4 @@
-"""Which types of files are taken for images, documents and recordings."""
+"""Accepted media types of images, documents and recordings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ IMAGE_TYPES = ("image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"
 DOCUMENT_TYPES = ("application/pdf",)
 RECORDING_TYPES = ("audio/wav", "audio/x-wav", "audio/wave", "audio/mpeg", "audio/mp3")
 RECORDING_FORMATS = ("wav", "mp3")
-"""As OpenAI's clients call them."""
+"""Recording formats by OpenAI's names."""
 
 
 def kind_of_type(media_type: str) -> MediaKind | None:
-    """Return what files of a media type are; None if they are nothing that a model is shown."""
+    """Return the kind of files of a media type; None if models cannot take them."""
     if media_type in IMAGE_TYPES:
         return "image"
     if media_type in DOCUMENT_TYPES:

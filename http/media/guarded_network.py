@@ -1,6 +1,6 @@
-"""Connections to addresses that were checked: a name is looked up once, and that address is connected to.
+"""Connections to checked addresses only: each name is looked up once, and the checked address is used.
 
-A name that is looked up again may mean another address by then (DNS rebinding).
+A second lookup could return another address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from greenroom.http.media.fetch_rules import FetchRules, not_fetchable
 from greenroom.http.media.public_address import is_public
 
 _LOOKUPS = trio.CapacityLimiter(16)
-"""Threads that wait for name servers; a lookup cannot be ended, and must not take those of other work."""
+"""Limit on lookup threads: a lookup cannot be cancelled, and must not use up the threads of other work."""
 _MAX_ADDRESSES = 8
 _CONNECT_SECONDS = 5.0
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Connects to public addresses, and to hosts that the operator has named.
+    """Connects to public addresses, and to hosts that the operator trusts.
 
     Args:
-        field: What the client calls the URL, for errors.
+        field: Name of the URL's field in the request, for errors.
     """
 
     def __init__(self, rules: FetchRules, field: str | None) -> None:
@@ -43,8 +43,8 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         """Connect to one of a host's addresses.
 
         Raises:
-            ProblemError: 400: it has none, or one that is not public.
-            httpcore.ConnectError: None of them answers.
+            ProblemError: 400: it has no address, or one that is not public.
+            httpcore.ConnectError: No address accepts the connection.
         """
         addresses = await self._look_up(host, port)
         for address in addresses[:-1]:

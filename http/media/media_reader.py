@@ -1,4 +1,4 @@
-"""Images, documents and recordings of one request: where clients put them, as parts of neutral messages."""
+"""Images, documents and recordings of one request as protocol-independent content parts."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.settings.settings import MEGABYTE
 
 MAX_FILE_BYTES = 20 * MEGABYTE
-"""Of one image, document or recording (document 002)."""
+"""Size limit of one image, document or recording, in bytes (document 002)."""
 MAX_TOTAL_BYTES = 50 * MEGABYTE
-"""Of all of a request's together."""
+"""Size limit of all files of a request, in bytes."""
 MAX_URL = 8_192
-"""Characters of the address of a file that is to be fetched."""
+"""Longest URL of a file, in characters."""
 MAX_NAME = 255
-"""Characters of a file's name that are kept."""
+"""Characters of a file name that are kept."""
 
 DETAILS = get_args(ImageDetail)
 
 
 class MediaReader:
-    """Reads what one request holds of files; sizes are checked before anything is decoded.
+    """Reads the files of one request, with size checks before decoding.
 
-    Files given by address are taken as they are; who sends the request on has them fetched.
+    URLs are kept in the parts; the files are fetched later.
     """
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def image(self, url: str, field: str, detail: str | None = None) -> ImagePart | DocumentPart:
-        """Return an image that is given by a `data:` URL or its address; a PDF as a document.
+        """Return an image from a `data:` URL or an http(s) URL; a PDF becomes a document.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -56,7 +56,7 @@ class MediaReader:
         return ImagePart(data, detail=looked_at, param=field)
 
     def encoded_image(self, base64: str, field: str, media_type: str | None = None) -> ImagePart:
-        """Return an image that is given as base64, apart from its media type if that is given at all.
+        """Return an image from base64, with an optional media type.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -71,7 +71,7 @@ class MediaReader:
         return ImagePart(self._decode(base64, field), param=field)
 
     def file(self, data: str, field: str, name: str | None = None) -> ImagePart | DocumentPart:
-        """Return a file that is a PDF or an image, given as a `data:` URL or as base64.
+        """Return a PDF or an image from a `data:` URL or from base64.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -88,7 +88,7 @@ class MediaReader:
     def document(
         self, base64: str, field: str, name: str | None = None, media_type: str | None = None
     ) -> DocumentPart:
-        """Return a PDF that is given as base64.
+        """Return a PDF from base64.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -103,7 +103,7 @@ class MediaReader:
         return DocumentPart(content, name=_name(name), param=field)
 
     def document_at(self, url: str, field: str, name: str | None = None) -> DocumentPart:
-        """Return a PDF that is given by its address, or by a `data:` URL.
+        """Return a PDF from an http(s) URL or a `data:` URL.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -115,11 +115,11 @@ class MediaReader:
         return DocumentPart(url=_address(url, field), name=_name(name), param=field)
 
     def recording(self, data: str, form: str, field: str) -> AudioPart:
-        """Return sound that is given as base64.
+        """Return audio from base64.
 
         Args:
-            form: `wav` or `mp3`.
-            field: Where the request holds both, as `data` and `format`.
+            form: Audio format, `wav` or `mp3`.
+            field: Path of the object with `data` and `format` in the request.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -143,7 +143,7 @@ class MediaReader:
 
 
 def check_file_size(size: int, field: str) -> None:
-    """Refuse a file that is too large.
+    """Refuse a file beyond the size limit.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -155,10 +155,10 @@ def check_file_size(size: int, field: str) -> None:
 
 
 def check_total_size(size: int, field: str) -> None:
-    """Refuse files that are too large together.
+    """Refuse files beyond the size limit of a request.
 
     Args:
-        field: The file that is too much.
+        field: Path of the file that exceeds the limit.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -169,7 +169,7 @@ def check_total_size(size: int, field: str) -> None:
 
 
 def unknown_file(field: str) -> ProblemError:
-    """Return the error for a file that is named by the id of an upload."""
+    """Return the error for a file that is referenced by an upload's id."""
     detail = f"`{field}` names an uploaded file, but this server keeps none: send the file itself."
     return invalid(detail, field, "unsupported_parameter")
 

@@ -1,4 +1,4 @@
-"""Which addresses of the network a server may be led to by its clients: those that anybody could reach."""
+"""Test for public network addresses, the only ones that clients may make the server connect to."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _IPV6_THAT_LEADS_ELSEWHERE = tuple(
         "fec0::/10",  # site-local
     )
 )
-"""Behind these may be an IPv4 address that is not public, whatever they look like themselves."""
+"""IPv6 networks that are not public, or whose addresses may embed an IPv4 address that is not."""
 
 _IPV4_RELAYS = ipaddress.IPv4Network("192.88.99.0/24")
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address is one of the public network, and of a single host.
+    """Return whether an address is on the public network and belongs to a single host.
 
     Args:
-        address: As `getaddrinfo` has it.
+        address: Address as returned by `getaddrinfo`.
     """
     try:
         parsed = ipaddress.ip_address(address)

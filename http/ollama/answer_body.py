@@ -1,4 +1,4 @@
-"""Lines and documents of Ollama's answers: what a chat's and a completion's have in common, and what not."""
+"""JSON documents of Ollama's responses to chats and completions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Kind = Literal["chat", "generate"]
 
 @attrs.frozen
 class Piece:
-    """A part of an answer: some text, some thought, some calls.
+    """A part of a response: text, reasoning and tool calls.
 
     Args:
-        first_call: How many calls came before its own.
+        first_call: Index of its first call in the response.
     """
 
     text: str = ""
@@ -33,11 +33,11 @@ class Piece:
 
 
 def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return one line of an answer, or all of it.
+    """Return one line of a response, or a complete response.
 
     Args:
-        model: As the client called it.
-        ending: What the last line has beyond the others (`ending_of`); None before it.
+        model: Model name from the client's request.
+        ending: Additional fields of the last line (`ending_of`); None for other lines.
     """
     body: dict[str, Any] = {"model": model, "created_at": timestamp(time.time())}
     said: dict[str, Any] = {"role": "assistant", "content": piece.text} if kind == "chat" else {}
@@ -52,10 +52,10 @@ def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | N
 
 
 def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
-    """Return why an answer has ended and what it took; durations are in nanoseconds.
+    """Return the finish reason, durations in nanoseconds, and token counts of a response.
 
     Args:
-        dropped_messages: How many of the oldest messages were left out of the prompt; shown if any were.
+        dropped_messages: Number of oldest messages that were left out of the prompt; omitted if 0.
     """
     reason = "length" if finished.reason == "length" else "stop"
     dropped = {"dropped_messages": dropped_messages} if dropped_messages else {}
@@ -63,7 +63,7 @@ def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
 
 
 def loaded() -> dict[str, Any]:
-    """Return the ending of an answer to a request that only loaded a model."""
+    """Return the ending of a response to a request that only loaded a model."""
     return {"done_reason": "load"}
 
 
@@ -81,7 +81,7 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return a duration as Ollama writes it."""
+    """Return a duration in nanoseconds, as Ollama writes it."""
     return round(seconds * 1e9)
 
 
@@ -91,7 +91,7 @@ def _tool_call(index: int, call: ToolCall) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    # Ollama's clients read an object; what is none was written so by the model, and is not lost.
+    # Ollama's clients expect an object: anything else that the model wrote is wrapped in one.
     try:
         arguments = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""From events to the wire: answers to `/api/chat` and `/api/generate`, as lines of JSON or complete."""
+"""Formatting of responses to `/api/chat` and `/api/generate`, as lines of JSON or complete."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ NDJSON = "application/x-ndjson"
 
 @attrs.frozen
 class AnswerFormatter:
-    """Formats the answer to one request.
+    """Formats the response to one request.
 
     Args:
-        name: What the client called the model; it is answered with the same.
+        name: Model name from the request, which the response repeats.
     """
 
     kind: Kind
     name: str
 
     def stream(self, _model: str) -> AnswerStream:
-        """Return what formats the answer as lines of JSON."""
+        """Return a formatter for a streamed response."""
         return AnswerStream(self.kind, self.name)
 
     def whole(self, _model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return the answer as one object."""
+        """Return a complete response as one object."""
         [choice] = choices
         piece = Piece(choice.text, choice.thought, choice.tool_calls, choice.logprobs)
         return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
@@ -56,10 +56,10 @@ _AROUND_TEXT: dict[Kind, tuple[bytes, bytes]] = {
 
 
 class AnswerStream:
-    """Formats one streamed answer. A call goes out when it is complete: its arguments are an object.
+    """Formats one streamed response. A tool call is sent once complete, since its arguments are an object.
 
     Args:
-        name: What the client called the model.
+        name: Model name from the request.
     """
 
     content_type = NDJSON
@@ -75,7 +75,7 @@ class AnswerStream:
         self._before_text, self._tail = _AROUND_TEXT[kind]
 
     def opening(self) -> bytes:
-        """Return nothing: the first line comes with the first text."""
+        """Return no bytes: the first line carries the first text."""
         return b""
 
     def heartbeat(self) -> bytes:
@@ -105,7 +105,7 @@ class AnswerStream:
                 return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of an answer that cannot be completed."""
+        """Return the end of a response that failed."""
         self.finished = True
         return json_bytes({"error": problem.detail}) + b"\n"
 
@@ -126,7 +126,7 @@ class AnswerStream:
         return line
 
     def _text_line(self, text: str) -> bytes:
-        """Return what `_line` would for text alone, sooner: there is one for nearly every token."""
+        """Return the same as `_line` for text alone, but faster: nearly every token needs one."""
         now = timestamp(time.time()).encode()
         return self._head + now + self._before_text + json_bytes(text) + self._tail
 

@@ -1,4 +1,4 @@
-"""`POST /api/chat` and `POST /api/generate`: validate, ask, format."""
+"""Routes `POST /api/chat` and `POST /api/generate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     """Return the routes.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most.
+        status_timeout: Longest wait for a status, in seconds.
     """
     routes = Blueprint("ollama answers", __name__)
 

@@ -1,4 +1,4 @@
-"""Answers to `/api/embed` and `/api/embeddings`."""
+"""Formatting of responses to `/api/embed` and `/api/embeddings`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from greenroom.schemas.events.result_events import Vector
 
 
 def embed_body(name: str, vectors: Sequence[Vector], finished: Finished | None) -> bytes:
-    """Return the answer of `/api/embed`, whose vectors always have length 1.
+    """Return the response to `/api/embed`, with vectors scaled to length 1.
 
     Args:
-        name: What the client called the model.
-        vectors: In order.
-        finished: None if the model was only loaded.
+        name: Model name from the request.
+        vectors: Vectors in the order of their texts.
+        finished: Final event; None if the model was only loaded.
     """
     head = json_bytes({"model": name}).removesuffix(b"}")
     embeddings = b",".join(vector_json(vector, unit=True) for vector in vectors)
@@ -27,7 +27,7 @@ def embed_body(name: str, vectors: Sequence[Vector], finished: Finished | None) 
 
 
 def old_embeddings_body(vectors: Sequence[Vector]) -> bytes:
-    """Return the answer of `/api/embeddings`: the vector as the model made it, none if there was no text."""
+    """Return the response to `/api/embeddings`: the vector unscaled, or an empty one for an empty text."""
     return b'{"embedding":%b}' % (vector_json(vectors[0]) if vectors else b"[]")
 
 

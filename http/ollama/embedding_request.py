@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /api/embed` and the older `POST /api/embeddings`."""
+"""Parsing of `POST /api/embed` and the older `POST /api/embeddings` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsReque
 def parse_embed(
     wire: EmbedRequest, _: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Return the request in neutral words; None if it only asks for the model to be loaded.
+    """Parse an embedding request; return None if it only loads the model.
 
     Args:
         client: See `InferenceRequest`.
@@ -23,7 +23,7 @@ def parse_embed(
     if wire.input is None or not wire.input.texts:
         check_loading(wire.keep_alive)
         return None
-    # Ollama's own default is to cut; a count of 0 asks for all dimensions there.
+    # Ollama truncates by default, and takes 0 dimensions as all of them.
     asked = EmbeddingInput(
         wire.input.texts, dimensions=wire.dimensions or None, truncate=wire.truncate is not False
     )
@@ -33,7 +33,7 @@ def parse_embed(
 def parse_old_embeddings(
     wire: OldEmbeddingsRequest, _: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Return the request for one vector; None if it only asks for the model to be loaded.
+    """Parse a request for one vector; return None if it only loads the model.
 
     Raises:
         ProblemError: 400 that names the offending field.

@@ -1,4 +1,4 @@
-"""`POST /api/embed` and `POST /api/embeddings`: validate, ask, format."""
+"""Routes `POST /api/embed` and `POST /api/embeddings`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of Ollama's errors."""
+"""Ollama's error format."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from greenroom.schemas.problems import Problem
 
 
 def error_members(problem: Problem, _request_id: str | None) -> dict[str, str]:
-    """Return what an error document carries for Ollama's clients."""
+    """Return the members of an error document that Ollama's clients read."""
     return {"error": problem.detail}

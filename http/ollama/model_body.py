@@ -1,4 +1,4 @@
-"""A model as `/api/tags` and `/api/show` tell of it."""
+"""Model descriptions in the format of `/api/tags` and `/api/show`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
 
 
 def running(model: ModelDescription) -> dict[str, Any]:
-    """Return a loaded model's entry in the list of those; it stays for as long as its room is not wanted."""
+    """Return a loaded model's entry in the list of running models; it never expires, but may be evicted."""
     return {
         **{
             name: value
@@ -40,7 +40,7 @@ def running(model: ModelDescription) -> dict[str, Any]:
 
 
 def shown(model: ModelDescription) -> dict[str, Any]:
-    """Return all that is told of a model."""
+    """Return the full description of a model."""
     return {
         "modelfile": f"FROM {model.id}\n",
         "parameters": "\n".join(f"{name} {value}" for name, value in _parameters(model)),
@@ -53,7 +53,7 @@ def shown(model: ModelDescription) -> dict[str, Any]:
 
 
 def _capabilities(model: ModelDescription) -> list[str]:
-    """Return what a model can do in Ollama's words, and in ours what Ollama has no models for."""
+    """Return a model's capabilities in Ollama's terms, or its type if Ollama has no such models."""
     record = model.record
     if record is not None and record.model_type not in ("text", "vision"):
         return ["embedding" if record.model_type == "embeddings" else record.model_type]
@@ -99,7 +99,7 @@ def _model_info(model: ModelDescription) -> dict[str, Any]:
 
 
 def _context(model: ModelDescription) -> int | None:
-    """Return the tokens that a model reads; None of one that hears or speaks, which counts none."""
+    """Return the context length in tokens; None for audio models, which have none."""
     summary = {} if model.record is None else capability_summary(model.record)
     return cast("int | None", summary.get("context_length"))
 

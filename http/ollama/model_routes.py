@@ -1,4 +1,4 @@
-"""What Ollama's clients ask of models: `/api/tags`, `/api/show`, `/api/version`, and what is not served."""
+"""Routes of Ollama's model API: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`; others are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from greenroom.schemas.protocols.pool_protocol import (
 )
 
 API_VERSION = "0.13.0"
-"""The Ollama whose API is spoken; clients refuse to speak to old ones."""
+"""Version of Ollama whose API is implemented; clients refuse old ones."""
 
 NOT_SERVED = {
     "/api/pull": "POST",

@@ -1,7 +1,7 @@
-"""Ollama's options by their names on the wire.
+"""Names of Ollama's options.
 
-Options that change nothing about an answer here are accepted: a model always has its whole context
-(`num_ctx`, `num_keep`), and how it is computed is not a client's matter (`num_gpu`, `num_thread`, …).
+Options without an effect here are accepted: a model always has its whole context (`num_ctx`, `num_keep`), and
+its execution is not up to clients (`num_gpu`, `num_thread`, …).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ PARAMETERS: ParameterTable = {
 
 _HOTTEST_ELSEWHERE = 2.0
 _HOTTEST = 100.0
-"""Temperatures: Ollama has no limit, other protocols have one; beyond the latter all tokens are alike."""
+"""Highest temperature: Ollama has no limit, and beyond this one all tokens are about equally likely."""
 
 UNSUPPORTED: NeutralValues = {
     "template": ("",),
     "context": ([],),
     "shift": (False,),
 }
-"""Of the bodies. Contexts are not shifted while an answer is generated: it ends with `length`."""
+"""Unsupported body fields. The context does not shift during generation: the response ends with `length`."""
 
 UNSUPPORTED_IN_GENERATE: NeutralValues = {**UNSUPPORTED, "truncate": (False,)}
-"""Of a single prompt nothing can be left out."""
+"""Unsupported body fields of `/api/generate`: a single prompt has no messages to drop."""
 
 UNSUPPORTED_OPTIONS: NeutralValues = {
     "options.typical_p": (1, 0),
@@ -66,7 +66,7 @@ def parse_options(body: JsonObject) -> dict[str, Any]:
     options = dict(body.get("options") or {})
     refuse_unsupported(body, UNSUPPORTED_OPTIONS)
     for name in ("num_predict", "seed"):
-        # Below zero there is no limit, and no seed.
+        # A negative value means no limit, or no seed.
         if _is_number(options.get(name)) and options[name] < 0:
             del options[name]
     if _is_number(options.get("repeat_last_n")) and options["repeat_last_n"] == 0:

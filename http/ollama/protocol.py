@@ -1,4 +1,4 @@
-"""Ollama's protocol, as the application knows it."""
+"""Ollama's protocol as a `WireProtocol`."""
 
 from __future__ import annotations
 

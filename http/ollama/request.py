@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /api/chat` and `POST /api/generate`."""
+"""Parsing of `POST /api/chat` and `POST /api/generate` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Images = tuple[ImagePart, ...]
 def parse_chat(
     wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Return the request of a chat in neutral words; None if it only asks for the model to be loaded.
+    """Parse a chat request; return None if it only loads the model.
 
     Args:
-        wire: What `body` has been structured to.
+        wire: Wire type that `body` was structured into.
         client: See `InferenceRequest`.
 
     Raises:
@@ -41,7 +41,7 @@ def parse_chat(
         tools=tuple(_tool(tool, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ())),
         thinking=_thinking(wire.think),
     )
-    # Ollama's own default; a conversation of one message has nothing to lose.
+    # Ollama drops old messages by default; a single message is never dropped.
     overflow: Overflow = "refuse" if wire.truncate is False else "drop_oldest"
     return attrs.evolve(_request(wire, body, chat, request_id, client), overflow=overflow)
 
@@ -49,10 +49,10 @@ def parse_chat(
 def parse_generate(
     wire: GenerateRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Return the request for an answer to one prompt; None if it only asks for the model to be loaded.
+    """Parse a completion request; return None if it only loads the model.
 
     Args:
-        wire: What `body` has been structured to.
+        wire: Wire type that `body` was structured into.
         client: See `InferenceRequest`.
 
     Raises:
@@ -85,7 +85,7 @@ def _request(
 
 
 def check_loading(keep_alive: Any) -> None:
-    """Refuse a request without text that asks for the model to be unloaded."""
+    """Refuse a request without a prompt that asks to unload the model."""
     if keep_alive in (0, "0", "0s") and keep_alive is not False:
         detail = "Models are not unloaded by request here, but when another needs their place."
         raise ProblemError(Problem(501, "not_implemented", detail, "keep_alive"))
@@ -112,7 +112,7 @@ def _format(value: Any) -> ResponseFormat | None:
 
 
 def _messages(messages: tuple[MessageParam, ...]) -> list[Message]:
-    """Return the conversation; calls and results without ids get some, results in the order of the calls."""
+    """Return the messages; calls without ids get new ones, and results without ids match calls in order."""
     converted: list[Message] = []
     made: set[str] = set()
     unanswered: list[ToolCall] = []
@@ -142,7 +142,7 @@ def _calls(message: MessageParam, index: int) -> tuple[ToolCall, ...]:
 
 
 def _answered(message: MessageParam, made: set[str], unanswered: list[ToolCall]) -> str | None:
-    """Return which call a result belongs to: by its id, else by its name; None if it belongs to none."""
+    """Return the id of the call that a result belongs to, matched by id or by name; None if there is none."""
     if message.tool_call_id in made:
         return message.tool_call_id
     found = next((call for call in unanswered if message.tool_name in (None, "", call.name)), None)
@@ -153,7 +153,7 @@ def _answered(message: MessageParam, made: set[str], unanswered: list[ToolCall])
 
 
 def _result(message: MessageParam, call_id: str | None, images: Images) -> Message:
-    """Return a tool's result; one whose call the client has cut off is shown as text, as Ollama shows it."""
+    """Return a tool's result; without its call, which the client dropped, return user text as Ollama does."""
     if call_id is not None:
         return attrs.evolve(_message(message, (), images), tool_call_id=call_id, name=message.tool_name)
     of = f" of {message.tool_name}" if message.tool_name else ""
@@ -165,7 +165,7 @@ def _message(message: MessageParam, calls: tuple[ToolCall, ...], images: Images)
     text = (TextPart(message.content),) if message.content else ()
     return Message(
         role=role,
-        # Ollama shows a message's images before its text.
+        # Ollama puts a message's images before its text.
         content=(*images, *text),
         reasoning=message.thinking or None if role == "assistant" else None,
         tool_calls=calls,

@@ -1,4 +1,4 @@
-"""The protocol of ranking, as the application knows it: Cohere's, Jina's and vLLM's clients speak it."""
+"""The rerank protocol of Cohere's, Jina's and vLLM's clients as a `WireProtocol`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
 
 
 def _error_members(problem: Problem, request_id: str | None) -> Mapping[str, Any]:
-    """Return what an error carries: `message` for Cohere's clients, `error` for the others."""
+    """Return the error members for all clients: `message` for Cohere's, `error` for the others."""
     return {"message": problem.detail, **error_members(problem, request_id)}
 
 

@@ -1,4 +1,4 @@
-"""Scores as clients of `/v1/rerank`, `/v2/rerank` and `/v1/score` read them."""
+"""Formatting of responses to `/v1/rerank`, `/v2/rerank` and `/v1/score`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CohereVersion = Literal["1", "2"]
 def format_rerank(
     wire: RerankRequest, answer_id: str, version: CohereVersion, found: Results[Score]
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return the most relevant documents, the best first; equal ones stand as they were sent.
+    """Return the most relevant documents, best first; ties stay in request order.
 
     Args:
-        version: Of Cohere's API.
+        version: Version of Cohere's API.
     """
     ranked = sorted(found.events, key=lambda score: (-score.value, score.index))
     if wire.texts is not None:
@@ -39,7 +39,7 @@ def format_rerank(
 
 
 def format_scores(answer_id: str, found: Results[Score]) -> dict[str, Any]:
-    """Return the score of each pair, in the order in which they were sent."""
+    """Return the scores of all pairs in request order."""
     ordered = sorted(found.events, key=lambda score: score.index)
     data = tuple(ScoreBody(score.index, score.value) for score in ordered)
     return attrs.asdict(ScoreAnswer(answer_id, int(time.time()), found.model, data, _usage(found)))

@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `/v1/rerank`, `/v2/rerank` and `/v1/score`."""
+"""Parsing of `/v1/rerank`, `/v2/rerank` and `/v1/score` into a protocol-independent request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNSUPPORTED_IN_RERANK: NeutralValues = {
     "relevant_spans": ({"mode": "disabled"},),
     "return_embeddings": (False,),
 }
-"""Parameters of Cohere's and Jina's: a document that is too long loses its end, which is no further chunk."""
+"""Unsupported parameters of Cohere and Jina: long documents are truncated, not split into chunks."""
 
 UNSUPPORTED_IN_SCORE: NeutralValues = {
     "priority": (0,),
@@ -26,13 +26,13 @@ UNSUPPORTED_IN_SCORE: NeutralValues = {
     "use_activation": (True,),
     "softmax": (True,),
 }
-"""Parameters of vLLM's."""
+"""Unsupported parameters of vLLM."""
 
 
 def parse_rerank_request(
     wire: RerankRequest, body: JsonObject, request_id: str, client: str
 ) -> InferenceRequest:
-    """Return a client's request in neutral words.
+    """Parse a rerank request into a protocol-independent one.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -62,10 +62,10 @@ def parse_rerank_request(
 
 
 def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
-    """Return the documents that are to be ranked.
+    """Return the documents to rank.
 
     Raises:
-        ProblemError: 400: there are none, or they stand under two names.
+        ProblemError: 400: there are none, or under both names.
     """
     if wire.documents is not None and wire.texts is not None:
         raise invalid("`documents` and `texts` are two names for one thing.", "texts")
@@ -78,7 +78,7 @@ def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
 def parse_score_request(
     wire: ScoreRequest, body: JsonObject, request_id: str, client: str
 ) -> InferenceRequest:
-    """Return a client's request in neutral words.
+    """Parse a score request into a protocol-independent one.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -101,7 +101,7 @@ def _instruction(text: str | None) -> str | None:
 
 
 def _text(document: Document, at: int, fields: tuple[str, ...] | None) -> str:
-    """Return what is read of a document."""
+    """Return the text of a document's ranked fields."""
     if not fields:
         return _field(document.fields, "text", at)
     if fields == ("text",):

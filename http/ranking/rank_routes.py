@@ -1,4 +1,4 @@
-"""`POST /v1/rerank`, `/v2/rerank` and `/v1/score`: validate, ask, format."""
+"""Routes `POST /v1/rerank`, `/v2/rerank` and `/v1/score`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speech encoded while it is generated: samples in, bytes for the client out, chunk by chunk."""
+"""Incremental encoding of speech while it is generated."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WAV_HEADER_BYTES = 44
 
 
 class AudioEncoder:
-    """Encodes one answer, on one thread at a time.
+    """Encodes one response; not safe for concurrent use.
 
     Args:
-        wanted: The form.
+        wanted: Audio format of the response.
     """
 
     def __init__(self, wanted: AudioFormat) -> None:
@@ -29,11 +29,11 @@ class AudioEncoder:
         self._position = 0
 
     def encode(self, samples: bytes, rate: int) -> bytes:
-        """Return what is ready after these samples, maybe nothing yet.
+        """Return the encoded bytes that these samples complete, possibly none.
 
         Args:
             samples: One channel of little-endian 16-bit integers.
-            rate: Theirs, a second; the same in every call.
+            rate: Sample rate in Hz, the same in every call.
         """
         if self._writer is None:
             self._writer = self._open(self._format.rate_for(rate))
@@ -47,7 +47,7 @@ class AudioEncoder:
         return self._writer.write(frame)
 
     def finish(self) -> bytes:
-        """Return the end."""
+        """Return the remaining bytes."""
         return self._writer.close() if self._writer is not None else b""
 
     def _open(self, rate: int) -> _Samples | _Packets:
@@ -57,7 +57,7 @@ class AudioEncoder:
 
 
 class _Samples:
-    """Sends samples as they are, behind the header of a wav file whose length is not known yet."""
+    """Writes uncompressed samples, optionally after a WAV header of unknown length."""
 
     def __init__(self, rate: int, with_header: bool) -> None:
         self._header = _wav_header(rate) if with_header else b""
@@ -73,7 +73,7 @@ class _Samples:
 
 
 class _Packets:
-    """Sends what an encoder of FFmpeg makes of samples, in its container."""
+    """Encodes samples with FFmpeg into a container."""
 
     def __init__(self, wanted: AudioFormat, rate: int) -> None:
         self._sink = _Sink()
@@ -87,7 +87,7 @@ class _Packets:
         self._stream = stream
 
     def write(self, frame: av.AudioFrame | None) -> bytes:
-        # The encoder's own resampler makes frames of its rate, samples and size.
+        # The encoder resamples to the rate, sample format and frame size that it needs.
         self._container.mux(self._stream.encode(frame))
         return self._sink.take()
 
@@ -98,7 +98,7 @@ class _Packets:
 
 
 class _Sink:
-    """A file that cannot be rewound, as a socket cannot."""
+    """A file object that cannot seek, like a socket."""
 
     def __init__(self) -> None:
         self._written = bytearray()
@@ -113,7 +113,7 @@ class _Sink:
 
 
 def complete_wav_header(file: BinaryIO) -> None:
-    """Write the length into a wav file that was made by an encoder, and is complete."""
+    """Write the lengths into the header of a complete WAV file from an `AudioEncoder`."""
     size = file.seek(0, io.SEEK_END)
     for position, behind in ((4, 8), (_WAV_HEADER_BYTES - 4, _WAV_HEADER_BYTES)):
         file.seek(position)
@@ -121,7 +121,7 @@ def complete_wav_header(file: BinaryIO) -> None:
 
 
 def _wav_header(rate: int) -> bytes:
-    """Return the header of a mono wav file of 16 bits, as long as can be: what a stream's reader expects."""
+    """Return a 16-bit mono WAV header with the largest length, as readers of streams expect."""
     riff = struct.pack("<4sI4s", b"RIFF", _UNKNOWN_LENGTH, b"WAVE")
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16)
     return riff + form + struct.pack("<4sI", b"data", _UNKNOWN_LENGTH)

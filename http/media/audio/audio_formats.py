@@ -1,4 +1,4 @@
-"""The forms in which speech is sent, by the names that OpenAI's clients use."""
+"""Audio formats of speech responses, by OpenAI's names."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 import attrs
 
 PCM_RATE = 24_000
-"""Samples a second of raw audio, which does not say so itself."""
+"""Sample rate of raw audio in Hz, which raw audio cannot state itself."""
 
 
 @attrs.frozen
 class AudioFormat:
-    """One form.
+    """One audio format.
 
     Args:
-        content_type: Of a response.
-        container: FFmpeg's name of it; empty if the samples are sent as they are.
-        codec: FFmpeg's encoder.
-        rates: Samples a second that the form knows; empty for any.
-        bit_rate: Bits a second of one channel.
-        options: Of the container: so that every packet goes out at once, and nothing is written later on.
-        codec_options: Of the encoder.
+        content_type: Content type of the response.
+        container: FFmpeg's name of the container; empty for uncompressed samples.
+        codec: FFmpeg's name of the encoder.
+        rates: Supported sample rates in Hz; empty for any.
+        bit_rate: Bit rate of one channel in bits per second.
+        options: Options of the container that flush every packet and rewrite nothing afterwards.
+        codec_options: Options of the encoder.
     """
 
     content_type: str
@@ -33,7 +33,7 @@ class AudioFormat:
     codec_options: Mapping[str, str] = attrs.field(factory=dict)
 
     def rate_for(self, rate: int) -> int:
-        """Return the form's rate for speech of a rate: its own, or the next higher, or the highest."""
+        """Return the same sample rate if supported, else the next higher, else the highest one."""
         if not self.rates or rate in self.rates:
             return rate
         return min((known for known in self.rates if known > rate), default=max(self.rates))
@@ -42,7 +42,7 @@ class AudioFormat:
 _MPEG_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 _OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
 
-# The encoders' search for better bits costs as much again as the encoding, and pays for music at low rates.
+# Higher compression levels would double the encoding time, and only help music at low bit rates.
 AUDIO_FORMATS: Mapping[str, AudioFormat] = {
     "mp3": AudioFormat(
         "audio/mpeg",

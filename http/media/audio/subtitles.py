@@ -1,4 +1,4 @@
-"""Transcripts as subtitles: SubRip and WebVTT (https://www.w3.org/TR/webvtt1/)."""
+"""Transcripts as SubRip and WebVTT subtitles (https://www.w3.org/TR/webvtt1/)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from greenroom.schemas.events.result_events import Segment
 
 _LEAST = 0.001
-"""Seconds that a cue lasts at least: players leave out one that ends where it begins."""
+"""Shortest cue in seconds: players omit cues of zero length."""
 
 
 def srt(segments: Iterable[Segment]) -> str:
-    """Return the segments as SubRip has them."""
+    """Return the segments in SubRip format."""
     return "".join(
         f"{number}\n{_clock(segment.start, ',')} --> {_clock(_end(segment), ',')}\n{_line(segment.text)}\n\n"
         for number, segment in enumerate(segments, start=1)
@@ -19,7 +19,7 @@ def srt(segments: Iterable[Segment]) -> str:
 
 
 def vtt(segments: Iterable[Segment]) -> str:
-    """Return the segments as WebVTT has them."""
+    """Return the segments in WebVTT format."""
     return "WEBVTT\n\n" + "".join(
         f"{_clock(segment.start, '.')} --> {_clock(_end(segment), '.')}\n{_escaped(_line(segment.text))}\n\n"
         for segment in segments
@@ -31,7 +31,7 @@ def _end(segment: Segment) -> float:
 
 
 def _line(text: str) -> str:
-    """Return text in one line: an empty one would end its cue, and an arrow begins one."""
+    """Return text on one line without arrows: an empty line would end its cue, an arrow start one."""
     return " ".join(text.split()).replace("-->", "->")
 
 

@@ -1,4 +1,4 @@
-"""A complete transcript, in no protocol's words."""
+"""A complete transcript, independent of any protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Task = Literal["transcribe", "translate"]
 
 @attrs.frozen
 class Transcript:
-    """What was said in a recording."""
+    """The transcript of a recording."""
 
     task: Task
     recording: Recording
@@ -25,19 +25,19 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """All that was said."""
+        """The whole text."""
         return "".join(segment.text for segment in self.segments).strip()
 
 
 def collected_transcript(task: Task, events: Sequence[object], usage: Usage) -> Transcript:
-    """Return what all events of an answer tell; the last recording knows most."""
+    """Assemble a transcript from events; the last `Recording` event is the most complete."""
     recordings = [event for event in events if isinstance(event, Recording)]
     segments = tuple(event for event in events if isinstance(event, Segment))
     return Transcript(task, recordings[-1] if recordings else Recording(usage.heard), segments, usage)
 
 
 def plain_text(transcript: Transcript, form: str) -> str:
-    """Return a transcript as subtitles (`srt`, `vtt`), or as what was said alone."""
+    """Return a transcript as subtitles (`srt`, `vtt`) or as plain text."""
     match form:
         case "srt":
             return srt(transcript.segments)
