@@ -1,4 +1,4 @@
-"""Commands that compute in this process: how they end at signals, and whatever hangs."""
+"""Execution of commands that compute in this process, with signal handling and a forced end."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from greenroom.http.process.problem_line import print_problem
 from greenroom.schemas.settings.settings import Settings
 
 CLOSE_SECONDS = 5.0
-"""For a command's models and threads to end: nobody waits for them but the user."""
+"""Time limit for a command's models and threads to end, in seconds."""
 FORCED_END_SECONDS = CLOSE_SECONDS + 2.0
-"""From the first signal to the end of a process whose main thread is stuck, as at a pipe that is not read."""
+"""Seconds from the first signal to the end of a process whose main thread is stuck, e.g. on a full pipe."""
 
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
 def run_command(run: Callable[[], Awaitable[int]]) -> NoReturn:
-    """Run what a command does, and end the process.
+    """Run a command, and end the process with its exit status.
 
-    SIGINT, SIGTERM and SIGHUP cancel it, and a second one ends the process at once; the exit status is then
-    that of the signal. A `ClickException` is told in a line, and ends it.
+    SIGINT, SIGTERM and SIGHUP cancel the command, and a second signal ends the process at once; both result
+    in the signal's exit status. A `ClickException` is printed as one line and ends the command.
 
     Args:
-        run: Returns the exit status.
+        run: Runs the command, and returns the exit status.
     """
     signals = _Signals()
     _end(trio.run(signals.run, run), at_once=signals.received)
 
 
 def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]]) -> NoReturn:
-    """Run what a command does with a system of its own, and end the process even if a thread of it hangs.
+    """Run a command with its own system, and end the process even if a thread hangs.
 
-    See `run_command`; what is cancelled is `run`, and the system closes behind it.
+    Works like `run_command`. A signal cancels only `run`; the system then closes normally.
     """
     closing = min(settings.shutdown_timeout, CLOSE_SECONDS)
     signals = _Signals()
@@ -62,22 +62,22 @@ def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]])
 
 
 class _Signals:
-    """What the signals that end programs do to one command. They may come at any moment from now on."""
+    """Handler of termination signals for one command, installed on creation."""
 
     def __init__(self) -> None:
         self._first = 0
         self._received = threading.Event()
         self._token: trio.lowlevel.TrioToken | None = None
         self._scope = trio.CancelScope()
-        # It begins now: a signal handler that starts threads may interrupt what holds the lock for that.
+        # Started now: a signal handler must not start threads, as it may interrupt the holder of their lock.
         threading.Thread(target=self._end_when_overdue, name="forced end", daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(number, self._on_signal)
 
     @property
     def received(self) -> bool:
-        """Whether there was one."""
+        """True once a signal has arrived."""
         return self._received.is_set()
 
     async def run(self, run: Callable[[], Awaitable[int]]) -> int:
@@ -117,7 +117,7 @@ def _end(status: int, *, at_once: bool) -> NoReturn:
     """End the process.
 
     Args:
-        at_once: A thread may still work or read: an interpreter that takes itself apart around it aborts.
+        at_once: True if a thread may still run: the interpreter's normal shutdown would then abort.
     """
     if not at_once:
         sys.exit(status)
@@ -128,7 +128,7 @@ def _end(status: int, *, at_once: bool) -> NoReturn:
 
 
 def _leave_at_once(status: int) -> NoReturn:
-    """End the process now; progress bars hide the cursor, and whoever shows one may not get to end it."""
+    """End the process now, with the terminal's cursor visible again, which progress bars hide."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if os.isatty(descriptor):

@@ -1,4 +1,4 @@
-"""The number of files and sockets that this process may have open at once."""
+"""The process's limit on open files and sockets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import resource
 import sys
 
 _MACOS_OPEN_MAX = 10_240
-"""What macOS takes at most where its hard limit says infinity (`OPEN_MAX` of its `setrlimit(2)`)."""
+"""Largest soft limit of macOS, even if the hard limit is infinite (`OPEN_MAX` in its `setrlimit(2)`)."""
 
 
 def raise_descriptor_limit(wanted: int) -> int:
-    """Raise the soft limit to so many, or as far as the hard limit lets it; never lower it.
+    """Raise the soft limit to `wanted`, or as far as the hard limit allows; never lower it.
 
-    No further than wanted: libraries that use `select(2)` cannot see descriptors from 1,024 up.
+    It goes no further, since libraries that use `select(2)` cannot handle descriptors from 1,024 up.
 
     Returns:
-        The soft limit that holds now.
+        The resulting soft limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -28,7 +28,7 @@ def raise_descriptor_limit(wanted: int) -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
         except (OSError, ValueError):
-            # A kernel with a lower bound of its own; what is there must do.
+            # The kernel has a lower limit: continue with the present one.
             return soft
         return target
     return soft

@@ -1,4 +1,4 @@
-"""The exit statuses of `greenroom`: `notes/exit-statuses.md` explains each."""
+"""Exit statuses of `greenroom`, explained in `notes/exit-statuses.md`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """Statuses with which a process ends."""
+    """Exit statuses of the process."""
 
     DONE = 0
-    """All that was accepted has been answered, or a command has done what it was asked for."""
+    """The server has answered all accepted requests, or the command has succeeded."""
     FAILED = 1
-    """It could not."""
+    """The command has failed."""
     BAD_SETTING = 2
-    """A setting, an option or an argument cannot be used."""
+    """A setting, an option or an argument is invalid."""
     DEVICE_LOST = 70
-    """The GPU takes no more work of this process; another process may have better luck."""
+    """The GPU accepts no more work from this process; a new process may work."""
     FORCED = 75
-    """The process would not end in time, or a thread of it hangs."""
+    """The process did not end in time, or a thread hangs."""
     INTERRUPTED = 130
-    """A second Ctrl-C."""
+    """The user pressed Ctrl-C twice."""
 
 
 def status_of_signal(number: int) -> int:
-    """Return the status of a command that a signal has ended, as shells have it."""
+    """Return the exit status of a command that a signal ended, by the convention of shells."""
     return 128 + number

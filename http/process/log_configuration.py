@@ -1,8 +1,8 @@
-"""One stream of log lines for everything that the process writes.
+"""Logging of everything that the process writes, in one stream.
 
-With `json` every line on stderr is one JSON object: our own events, the standard library's logging (that of
-Hypercorn and the model libraries), warnings, uncaught exceptions of any thread, and what a library prints;
-stdout stays empty. Only faulthandler's text, written while the process dies, is left as it is.
+With `json` every line on stderr is one JSON object: our own events, the standard library's logging (used by
+Hypercorn and the model libraries), warnings, uncaught exceptions of any thread, and output that libraries
+print; stdout stays empty. The only exception is faulthandler's text, written while the process dies.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
-"""Libraries whose debug and info lines are of no use to an operator of this server."""
+"""Libraries whose debug and info messages are useless to an operator."""
 WARNING_LIBRARIES = ("transformers", "huggingface_hub", "mlx_lm", "mlx_vlm", "mlx_audio")
-"""Libraries whose warnings are for whoever calls them, which is this program; at `debug` they are shown."""
+"""Libraries whose warnings address developers; they are logged only at `debug`."""
 
 
 _OF_SEVERAL_LINES = ("event", "exception", "stack")
 
 
 def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise: Sequence[str] = ()) -> None:
-    """Send all that is logged, warned or raised to stderr in one format. Call it before models are imported.
+    """Send logs, warnings and uncaught exceptions to stderr in one format. Call it before importing models.
 
     Args:
-        log_format: `json` also replaces stdout and stderr, so that what libraries print becomes events.
-        told_otherwise: Events that are left out, unless all there is is shown.
+        log_format: Format of the lines; `json` also replaces stdout and stderr to turn printed output into
+            events.
+        told_otherwise: Events to omit, except at level `debug`.
     """
     sink = _LineSink(sys.stderr)
     level = logging.getLevelNamesMapping()[log_level.upper()]
@@ -64,9 +65,9 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise
 
 
 def configure_command_logging(log_level: LogLevel) -> None:
-    """Do so for a command whose terminal shows something else: it tells errors alone, or all there is.
+    """Configure logging for a command with other terminal output: errors only, or everything at `debug`.
 
-    The command itself says why a model does not load, in a sentence.
+    The command itself reports models that fail to load.
     """
     configure_logging(
         "console", "debug" if log_level == "debug" else "error", told_otherwise=("state changed",)
@@ -90,14 +91,14 @@ def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
 
 
 def _leave_zeros_out(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Show a person the amounts of a request that there are; machines get every field each time."""
+    """Omit zero figures of a request from the console; JSON keeps all fields."""
     if str(event.get("event", "")).startswith("request "):
         return {key: value for key, value in event.items() if isinstance(value, str) or value != 0}
     return event
 
 
 def _escape(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Spell out what a terminal would obey: paths come from anybody, a page in a browser too."""
+    """Escape control characters, which a terminal would interpret: any client may put them into a path."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             kept = "\n\t" if key in _OF_SEVERAL_LINES else ""
@@ -109,7 +110,7 @@ def _escape(_logger: object, _method: str, event: EventDict) -> EventDict:
 
 
 class _LineSink:
-    """Writes a whole line at once and never fails: a server outlives the reader of its log."""
+    """Writes whole lines and never fails, since the server must survive the reader of its log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -124,7 +125,7 @@ class _LineSink:
                 pass
 
     def flush(self) -> None:
-        """Do nothing: every write has flushed already."""
+        """Do nothing: `write` has already flushed."""
 
 
 def _configure_standard_logging(sink: _LineSink, level: int, rendering: list[Processor]) -> None:
@@ -178,7 +179,7 @@ def _install_exception_hooks() -> None:
 
 
 def _log_prints(real: TextIO) -> None:
-    # Progress bars are for terminals; the libraries read these variables when they are imported.
+    # The log cannot show progress bars. Libraries read these variables on import.
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     stdout, stderr = PrintedLines("stdout", real), PrintedLines("stderr", real)
@@ -188,10 +189,10 @@ def _log_prints(real: TextIO) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Replaces stdout or stderr: each finished line becomes a log event.
+    """Replacement for stdout or stderr that logs each complete line as an event.
 
     Args:
-        real: Stream whose file descriptor is shown to those who ask for one.
+        real: Original stream, whose file descriptor `fileno` returns.
     """
 
     def __init__(self, name: str, real: TextIO) -> None:
@@ -216,7 +217,7 @@ class PrintedLines(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Log the line that this thread has begun."""
+        """Log the incomplete line of this thread."""
         self.write("\n")
 
 

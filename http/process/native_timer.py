@@ -1,8 +1,8 @@
-"""A timer that ends the process though its interpreter is stuck: nothing of Python runs in it.
+"""A native timer that ends the process even if its interpreter is stuck.
 
-Python's own threads do not get on while native code keeps the interpreter, and `faulthandler`, which does,
-knows no exit status but 1. So the system's timers call `_exit`: POSIX timers on Linux, Grand Central Dispatch
-on macOS.
+Python threads do not run while native code holds the GIL, and `faulthandler`, which does not need it, can
+only exit with status 1. A system timer therefore calls `_exit`: a POSIX timer on Linux, Grand Central
+Dispatch on macOS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NANOSECONDS = 10**9
 
 
 class _SignalEvent(ctypes.Structure):
-    """`struct sigevent` of Linux, 64 bytes on 64-bit machines."""
+    """Linux's `struct sigevent`, 64 bytes on 64-bit machines."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -29,16 +29,16 @@ class _SignalEvent(ctypes.Structure):
 
 
 class _TimerSpec(ctypes.Structure):
-    """`struct itimerspec`: an interval, and the time of the first expiry, each as seconds and nanoseconds."""
+    """The C type `struct itimerspec`: interval and first expiry, each in seconds and nanoseconds."""
 
     _fields_ = (("interval", ctypes.c_long * 2), ("first", ctypes.c_long * 2))
 
 
 def exit_natively_later(seconds: float, status: int) -> bool:
-    """End this process with a status, whatever it does then; return whether the system has such a timer.
+    """End this process after a delay in any case; return whether the system supports that.
 
     Args:
-        seconds: From now, above 0.
+        seconds: Delay in seconds, above 0.
     """
     nanoseconds = max(1, int(seconds * _NANOSECONDS))
     try:

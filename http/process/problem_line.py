@@ -1,4 +1,4 @@
-"""What a user is told whose command cannot do what it was asked for."""
+"""One-line error messages of commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 def print_problem(problem: click.ClickException) -> None:
-    """Print a problem to stderr, in one line."""
+    """Print an error to stderr on one line."""
     message = " ".join(problem.format_message().split())
     context = problem.ctx if isinstance(problem, click.UsageError) else None
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""

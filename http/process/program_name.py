@@ -1,4 +1,4 @@
-"""Name under which a person can call this program again."""
+"""The command with which a user can call this program again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NAME = "greenroom"
 
 
 def program_name() -> str:
-    """Return `greenroom` where a shell finds this program by that, else the path that started it.
+    """Return `greenroom` if the shell finds this program under that name, else the path that started it.
 
-    `make run` leaves it in `.venv/bin`, which is on no shell's path.
+    `make run` starts it from `.venv/bin`, which is not on the PATH.
     """
     started = Path(sys.argv[0])
     found = shutil.which(NAME)

@@ -1,4 +1,4 @@
-"""Imports that leave out what start-up can do without: a quarter of the time until a server is ready."""
+"""Faster imports without unneeded libraries, which saves a quarter of the start-up time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OPTIONAL = ("rich",)
-"""structlog imports rich if it is there, and does not need it here."""
+"""Libraries to hide: structlog imports rich if it is installed, but does not need it here."""
 
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Hide the optional libraries from what is imported inside, and collect no garbage meanwhile."""
+    """Hide optional libraries from imports, and disable garbage collection, within the block."""
     hidden = [name for name in OPTIONAL if name not in sys.modules]
-    # None is Python's own way to make an import fail.
+    # A None entry makes Python's import fail.
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     gc.disable()
     try:

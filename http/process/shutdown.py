@@ -1,4 +1,4 @@
-"""Signals: the first drains, a second Ctrl-C ends the process at once, and a timeout ends it anyway."""
+"""Shutdown on signals: the first drains, a second Ctrl-C or a timeout ends the process."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from greenroom.http.process.native_timer import exit_natively_later
 from greenroom.schemas.logs import get_logger
 
 _TRACEBACK_SECONDS = 0.1
-"""For the traceback of whatever keeps the interpreter, before the process is ended from outside of it."""
+"""Seconds to print the traceback of a stuck interpreter before the native timer ends the process."""
 
 
 class Shutdown:
-    """From the first SIGINT or SIGTERM, or another reason to end, to the end of the process.
+    """Controls the end of the process from the first SIGINT, SIGTERM or other reason on.
 
-    Made before anything slow is imported, so that no signal is missed. The signal handlers neither log nor
-    start threads: they may interrupt code that holds the very lock which that would need.
+    Create it before slow imports, so that no signal is missed. The signal handlers neither log nor start
+    threads: they may interrupt code that holds a lock which these need.
 
     Args:
-        timeout: Seconds from the first signal to the end of the process.
+        timeout: Seconds from the first signal to the forced end of the process.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -38,7 +38,7 @@ class Shutdown:
         self._drain: trio.Event | None = None
         self._begun = threading.Event()
         self._expired = threading.Event()
-        # Both begin now: an interpreter that waits for its threads to end starts no more of them.
+        # Started now: an interpreter that is shutting down cannot start threads.
         threading.Thread(target=self._end_after_timeout, name="shutdown timeout", daemon=True).start()
         self._log = threading.Thread(target=self._log_expiry, name="shutdown log", daemon=True)
         self._log.start()
@@ -47,21 +47,21 @@ class Shutdown:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the process is to end."""
+        """True once the process is to end."""
         return self._begun.is_set()
 
     def set_on_signal(self, drain: trio.Event) -> None:
-        """Set `drain`, in this Trio run, at the first signal; at once if that has arrived."""
+        """Set `drain` in this Trio run at the first signal, or at once if it has already arrived."""
         self._token, self._drain = trio.lowlevel.current_trio_token(), drain
         if self.has_begun:
             drain.set()
 
     def end_within(self, seconds: float, status: int) -> None:
-        """Begin without a signal, unless one has arrived.
+        """Start the shutdown without a signal, unless it has already started.
 
         Args:
-            seconds: In which the process ends.
-            status: With which it ends if it has to be forced, or is interrupted.
+            seconds: Time limit of the shutdown, in seconds.
+            status: Exit status if the end is forced or interrupted.
         """
         if not self.has_begun:
             self._timeout, self._forced, self._interrupted = seconds, status, status
@@ -69,7 +69,7 @@ class Shutdown:
 
     def _begin(self) -> None:
         self._begun.set()
-        # A thread in C code that keeps the GIL stops Python's threads, but not these timers.
+        # C code that holds the GIL blocks Python threads, but not these timers.
         seconds = max(self._timeout, 0.1)
         native = exit_natively_later(seconds + _TRACEBACK_SECONDS, self._forced)
         faulthandler.dump_traceback_later(seconds, exit=not native, file=2)
@@ -78,7 +78,7 @@ class Shutdown:
         if not self.has_begun:
             self._begin()
             if self._token is not None and self._drain is not None:
-                # An exception would surface wherever the main thread stands, and end its wait for threads.
+                # Raising here would interrupt the main thread anywhere, even while it joins other threads.
                 with contextlib.suppress(trio.RunFinishedError):
                     self._token.run_sync_soon(self._drain.set)
         elif number == signal.SIGINT:
@@ -88,7 +88,7 @@ class Shutdown:
         self._begun.wait()
         time.sleep(forced_end(self._timeout))
         self._expired.set()
-        # The log may be what hangs.
+        # Logging itself may hang.
         self._log.join(min(0.2, self._timeout / 20))
         os._exit(self._forced)
 
@@ -99,9 +99,9 @@ class Shutdown:
 
 
 def forced_end(timeout: float) -> float:
-    """Return the seconds after which a process that still runs is ended: late enough that requests were told.
+    """Return the seconds until the forced end, slightly before the timeout but after requests were failed.
 
     Args:
-        timeout: Seconds that a shutdown may take.
+        timeout: Time limit of a shutdown, in seconds.
     """
     return max(0.0, timeout - min(0.5, timeout / 10))

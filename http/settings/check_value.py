@@ -1,4 +1,4 @@
-"""What a setting's value must be: its type as click knows it, and its range."""
+"""Types and ranges of settings' values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_list(name: str) -> bool:
 
 
 def is_table(name: str) -> bool:
-    """Return whether the values of a setting are pairs of a name and what it means."""
+    """Return whether the values of a setting are pairs of a key and a value."""
     return bool(_KINDS[name] == Aliases)
 
 
@@ -75,7 +75,7 @@ def click_type(name: str) -> ParamType:
 
 
 def in_units(size: int) -> str:
-    """Return a number of bytes as a person writes it, if it is a round one: `1GiB`."""
+    """Return a number of bytes in the largest unit that divides it, e.g. `1GiB`."""
     for unit in ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB"):
         factor = _UNITS[unit.upper().removesuffix("B")]
         if size and size % factor == 0:
@@ -84,14 +84,14 @@ def in_units(size: int) -> str:
 
 
 def check_value(name: str, value: Any) -> Any:
-    """Return the value of a setting in its own type.
+    """Convert a setting's value to its type, and check its range.
 
     Args:
-        value: From a TOML file, or text; the text of a list separates its values by commas, that of a table
-            also names from meanings, by `=`.
+        value: Value from a TOML file, or text. Text of a list has commas between values; text of a table also
+            has `=` between key and value.
 
     Raises:
-        ValueError: Says what the value must be.
+        ValueError: Its message says what is expected.
     """
     try:
         converted = _convert_values(name, value)
@@ -109,7 +109,7 @@ def _convert_values(name: str, value: Any) -> Any:
 
 
 def _convert(kind: ParamType, value: Any) -> Any:
-    # Conversion alone would be generous: 8000.5 is no port and 1 is no host.
+    # Conversion alone would accept too much: 8000.5 as a port, or 1 as a host.
     accepted = isinstance(value, _ACCEPTED.get(kind, str))
     if not accepted or (isinstance(value, bool) and kind is not click.BOOL):
         raise TypeError

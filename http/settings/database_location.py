@@ -1,4 +1,4 @@
-"""Where a server keeps responses, looked at before the first request does."""
+"""Location of the database of stored responses, checked at start-up."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ log = get_logger()
 
 
 def locate_database(settings: Settings) -> Settings:
-    """Return settings that name the database: without a name it is the one in the user's data folder.
+    """Return settings with the database's path, by default in the user's data folder.
 
-    Should that one be unusable, it is told, and the server runs without it: what needs no store is answered.
+    If the default database is unusable, a warning is logged, and the server runs without storage.
 
     Raises:
-        BadSettingError: The database that was named cannot be used.
+        BadSettingError: A database set explicitly is unusable.
     """
     if settings.db == MEMORY or not settings.store_responses:
         return settings

@@ -1,4 +1,4 @@
-"""The options of a command, listed in groups by what they are about."""
+"""Command options in groups by topic."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Defaults of answers": ("temperature", "top_p", "top_k", "min_p", "max_tokens"),
     "Logs": ("log_format", "log_level"),
 }
-"""Settings by what they are about; every setting that is a flag of `serve` stands in one group."""
+"""Settings by topic; each setting with a flag of `serve` belongs to one group."""
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options in groups; those of no setting come last."""
+    """A command whose help lists options by group; options that are not settings come last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options."""

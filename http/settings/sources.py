@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BadSettingError(click.ClickException):
-    """A setting that cannot be used; the message is one line that names where it was set."""
+    """An invalid setting; the message is one line that names where it was set."""
 
     exit_code = ExitStatus.BAD_SETTING
 
@@ -36,7 +36,7 @@ class BadSettingError(click.ClickException):
 def settings_options(*names: str) -> Callable[[F], Callable[..., Any]]:
     """Return a decorator that gives a command flags for the settings `names` and an argument `settings`.
 
-    File and environment set every setting, also those without a flag here.
+    The file and the environment can set every setting, also those without a flag.
     """
 
     def decorate(command: F) -> Callable[..., Any]:
@@ -59,20 +59,21 @@ def settings_options(*names: str) -> Callable[[F], Callable[..., Any]]:
 
 
 def default_file() -> Path:
-    """Return where settings are looked for if no file is named."""
+    """Return the path of the settings file if none is given."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base, "greenroom", "settings.toml")
 
 
 def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of all sources: flags over variables over the file over the defaults.
+    """Return the settings of all sources: flags override variables, then the file, then the defaults.
 
     Args:
-        file: Must exist if it is named here or by `GREENROOM_CONFIG`; else the default file is read if any.
-        flags: Checked values of those flags that were given.
+        file: Settings file, which must exist; if None, `GREENROOM_CONFIG` or the default file is read, and
+            only the latter may be missing.
+        flags: Checked values of the flags that were given.
 
     Raises:
-        BadSettingError: A source cannot be read, or sets what is no setting or a value that is out of range.
+        BadSettingError: A source cannot be read, or has an unknown setting or an invalid value.
     """
     return Settings(**{**_from_file(file), **_from_environment(), **flags})
 
@@ -93,7 +94,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 
 
 def _without_groups(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table in which `[store] responses` has become `store_responses`."""
+    """Return a table with groups flattened: `[store] responses` becomes `store_responses`."""
     values: dict[str, Any] = {}
     for name, value in table.items():
         grouped = isinstance(value, dict) and name not in FIELDS
@@ -123,7 +124,7 @@ def _describe_unknown(name: str) -> str:
 
 
 def _flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option of one setting; its value is None unless it was given."""
+    """Return the option of one setting; its value is None unless given on the command line."""
     field, kind = FIELDS[name], click_type(name)
 
     def check(context: click.Context, option: click.Parameter, value: Any) -> Any:

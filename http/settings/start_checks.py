@@ -1,4 +1,4 @@
-"""What can be wrong with settings beyond each one's own range, found before the first request does."""
+"""Checks of settings against this machine at start-up, beyond each setting's own range."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from greenroom.schemas.settings.settings import Settings
 
 
 class KnownModels(Protocol):
-    """What is asked of this machine's models and devices."""
+    """Questions about this machine's models and devices."""
 
     def has_gpu(self) -> bool:
-        """Return whether MLX finds a GPU; it imports MLX, so it is called only if one was asked for."""
+        """Return whether MLX finds a GPU. This imports MLX, so it is called only if a GPU is required."""
 
     def can_compute(self) -> bool:
         """Return whether MLX was installed with what it computes with."""
 
     def is_missing(self, model: str) -> bool:
-        """Return whether the name of a model means a folder that is not there."""
+        """Return whether the name of a model is a path to a folder without a model."""
 
     def why_no_model(self, model: str) -> str | None:
         """Return what is wrong where the name of a model means a folder that holds none."""
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
-        """Return those of the names under which requests find no model; it looks at the disk."""
+        """Return the names that match no model; this reads the disk."""
 
     def find_bad_system_prompt(self, settings: Settings) -> str | None:
-        """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
+        """Return an error message about an unusable system prompt file, if there is one."""
 
 
 def check_at_start(settings: Settings, local: KnownModels) -> None:
-    """Refuse settings that this machine cannot serve with; make the folder of the prefix cache.
+    """Refuse settings that this machine cannot serve, and create the folder of the prefix cache.
 
     Raises:
-        BadSettingError: Names the setting and says why.
-        ClickException: Nothing can be computed here.
+        BadSettingError: Names the setting and the reason.
     """
     if not local.can_compute():
         raise click.ClickException(

@@ -1,4 +1,4 @@
-"""Where a conversation's answers come from: a system in this process, or a server."""
+"""Sources of a conversation's responses: a system in this process, or a server."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ TemplateOptions = Mapping[str, Any]
 
 
 class AnswerSource(Protocol):
-    """What answers a conversation, one answer after another."""
+    """A source of responses to a conversation."""
 
     def __call__(
         self, messages: tuple[Message, ...]
     ) -> AbstractAsyncContextManager[AsyncIterable[InferenceEvent]]:
-        """Return the events of the answer to a conversation, up to Finished or Failed; leaving ends it."""
+        """Return the events of a response up to Finished or Failed; leaving the context cancels it."""
 
 
 def local_answers(pool: Ref[PoolMessage], options: TemplateOptions) -> AnswerSource:
-    """Return the answers of a system's first model."""
+    """Return a source that runs the system's first model."""
 
     @asynccontextmanager
     async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
@@ -61,10 +61,10 @@ def local_answers(pool: Ref[PoolMessage], options: TemplateOptions) -> AnswerSou
 async def open_server(
     url: str, model: str | None, overrides: Overrides, options: TemplateOptions
 ) -> AsyncIterator[AnswerSource]:
-    """Open an OpenAI-compatible server; `OPENAI_API_KEY` is sent if it is set.
+    """Open an OpenAI-compatible server as a source; it receives `OPENAI_API_KEY` if that is set.
 
     Args:
-        url: With or without `/v1`.
+        url: Base URL, with or without `/v1`.
     """
     headers = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
     path = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
@@ -103,7 +103,7 @@ async def _events(response: httpx.Response, url: str) -> AsyncIterator[Inference
             yield Failed(_problem(response.status_code, await response.aread()))
             return
         async for line in response.aiter_lines():
-            # What follows a failure is read but ignored: httpx leaves generators open when it is left midway.
+            # Keep reading after a failure: httpx leaves generators open if iteration stops early.
             if failure is not None or not line.startswith("data:") or line.endswith("[DONE]"):
                 continue
             try:

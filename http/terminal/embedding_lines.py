@@ -1,4 +1,4 @@
-"""Vectors as lines of JSON, printed while further texts are read, with a bar that shows how far it is."""
+"""Embeddings of lines of text as lines of JSON, with a progress bar."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def embed_lines(pool: Ref[PoolMessage], asked: EmbeddingInput, lines: Line
     """Print a line of JSON for each text; return the exit status.
 
     Args:
-        asked: What the vectors shall be like; its texts are left out of account.
-        console: Of the progress bar.
+        asked: Parameters of the embeddings; its texts are ignored.
+        console: Console for the progress bar.
 
     Raises:
         ClickException: A text cannot be read or embedded.
@@ -70,7 +70,7 @@ def _print(vectors: Sequence[Vector], group: Sequence[Line]) -> bool:
 
 
 def _named(problem: Problem, group: Sequence[Line]) -> str:
-    """Return what is wrong, with the number of the text in place of its place in the request."""
+    """Return a problem's description with the number of the text instead of its path in the request."""
 
     def name(place: re.Match[str]) -> str:
         return f"text {group[int(place[1] or 0)].index}"

@@ -1,4 +1,4 @@
-"""Files that commands write: whole, or not at all."""
+"""Atomic writes of output files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import BinaryIO
 import click
 
 STDOUT = Path("-")
-"""Stands for standard output, as in other programs."""
+"""Path that stands for standard output, as in other programs."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes its place when the block ends, and is gone if an exception ends it.
+    """Open a file that replaces `path` when the block ends, and is deleted if an exception ends it.
 
-    Standard output is written to as it is, and so is a device or a pipe that stands in the file's place.
+    Standard output, devices and pipes are written directly.
 
     Raises:
         ClickException: It cannot be written.
@@ -35,7 +35,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         part = path.with_name(f".greenroom-{uuid.uuid4().hex}.part")
         try:
             with part.open("x+b") as file:
-                if path.exists():  # who may read it is not ours to say
+                if path.exists():  # keep the permissions of a file that is replaced
                     os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                 yield file
             part.replace(path)
@@ -51,7 +51,7 @@ def _opened(path: Path) -> BinaryIO:
         if sys.stdout is None:
             raise OSError("it is closed")
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # A pipe that nobody reads refuses at once.
+    # Without O_NONBLOCK, opening a pipe without a reader would block.
     descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "wb")

@@ -1,4 +1,4 @@
-"""A conversation: at a terminal turn by turn, or one prompt and one answer through a pipe."""
+"""A conversation: interactive at a terminal, or one prompt and response through a pipe."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ HELP = (
     "leaves, Ctrl-C stops an answer, /help says this again."
 )
 Shown = tuple[ContentPart, ...]
-"""What is shown together with a line of text."""
+"""Images and documents that accompany a line of text."""
 
 
 async def answer_once(answer: AnswerSource, prompt: str, instructions: str | None, shown: Shown = ()) -> int:
-    """Print the answer to `prompt`, and nothing else, to stdout; return the exit status.
+    """Print the response to `prompt`, and nothing else, to stdout; return the exit status.
 
     Args:
-        shown: Images and documents that it is about.
+        shown: Images and documents that accompany the prompt.
 
     Raises:
-        ClickException: There is no answer.
+        ClickException: The request failed.
     """
     async with answer((*_opening_messages(instructions), _message("user", prompt, shown))) as events:
         async for event in events:
@@ -60,10 +60,10 @@ async def answer_once(answer: AnswerSource, prompt: str, instructions: str | Non
 async def run_conversation(
     answer: AnswerSource, console: Console, instructions: str | None, shown: Shown = ()
 ) -> int:
-    """Stream answers to the lines typed at the terminal until the user leaves; return the exit status.
+    """Stream responses to lines typed at the terminal until the user leaves; return the exit status.
 
     Args:
-        shown: Images and documents that the first line is about.
+        shown: Images and documents that accompany the first line.
     """
     history = _opening_messages(instructions)
     console.print(HELP, style="dim", highlight=False)
@@ -86,13 +86,13 @@ async def run_conversation(
 def _read_line(console: Console) -> str | None:
     """Return the next line, or None when the user leaves.
 
-    It blocks Trio: nothing else goes on while the user thinks, and Ctrl-C works as it does everywhere.
+    It blocks Trio, since nothing else runs while the user types, and Ctrl-C then works as usual.
     """
     try:
         with _interrupting():
             line = input(">>> ").strip()
         line.encode()
-    except UnicodeError:  # without readline, which leaves out what is none
+    except UnicodeError:  # only without readline, which drops invalid bytes
         console.print("That is no UTF-8.", style="red")
         return ""
     except (EOFError, KeyboardInterrupt, OSError):
@@ -103,7 +103,7 @@ def _read_line(console: Console) -> str | None:
 
 @contextmanager
 def _interrupting() -> Iterator[None]:
-    """Have signals interrupt what blocks Trio: Ctrl-C for itself, others after what they do elsewhere."""
+    """Make signals interrupt blocking input; those other than Ctrl-C also run their usual handlers."""
     others = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -124,7 +124,7 @@ def _interrupting() -> Iterator[None]:
 
 
 async def _stream_answer(answer: AnswerSource, messages: tuple[Message, ...], console: Console) -> str:
-    """Show the answer as it comes; Ctrl-C stops it. Return as much of the text as there is."""
+    """Show a response as it arrives, until Ctrl-C stops it; return the text so far."""
     view = _AnswerView(console)
     with trio.open_signal_receiver(signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -143,7 +143,7 @@ async def _stream_answer(answer: AnswerSource, messages: tuple[Message, ...], co
 
 
 class _AnswerView:
-    """One answer on the terminal: a spinner while it is awaited, thinking dimmed, a line of figures last."""
+    """Shows one response: a spinner at first, then dimmed reasoning and text, and finally token figures."""
 
     def __init__(self, console: Console) -> None:
         self.text = ""

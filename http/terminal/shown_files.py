@@ -1,4 +1,4 @@
-"""Images and PDFs that a user shows from the terminal."""
+"""Images and PDFs that a user attaches at the terminal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from greenroom.schemas.messages.messages import ContentPart, DocumentPart, Image
 
 
 class CannotShowError(Exception):
-    """A file that cannot be shown; its text says why, in a line."""
+    """A file that cannot be attached; the message is one line with the reason."""
 
 
 def read_shown_file(path: str) -> ImagePart | DocumentPart:
-    """Return a file as the part of a message.
+    """Return a file as a content part.
 
     Raises:
         CannotShowError: It cannot be read, is too large, or is neither an image nor a PDF.
@@ -28,7 +28,7 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
             raise CannotShowError(f"{path} is no regular file")
         with file.open("rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
-    except (OSError, RuntimeError, ValueError) as problem:  # also no such user's home, and a null byte
+    except (OSError, RuntimeError, ValueError) as problem:  # unknown home folder; null byte
         reason = problem.strerror if isinstance(problem, OSError) else None
         raise CannotShowError(f"{path}: {reason or problem}") from problem
     if len(data) > MAX_FILE_BYTES:
@@ -41,7 +41,7 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
 
 
 def chat_content(message: Message) -> str | list[dict[str, Any]]:
-    """Return a message's content as OpenAI's servers take it."""
+    """Return a message's content in OpenAI's format."""
     if not message.media:
         return message.text
     return [_chat_part(part) for part in message.content]

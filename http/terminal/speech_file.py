@@ -1,4 +1,4 @@
-"""Speech written to a file while it is generated, with a bar that shows how far it is."""
+"""Speech written to a file while it is generated, with a progress bar."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from greenroom.schemas.protocols.pool_protocol import PoolMessage
 async def speak_to_file(
     pool: Ref[PoolMessage], speech: SpeechInput, form: str, output: Path, console: Console
 ) -> int:
-    """Write the speech of a text; return the exit status. A file that is there is replaced when it is done.
+    """Write the speech of a text to a file; return the exit status. An existing file is replaced at the end.
 
     Args:
-        form: One of `AUDIO_FORMATS`.
-        console: Of the progress bar.
+        form: Name of an audio format, one of `AUDIO_FORMATS`.
+        console: Console for the progress bar.
 
     Raises:
-        ClickException: The text is not spoken, or the file not written.
+        ClickException: The speech failed, or the file cannot be written.
     """
     encoder = AudioEncoder(AUDIO_FORMATS[form])
     request = InferenceRequest(uuid.uuid4().hex, ModelKey("default"), speech)
@@ -52,7 +52,7 @@ async def speak_to_file(
 
 
 class _SpeechProgress(Progress):
-    """A bar of the text, with the seconds of speech; nothing where the terminal is none."""
+    """A progress bar of the text with the seconds of speech; hidden if the console is not a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._seconds = 0.0
@@ -61,7 +61,7 @@ class _SpeechProgress(Progress):
         self._bar = self.add_task("loading", total=None, seconds=0.0)
 
     def show(self, event: InferenceEvent) -> None:
-        """Show how far the speech is."""
+        """Update the progress bar."""
         match event:
             case AudioChunk(samples, rate):
                 self._seconds += len(samples) / 2 / rate

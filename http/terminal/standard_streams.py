@@ -1,4 +1,4 @@
-"""What is read from standard input and written to standard output, by commands in a pipe."""
+"""Standard input and output of commands in a pipe."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 import click
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""Of a text, or of a line where each is a text: more than any model reads, and little enough to hold."""
+"""Limit on a text from stdin or on a line, in bytes: more than any model reads, but small enough for memory.
+"""
 
 
 def read_text() -> str:
     """Return the text on stdin.
 
     Raises:
-        UsageError: There is none, too much of it, or it is no UTF-8.
+        UsageError: It is empty, too long, or not UTF-8.
     """
     if sys.stdin is None:
         raise click.UsageError("stdin is closed")
@@ -31,10 +32,10 @@ def read_text() -> str:
 
 
 def read_lines() -> Iterator[tuple[str, int]]:
-    """Yield the lines of stdin as they come, each with the bytes that it took.
+    """Yield the lines of stdin as they arrive, each with its size in bytes.
 
     Raises:
-        UsageError: A line is too long, or no UTF-8.
+        UsageError: A line is too long, or not UTF-8.
     """
     if sys.stdin is None:
         raise click.UsageError("stdin is closed")
@@ -51,15 +52,15 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 
 def for_terminal(text: str) -> str:
-    """Return what a model wrote with control characters spelled out: a terminal would obey them.
+    """Return text from a model with control characters escaped, since a terminal would interpret them.
 
-    A document that the model reads may have it write what sets the clipboard or hides what stands above.
+    A document in the prompt may make the model write sequences that set the clipboard or hide earlier output.
     """
     return text.translate(_CONTROLS)
 
 
 def try_print(text: str) -> bool:
-    """Print, to a terminal what it shows as it stands; return whether stdout still has a reader.
+    """Print text, escaped if stdout is a terminal; return whether stdout still has a reader.
 
     Raises:
         ClickException: It is closed, or its disk is full.
@@ -71,7 +72,7 @@ def try_print(text: str) -> bool:
     try:
         try:
             print(text, end="", flush=True)
-        except UnicodeEncodeError:  # a terminal of another encoding than UTF-8
+        except UnicodeEncodeError:  # a terminal whose encoding is not UTF-8
             print(text.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding), end="", flush=True)
     except OSError as error:
         drop_output()
@@ -82,7 +83,7 @@ def try_print(text: str) -> bool:
 
 
 def drop_output() -> None:
-    """Let what is still to be written to standard output vanish: Python would complain about it at exit."""
+    """Redirect stdout to the null device, so that Python does not fail to flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""A recording's transcript in a file or on the terminal, with a bar that shows how far it is heard."""
+"""A recording's transcript in a file or on the terminal, with a progress bar."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from greenroom.schemas.protocols.pool_protocol import PoolMessage
 async def transcribe_to_file(
     pool: Ref[PoolMessage], asked: TranscriptionInput, form: str, output: Path | None, console: Console
 ) -> int:
-    """Write what is said in a recording; return the exit status.
+    """Write the transcript of a recording; return the exit status.
 
     Args:
-        form: `text`, `srt`, `vtt` or `json`.
-        output: None is standard output. A file that is there is replaced when it is done.
-        console: Of the progress bar.
+        form: Format of the transcript: `text`, `srt`, `vtt` or `json`.
+        output: Path of the file, which is replaced at the end; None for standard output.
+        console: Console for the progress bar.
 
     Raises:
-        ClickException: The recording is not transcribed, or the file not written.
+        ClickException: The transcription failed, or the file cannot be written.
     """
     if output is None:
         printed = try_print(_formatted(await _transcribe(pool, asked, console), form))
@@ -75,7 +75,7 @@ def _formatted(transcript: Transcript, form: str) -> str:
 
 
 class _HearingProgress(Progress):
-    """A bar of the recording's seconds; nothing where the terminal is none."""
+    """A progress bar in seconds of the recording; hidden if the console is not a terminal."""
 
     def __init__(self, console: Console) -> None:
         columns = (
@@ -88,7 +88,7 @@ class _HearingProgress(Progress):
         self._bar = self.add_task("loading", total=None)
 
     def show(self, event: InferenceEvent) -> None:
-        """Show how far the recording is heard."""
+        """Update the progress bar."""
         if isinstance(event, PromptProgress):
             self.update(
                 self._bar, description="listening", completed=event.processed, total=event.total or None
