@@ -1,4 +1,4 @@
-"""The Quart-Trio application: which function answers which path, and what holds for all of them."""
+"""The Quart-Trio application: routes, request checks and response headers."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 
 PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RANKING_PROTOCOL)
-"""All that the server has; the first one shapes the errors of paths that belong to none."""
+"""All protocols; the first one formats errors on paths of no protocol."""
 
 BODY_TIMEOUT = 60
-"""Seconds in which a body must arrive."""
+"""Time limit for a request body to arrive, in seconds."""
 
 
 def error_shapes(path: str, headers: Headers) -> ErrorMembers:
-    """Return the shape of errors for whoever asks so."""
+    """Return the error format for a request."""
     return protocol_of(path, headers, PROTOCOLS).error_members
 
 
@@ -58,7 +58,7 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     """Return an application that turns HTTP requests into messages to the actors.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most; then a stream opens.
+        status_timeout: Longest wait for a status, in seconds; then a stream opens.
     """
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
@@ -84,7 +84,7 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
 
 
 def web_sockets(app: QuartTrio, settings: Settings) -> WebSockets:
-    """Return what serves an application's sockets, by their paths."""
+    """Return the WebSocket handlers of an application by path."""
     return {"/v1/responses": ResponseSockets(app, settings)}
 
 
@@ -124,7 +124,7 @@ def _guard(app: QuartTrio, host_guard: HostGuard, respond: Callable[[Problem], R
 
 
 def _body_type() -> str:
-    # Browsers name their page's site where extensions or settings keep them from naming its origin.
+    # Browsers whose extensions or settings suppress Origin still send Sec-Fetch-Site.
     from_browser = "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
     bodiless = not request.content_length and "Transfer-Encoding" not in request.headers
     any_type = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type

@@ -1,6 +1,6 @@
-"""The command line, and the one place that may import from every room (inside functions).
+"""The command line, the only module that may import from every package (inside functions).
 
-Commands are imported when they are called: `greenroom --help` loads click and nothing else.
+Commands are imported on use: `greenroom --help` loads only click.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ COMMANDS = {
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What standard output may be, of commands that only print."""
+"""Errors of standard output for commands that only print."""
 
 
 class LazyCommands(click.Group):
-    """Imports a command's module, `greenroom.http.commands.<name>`, when the command is used."""
+    """A group that imports a command's module, `greenroom.http.commands.<name>`, on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -67,7 +67,7 @@ class LazyCommands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the commands that begin so without importing any, and the options."""
+        """Return matching commands, without importing any, and options."""
         from click.shell_completion import CompletionItem
 
         begun = {name: text for name, text in COMMANDS.items() if name.startswith(incomplete)}
@@ -88,35 +88,35 @@ def _print_version(ctx: click.Context, _option: click.Parameter, asked: bool) ->
 
 
 class EngineModels:
-    """The models and devices of this machine, as the engine finds them: `LocalModels` of the commands."""
+    """Models and devices of this machine as the engine finds them; implements `LocalModels`."""
 
     def has_gpu(self) -> bool:
-        """Return whether MLX can compute on a GPU here."""
+        """Return whether MLX finds a GPU."""
         from greenroom.engine.loading import devices
 
         return devices.has_gpu()
 
     def can_compute(self) -> bool:
-        """Return whether MLX was installed with what it computes with: on Linux that is another package."""
+        """Return whether MLX is installed with a backend, which is a separate package on Linux."""
         from greenroom.engine.loading import devices
 
         return devices.can_compute()
 
     def is_missing(self, model: str) -> bool:
-        """Return whether an operator's name for a model means a folder that is not there."""
+        """Return whether an operator's name for a model is a path to a folder that does not exist."""
         from greenroom.engine.catalog.catalog import resolve_folder
 
         folder = resolve_folder(model)
         return folder is not None and not folder.is_dir()
 
     def why_no_model(self, model: str) -> str | None:
-        """Return what is wrong where an operator's name for a model means a folder that holds none."""
+        """Return an error message if an operator's name for a model is a path to a folder without a model."""
         from greenroom.engine.catalog.named_folders import why_no_model
 
         return why_no_model(model)
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
-        """Return those of an operator's names that are hub ids of models that are not on this machine."""
+        """Return the hub ids among an operator's names whose models are not on this machine."""
         from greenroom.engine.catalog.catalog import resolve_folder
         from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
@@ -126,7 +126,7 @@ class EngineModels:
     def fetch(
         self, hub_id: str, settings: Settings, tell: Callable[[Download], None], *, progress: bool
     ) -> None:
-        """Download a model; `tell` what is about to be, before anything large is.
+        """Download a model; call `tell` before the download of anything large.
 
         Raises:
             ProblemError: It cannot be downloaded.
@@ -142,7 +142,7 @@ class EngineModels:
         return list_cached_ids(hub_cache_folder())
 
     def find_kind(self, settings: Settings) -> ModelType | None:
-        """Return the kind of the first model, if its files are here and can be used."""
+        """Return the type of the first model; None if its files are missing or unusable."""
         from greenroom.engine.catalog.catalog import DEFAULT_ID, Catalog, CatalogEntry
         from greenroom.engine.catalog.description import known_of
 
@@ -153,20 +153,20 @@ class EngineModels:
         return None if record is None else record.model_type
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
-        """Return those of the names that no model has which a server with these settings would serve now."""
+        """Return the names that match no model of a server with these settings."""
         from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
 
         catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
     def find_bad_system_prompt(self, settings: Settings) -> str | None:
-        """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
+        """Return an error message about an unusable system prompt file, if there is one."""
         from greenroom.engine.catalog.operator.system_prompts import find_bad_system_prompt
 
         return find_bad_system_prompt(settings)
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
-        """Return what is known of the models that can be asked for, without loading any."""
+        """Return descriptions of the available models, without loading any."""
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.description import describe
         from greenroom.schemas.models.capability_summary import capability_summary
@@ -213,7 +213,7 @@ def greenroom() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit; print what the user did wrong in one line."""
+    """Run the command line and exit; print user errors on one line."""
     try:
         status = greenroom.main(prog_name="greenroom", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as problem:

@@ -22,13 +22,13 @@ async def serve(
     sockets: Sequence[socket.socket] = (),
     task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer HTTP for a system until `drain` is set, then finish what was begun and return.
+    """Serve a system over HTTP until `drain` is set, then finish running requests and return.
 
     Args:
-        drain: Set it to stop: listeners and idle connections close at once, answers that are
-            under way get their share of `settings.shutdown_timeout`, what is left is cut.
-        sockets: Listening sockets that were inherited; otherwise the addresses of the settings are bound.
-        task_status: Gets the addresses (`http://127.0.0.1:8000`) once connections are accepted.
+        drain: Event that stops the server: listeners and idle connections close at once, running responses
+            get their share of `settings.shutdown_timeout`, and the rest is cut off.
+        sockets: Inherited listening sockets; without any, the addresses of the settings are bound.
+        task_status: Receives the addresses (`http://127.0.0.1:8000`) once connections are accepted.
 
     Raises:
         OSError: The address cannot be bound.

@@ -1,4 +1,4 @@
-"""`greenroom bench`: how fast a server answers, and how near it comes to the bare loop."""
+"""The command `greenroom bench`: load tests of a server, compared with mlx-lm's bare loops."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) 
 
 
 def _check_picture(_ctx: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
-    """Refuse a picture that could not be drawn before anything is measured."""
+    """Refuse, before any measurement, a plot that could not be drawn."""
     from greenroom.http.bench import plot
 
     if file is None:

@@ -1,4 +1,4 @@
-"""What `greenroom bench` was asked to measure, and on which servers."""
+"""The plan of `greenroom bench`: scenarios and servers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from greenroom.http.bench.target_server import TargetServer
 
 SCENARIOS = ("streams", "mixed", "long-prompt", "shared-prompt", "conversation")
-"""What `all` means: every model can be asked these."""
+"""Scenarios of `all`, which every chat model can run."""
 OF_IMAGES = ("images", "images-among-streams")
 
 
 @attrs.frozen
 class BenchPlan:
-    """What the user asked to measure."""
+    """Options of `greenroom bench`."""
 
     target: str
     model: str | None
@@ -42,11 +42,11 @@ class BenchPlan:
 
     @property
     def is_url(self) -> bool:
-        """Whether the target is the address of a server."""
+        """True if the target is the URL of a server."""
         return is_url(self.target)
 
     def scenarios(self) -> list[Scenario]:
-        """Return the scenarios in the order in which they were named."""
+        """Return the scenarios in the order of the options."""
         from greenroom.http.bench.scenarios.conversation import Conversation
         from greenroom.http.bench.scenarios.images import Images, ImagesAmongStreams
         from greenroom.http.bench.scenarios.long_prompt import LongPrompt
@@ -69,12 +69,12 @@ class BenchPlan:
 
 
 def is_url(text: str) -> bool:
-    """Return whether a target is the address of a server; else it is a model."""
+    """Return whether a target is the URL of a server and not a model."""
     return text.startswith(("http://", "https://"))
 
 
 async def open_targets(plan: BenchPlan, stack: AsyncExitStack) -> list[TargetServer]:
-    """Open the servers to measure; a model gets a server of its own, and bare loops if asked for."""
+    """Open the servers to measure; for a model, start a server, and the bare loops if requested."""
     from greenroom.http.bench.load_client import LoadClient, find_endpoint
     from greenroom.http.bench.local_processes import open_bare_loops, open_local_server
     from greenroom.http.bench.response_recorder import open_response_recorder

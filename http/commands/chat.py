@@ -1,4 +1,4 @@
-"""`greenroom chat`: a conversation in the terminal, or one prompt through a pipe."""
+"""The command `greenroom chat`: a conversation in the terminal, or one prompt through a pipe."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def command(
 def _conversation(
     instructions: str | None, images: tuple[str, ...]
 ) -> Callable[[AnswerSource], Awaitable[int]]:
-    """Return what asks whoever answers: a conversation in a terminal, else the one prompt that is on stdin.
+    """Return the function to run with a source of responses: a conversation, or the one prompt on stdin.
 
     Raises:
-        UsageError: An image cannot be shown, or stdin holds no prompt.
+        UsageError: An image cannot be read, or stdin holds no prompt.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`greenroom completion`: what a shell reads to complete commands, options and models."""
+"""The command `greenroom completion`: completion scripts for shells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from greenroom.http.process.program_name import NAME
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_GREENROOM_COMPLETE"
-"""Click's, by which a shell asks this program for completions."""
+"""Environment variable by which Click's completion scripts call this program."""
 
 
 @click.command()

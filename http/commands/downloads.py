@@ -1,4 +1,4 @@
-"""Models that a command names by hub id and that are not on this machine: fetched before it begins."""
+"""Download of missing hub models before a command starts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from greenroom.schemas.settings.settings import Settings
 
 
 def fetch_missing(local: LocalModels, settings: Settings) -> None:
-    """Download what is missing of the models that the settings name; tell how much, from where and where to.
+    """Download the missing models of the settings, and report size, source and target folder.
 
-    SIGINT and SIGTERM end the process at once meanwhile: nothing is served that could be finished.
+    Meanwhile SIGINT and SIGTERM end the process at once, since there is no work to finish.
 
     Raises:
         ClickException: A model cannot be downloaded.
@@ -54,7 +54,7 @@ def fetch_missing(local: LocalModels, settings: Settings) -> None:
 
 
 def sentence(download: Download) -> str:
-    """Return what is about to be downloaded, for people."""
+    """Return a sentence about a download that is about to start."""
     size, unit = (download.nbytes / 1e9, "GB") if download.nbytes >= 1e8 else (download.nbytes / 1e6, "MB")
     folder = download.folder.replace(str(Path.home()), "~", 1)
     files = "1 file" if download.files == 1 else f"{download.files} files"

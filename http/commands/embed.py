@@ -1,4 +1,4 @@
-"""`greenroom embed`: vectors of texts, as lines of JSON."""
+"""The command `greenroom embed`: embeddings of texts as lines of JSON."""
 
 from __future__ import annotations
 

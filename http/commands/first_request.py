@@ -1,4 +1,4 @@
-"""The line that `greenroom serve` prints to be pasted: what the first model can be asked."""
+"""Example request for the first model, which `greenroom serve` prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BODIES: Mapping[ModelType, tuple[str, str, dict[str, Any], str]] = {
 
 
 async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
-    """Return the kind of the first model; `text` where it has yet to be downloaded."""
+    """Return the type of the first model; `text` if it is not downloaded yet."""
     from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard
 
     found = await pool.ask(FindModel("default"), ModelCard)
@@ -31,10 +31,10 @@ async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
 
 
 async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]:
-    """Return what clients call the models that the operator named; with none named, the demo model.
+    """Return the ids of the operator's models for clients, or the demo model's if there are none.
 
     Args:
-        models: As the operator wrote them.
+        models: Names of the models as the operator wrote them.
     """
     from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard
 
@@ -43,7 +43,7 @@ async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]
 
 
 def first_request(address: str, kind: ModelType) -> str:
-    """Return a call of curl that the model `default` of a kind answers."""
+    """Return a curl command that a model of that type answers under the name `default`."""
     if kind == "transcription":
         return f"curl {address}/v1/audio/transcriptions -F model=default -F file=@recording.wav"
     before, path, fields, behind = _BODIES[kind]

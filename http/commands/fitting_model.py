@@ -1,4 +1,4 @@
-"""The model of a command that needs one of a certain kind: another is refused before anything is loaded."""
+"""Check that a command's model has the right type, before loading it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from greenroom.schemas.settings.settings import Settings
 def check_kind(
     local: LocalModels, settings: Settings, kind: ModelType, model: str | None, place: str = "-m"
 ) -> None:
-    """Refuse a first model that is known to be of another kind; one that is yet to be downloaded may be any.
+    """Refuse a first model that is known to have another type; a model not yet downloaded may have any.
 
     Args:
-        model: As the command line names it, if it does.
-        place: Where it does that.
+        model: Name of the model on the command line, if given.
+        place: Option or argument that names the model, for errors.
 
     Raises:
-        UsageError: Says what the model is for, and how to name another.
+        UsageError: Its message gives the model's purpose, and the way to name another.
     """
     found = local.find_kind(settings)
     if found is None or found == kind:

@@ -1,4 +1,4 @@
-"""What commands ask of the engine: they are given it, since only `command_line` may import the engine."""
+"""Interface of commands to the engine, injected because only `command_line` may import the engine."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class LocalModels(Protocol):
     """The models and devices of this machine."""
 
     def has_gpu(self) -> bool:
-        """Return whether MLX can compute on a GPU here."""
+        """Return whether MLX finds a GPU."""
 
     def can_compute(self) -> bool:
-        """Return whether MLX was installed with what it computes with."""
+        """Return whether MLX is installed with a backend."""
 
     def is_missing(self, model: str) -> bool:
-        """Return whether an operator's name for a model means a folder that is not there."""
+        """Return whether an operator's name for a model is a path to a folder that does not exist."""
 
     def why_no_model(self, model: str) -> str | None:
-        """Return what is wrong where an operator's name for a model means a folder that holds none."""
+        """Return an error message if an operator's name for a model is a path to a folder without a model."""
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
-        """Return those of an operator's names that are hub ids of models that are not on this machine."""
+        """Return the hub ids among an operator's names whose models are not on this machine."""
 
     def fetch(
         self, hub_id: str, settings: Settings, tell: Callable[[Download], None], *, progress: bool
     ) -> None:
-        """Download a model; `tell` what is about to be, before anything large is.
+        """Download a model; call `tell` before the download of anything large.
 
         Raises:
             ProblemError: It cannot be downloaded.
@@ -44,19 +44,19 @@ class LocalModels(Protocol):
         """Return the hub ids of the models in the hub's cache, complete or not."""
 
     def find_kind(self, settings: Settings) -> ModelType | None:
-        """Return the kind of the first model, if its files are here and can be used."""
+        """Return the type of the first model; None if its files are missing or unusable."""
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
-        """Return those of the names that no model has which a server with these settings would serve now."""
+        """Return the names that match no model of a server with these settings."""
 
     def find_bad_system_prompt(self, settings: Settings) -> str | None:
-        """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
+        """Return an error message about an unusable system prompt file, if there is one."""
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
-        """Return what is known of the models that can be asked for, without loading any."""
+        """Return descriptions of the available models, without loading any."""
 
 
 model_option = click.option(
     "-m", "--model", type=MODEL, help="Local folder or hub id; by default the first of the settings file."
 )
-"""Of commands whose argument is what the model is to work on."""
+"""Option of commands whose argument is the model's input."""

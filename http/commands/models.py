@@ -1,4 +1,4 @@
-"""`greenroom models`: what can be asked for on this machine."""
+"""The command `greenroom models`: a list of the models on this machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return a model's name, kind, architecture, context, size, and where it lies or why it is none."""
+    """Return a model's name, type, architecture, context, size, and its folder or the problem with it."""
     place = row.get("problem") or row["folder"] or "not on this machine"
     context = f"{row['context']:,}" if "context" in row else ""
     cells = (row["id"], _kind(row), row.get("architecture", ""), context, _size(row["size"]), place)
@@ -71,7 +71,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def _kind(row: dict[str, Any]) -> str:
-    """Return a model's kind with what tells it from others of that kind."""
+    """Return a model's type, with details such as vector dimensions or voices."""
     known = row.get("capabilities")
     if known is None:
         return ""

@@ -1,4 +1,4 @@
-"""What commands are given, checked where it is given."""
+"""Click parameter types of the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Model(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return folders, and the models in the hub's cache that begin so."""
+        """Return folders, and matching ids of models in the hub's cache."""
         ids = [hub_id for hub_id in ctx.obj.cached_ids() if hub_id.startswith(incomplete)]
         return [CompletionItem(incomplete, type="dir"), *map(CompletionItem, ids)]
 
@@ -26,7 +26,7 @@ MODEL = _Model()
 
 
 class _Utf8Text(click.types.StringParamType):
-    """Text; bytes of the command line that are no UTF-8 would reach a model as half of a character."""
+    """Text in UTF-8; other bytes from the command line would reach a model as lone surrogates."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(super().convert(value, param, ctx))
@@ -41,7 +41,7 @@ UTF8_TEXT = _Utf8Text()
 
 
 class NumberRange(click.FloatRange):
-    """A number within a range; NaN, which click lets through, is none."""
+    """A number within a range, without NaN, which click accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if math.isnan(number := super().convert(value, param, ctx)):
@@ -50,7 +50,7 @@ class NumberRange(click.FloatRange):
 
 
 class _Recording(click.Path):
-    """A file that is read to and fro: no pipe or device, which might never end."""
+    """A seekable file: a pipe or device might never end."""
 
     name = "file"
 

@@ -1,4 +1,4 @@
-"""`greenroom rerank`: how well documents answer a query, as lines of JSON."""
+"""The command `greenroom rerank`: documents ranked by a query, as lines of JSON."""
 
 from __future__ import annotations
 

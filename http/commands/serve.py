@@ -1,4 +1,4 @@
-"""`greenroom serve`: the actor system with the HTTP server inside it."""
+"""The command `greenroom serve`: the actor system with its HTTP server."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
     gc.freeze()
     status = trio.run(_serve, settings, shutdown)
     if status is not ExitStatus.DONE:
-        # An interpreter that takes itself apart around a thread that hangs, or a device that is gone, aborts.
+        # The interpreter's normal shutdown would abort after a hung thread or a lost device.
         sys.stdout.flush()
         os._exit(status)
 
@@ -99,10 +99,10 @@ async def _serve(settings: Settings, shutdown: Shutdown) -> ExitStatus:
 async def _serve_until_drained(
     system: System, settings: Settings, drain: trio.Event, shutdown: Shutdown
 ) -> ExitStatus | OSError:
-    """Serve until `drain` is set, or the device is lost, and what was accepted has ended.
+    """Serve until `drain` is set or the device is lost, and then until accepted requests have ended.
 
     Returns:
-        The exit status, or why the address cannot be bound.
+        The exit status, or the error if an address cannot be bound.
     """
     import trio
 
@@ -126,7 +126,7 @@ async def _serve_until_drained(
         log.info("draining", shutdown_timeout=system.seconds_to_end)
         await system.drain()
         if lost:
-            # Until here it listened, and told probes and clients why nothing is taken.
+            # Listening until now let probes and clients learn why requests are refused.
             drain.set()
             nursery.cancel_scope.deadline = trio.current_time() + system.remaining() / 2
     return ExitStatus.DEVICE_LOST if lost else ExitStatus.DONE
@@ -146,11 +146,11 @@ async def _wait_for_either(one: trio.Event, other: trio.Event) -> None:
 
 
 def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> str:
-    """Return what a person needs next: the addresses, a line to paste, and where to go from here.
+    """Return the start-up message: addresses, an example request, and advice.
 
     Args:
-        addresses: `http://127.0.0.1:8000`, and where else the server listens.
-        kind: Of the first model.
+        addresses: Addresses of the server, e.g. `http://127.0.0.1:8000`.
+        kind: Type of the first model.
     """
     own = [address.replace("//0.0.0.0:", "//127.0.0.1:") for address in addresses]
     reachable = list(dict.fromkeys(address.replace("//[::]:", "//127.0.0.1:") for address in own))

@@ -1,4 +1,4 @@
-"""`greenroom speak`: text to an audio file."""
+"""The command `greenroom speak`: text to an audio file."""
 
 from __future__ import annotations
 

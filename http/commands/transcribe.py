@@ -1,4 +1,4 @@
-"""`greenroom transcribe`: what is said in a recording."""
+"""The command `greenroom transcribe`: a recording to text."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ class KnownModels(Protocol):
         """Return whether MLX finds a GPU. This imports MLX, so it is called only if a GPU is required."""
 
     def can_compute(self) -> bool:
-        """Return whether MLX was installed with what it computes with."""
+        """Return whether MLX is installed with a backend."""
 
     def is_missing(self, model: str) -> bool:
-        """Return whether the name of a model is a path to a folder without a model."""
+        """Return whether the name of a model is a path to a folder that does not exist."""
 
     def why_no_model(self, model: str) -> str | None:
-        """Return what is wrong where the name of a model means a folder that holds none."""
+        """Return an error message if the name of a model is a path to a folder without a model."""
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model; this reads the disk."""

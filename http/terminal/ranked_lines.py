@@ -1,4 +1,4 @@
-"""Documents as lines of JSON, the most relevant first, with a bar that shows how many have been read."""
+"""Reranked documents as lines of JSON, most relevant first, with a progress bar."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from greenroom.schemas.protocols.pool_protocol import PoolMessage
 async def rank_lines(
     pool: Ref[PoolMessage], query: str, asked: ScoreInput, lines: Lines, top: int | None, console: Console
 ) -> int:
-    """Print a line of JSON for each document, the best first; return the exit status.
+    """Print a line of JSON for each document, best first; return the exit status.
 
     Args:
-        asked: How documents are read; its pairs are left out of account.
-        top: How many are printed; None for all.
-        console: Of the progress bar.
+        asked: Parameters of the scoring; its pairs are ignored.
+        top: Number of documents to print; None for all.
+        console: Console for the progress bar.
 
     Raises:
         ClickException: A document cannot be read or ranked.

@@ -1,4 +1,4 @@
-"""Texts of the command line or of stdin, read as they are needed and answered in groups."""
+"""Texts from the command line or stdin, read lazily and processed in groups."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from greenroom.schemas.protocols.pool_protocol import PoolMessage
 E = TypeVar("E")
 
 MAX_LINES = 1_024
-"""Texts that are computed together."""
+"""Largest number of texts per request."""
 MAX_CHARACTERS = 4_000_000
-"""Of texts that are computed together, unless one alone has more."""
+"""Characters at which a request takes no further texts."""
 
 
 @attrs.frozen
@@ -33,8 +33,8 @@ class Line:
     """A text.
 
     Args:
-        index: Among all texts, from 0.
-        end: How much of what is read ends with it, in the unit of the total.
+        index: Position among all texts, from 0.
+        end: Amount of input up to its end, in the unit of `Lines.total`.
     """
 
     text: str
@@ -44,10 +44,10 @@ class Line:
 
 @attrs.frozen
 class Lines:
-    """Texts, read as they are needed.
+    """Texts that are read lazily.
 
     Args:
-        total: Where the last one ends; None if that is not known.
+        total: Amount of input, in texts or bytes; None if unknown.
     """
 
     lines: Iterator[Line]
@@ -55,7 +55,7 @@ class Lines:
 
 
 def lines_of(texts: Sequence[str]) -> Lines:
-    """Return texts of the command line, or with a `-` in their place the lines of stdin."""
+    """Return the texts of the command line, or the lines of stdin if the only text is `-`."""
     return _lines_of_stdin() if tuple(texts) == ("-",) else _lines_of_arguments(texts)
 
 
@@ -64,7 +64,7 @@ def _lines_of_arguments(texts: Sequence[str]) -> Lines:
 
 
 def _lines_of_stdin() -> Lines:
-    """Return the lines of stdin that hold something, and how many bytes there are if it is a file."""
+    """Return the nonblank lines of stdin, with their total size in bytes if stdin is a file."""
     about = None if sys.stdin is None else os.fstat(sys.stdin.fileno())
     is_file = about is not None and stat.S_ISREG(about.st_mode)
     return Lines(_lines_with_text(), about.st_size if about is not None and is_file else None)
@@ -79,7 +79,7 @@ def _lines_with_text() -> Iterator[Line]:
 
 
 def take_group(lines: Iterator[Line]) -> list[Line]:
-    """Return as many of the next texts as are computed together; none at the end."""
+    """Return the texts of the next request; none at the end."""
     group: list[Line] = []
     characters = 0
     for line in lines:
@@ -91,13 +91,13 @@ def take_group(lines: Iterator[Line]) -> list[Line]:
 
 
 async def results_of(pool: Ref[PoolMessage], asked: RequestInput, kind: type[E]) -> list[E]:
-    """Return what the first model makes of a request, as it comes.
+    """Run a request on the first model, and return its events of one type.
 
     Args:
-        kind: Of event.
+        kind: Type of the events to return.
 
     Raises:
-        ProblemError: The request is refused, or failed.
+        ProblemError: The request was refused, or failed.
     """
     results: list[E] = []
     with Generation(pool, InferenceRequest(uuid.uuid4().hex, ModelKey("default"), asked)) as generation:
