@@ -1,4 +1,4 @@
-"""One streamed answer, parsed from its recorded response: arrivals, counts, errors."""
+"""Parsing of recorded streamed responses: arrivals, counts and errors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from greenroom.http.bench.response_recorder import RecordedResponse
 
 @attrs.frozen
 class Answer:
-    """One streamed answer.
+    """One streamed response.
 
     Args:
-        sent: Time at which the request went out, in seconds of `time.perf_counter`.
+        sent: Time of the request, in seconds of `time.perf_counter`.
         arrivals: Times at which content, reasoning or parts of a tool call arrived.
-        tokens: Generated tokens as the server counts them, else one for each arrival.
-        prompt_tokens: As the server counts them; 0 if it does not.
-        cached_tokens: Those of the prompt that were not computed, as the server says; None if it does not.
-        alternatives: For each token with a log-probability, the number of likeliest tokens beside it.
-        error: Why there is no (complete) answer.
-        refused: The server sent an error status.
+        tokens: Number of generated tokens by the server's count, else the number of arrivals.
+        prompt_tokens: Number of prompt tokens by the server's count; 0 without one.
+        cached_tokens: Number of cached prompt tokens by the server's count; None without one.
+        alternatives: Number of top candidates for each token with a log-probability.
+        error: Reason for a missing or incomplete response.
+        refused: True if the server sent an error status.
     """
 
     sent: float
@@ -39,12 +39,12 @@ class Answer:
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds from the request to the first content."""
+        """Time to first token, in seconds."""
         return self.arrivals[0] - self.sent
 
     @property
     def inter_token_latencies(self) -> list[float]:
-        """Seconds between one piece of content and the next."""
+        """Inter-token latencies, in seconds."""
         return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]
 
 

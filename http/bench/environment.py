@@ -1,4 +1,4 @@
-"""The machine and the versions that a report was measured with."""
+"""Machine and software versions of a measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("greenroom", "mlx", "mlx-lm")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return command, time, machine and versions, for a report that is read later."""
+    """Return command, time, machine and versions for a report."""
     return {
         "command": sys.argv,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -25,7 +25,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Return the processor's name, if the system has it."""
+    """Return the processor's name if the system provides it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""From single answers to the figures of a report."""
+"""Statistics over responses and runs for a report."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Spread:
 
 @attrs.frozen
 class Metric:
-    """What a scenario measures in every run.
+    """A quantity that a scenario measures in every run.
 
     Args:
-        label: What the report calls it.
-        unit: Empty for ratios and counts.
-        digits: Decimal places that mean something.
+        label: Name in the report.
+        unit: Unit; empty for ratios and counts.
+        digits: Number of significant decimal places.
     """
 
     label: str
@@ -42,12 +42,12 @@ class Metric:
 
 @attrs.frozen
 class Sample:
-    """What one run of a scenario showed on one server.
+    """Measurements of one run of a scenario on one server.
 
     Args:
-        values: By name of the scenario's metrics; what could not be measured is missing.
-        errors: What went wrong besides the errors of the answers.
-        series: Numbers by name that only a plot shows.
+        values: Values by name of the scenario's metrics; those that could not be measured are missing.
+        errors: Errors besides those of the responses.
+        series: Series of numbers by name, for plots only.
     """
 
     values: Mapping[str, float]
@@ -61,7 +61,7 @@ class Figure:
     """One metric over all runs.
 
     Args:
-        runs: Its value in each run; None where it could not be measured.
+        runs: Value of each run; None where it could not be measured.
     """
 
     label: str
@@ -71,7 +71,7 @@ class Figure:
 
     @property
     def spread(self) -> Spread | None:
-        """None if no run has a value."""
+        """Median and extremes; None if no run has a value."""
         values = [value for value in self.runs if value is not None]
         return Spread.of(values) if values else None
 
@@ -85,13 +85,13 @@ class Figure:
 
 @attrs.frozen
 class Result:
-    """What a report says about one scenario on one server.
+    """Results of one scenario on one server.
 
     Args:
-        case: Which of the loads of the scenario, such as `8 streams`; empty if there is only one.
-        answers: Complete ones, of all runs that count.
-        prompt_tokens: Longest prompt, as the server counts; 0 if it does not.
-        series: What each run has for a plot.
+        case: Variant of the scenario, such as `8 streams`; empty if there is only one.
+        answers: Number of complete responses of all counted runs.
+        prompt_tokens: Longest prompt in tokens by the server's count; 0 without one.
+        series: Series of each run for a plot.
     """
 
     scenario: str
@@ -109,7 +109,7 @@ class Result:
 def summarize(
     scenario: str, case: str, server: str, metrics: Mapping[str, Metric], samples: Sequence[Sample]
 ) -> Result:
-    """Return the result of all runs of one scenario on one server."""
+    """Summarize all runs of one scenario on one server."""
     answers = [answer for sample in samples for answer in sample.answers]
     complete = [answer for answer in answers if answer.error is None]
     figures = {
@@ -134,13 +134,13 @@ def summarize(
 
 
 def percentile(values: Iterable[float], rank: int) -> float:
-    """Return the nearest-rank percentile of at least one value: a value that occurred."""
+    """Return the nearest-rank percentile of at least one value, which is always one of the values."""
     ordered = sorted(values)
     return ordered[max(-(-len(ordered) * rank // 100), 1) - 1]
 
 
 def tokens_per_second(answers: Iterable[Answer]) -> float:
-    """Return the tokens a second of answers that ran together, from the first request to the last token."""
+    """Return the throughput of concurrent responses, from the first request to the last token."""
     begun = [answer for answer in answers if answer.arrivals]
     if not begun:
         return 0.0

@@ -1,4 +1,4 @@
-"""Asks an OpenAI-compatible server for streamed answers, as a load generator does."""
+"""A load generator for OpenAI-compatible servers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ChatMessages = Sequence[Mapping[str, Any]]
 
 
 class BenchError(Exception):
-    """The measurement cannot be made; the message is one sentence."""
+    """A measurement that is impossible; the message is one sentence."""
 
 
 @attrs.frozen
 class Endpoint:
-    """Where requests go, and what all of them carry.
+    """Target and common fields of all requests.
 
     Args:
-        base: Address without `/v1`.
-        model: Id sent with every request.
-        api_key: Sent as a bearer token.
-        extra: Fields that are added to every request.
+        base: Base URL without `/v1`.
+        model: Model id of every request.
+        api_key: Bearer token.
+        extra: Additional fields of every request.
     """
 
     base: str
@@ -39,10 +39,10 @@ class Endpoint:
 
 
 async def find_endpoint(url: str, model: str | None, api_key: str, extra: Mapping[str, Any]) -> Endpoint:
-    """Return the endpoint at `url`; without a `model`, the first that it lists.
+    """Return the endpoint at `url`; without a `model`, use the first one that the server lists.
 
     Raises:
-        BenchError: No server answers there, or no model is listed.
+        BenchError: No server answers there, or it lists no model.
     """
     base = url.rstrip("/").removesuffix("/v1")
     if model is None:
@@ -56,7 +56,7 @@ async def find_endpoint(url: str, model: str | None, api_key: str, extra: Mappin
 
 
 class LoadClient:
-    """Sends chat requests to one target; greedy by default, so that a bare loop can repeat the answer."""
+    """Sends chat requests to one server, greedy by default so that a bare loop can repeat the response."""
 
     def __init__(self, target: Endpoint, recorder: ResponseRecorder) -> None:
         self.endpoint = target
@@ -64,7 +64,7 @@ class LoadClient:
         self._url = urlsplit(target.base)
 
     async def ask(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> RecordedResponse:
-        """Return a complete response, not parsed yet: parsing takes time in which others are measured."""
+        """Return a complete response, unparsed: parsing would take time from concurrent measurements."""
         async with self.stream(messages, max_tokens, **fields) as response:
             await response.done.wait()
         return response
@@ -73,7 +73,7 @@ class LoadClient:
     async def stream(
         self, messages: ChatMessages, max_tokens: int, **fields: Any
     ) -> AsyncIterator[RecordedResponse]:
-        """Send a request, and yield its response while it arrives; leaving disconnects.
+        """Send a request, and yield its response while it arrives; leaving the context disconnects.
 
         Raises:
             BenchError: No server listens there.

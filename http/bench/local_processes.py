@@ -1,4 +1,4 @@
-"""A server of our own and mlx-lm's bare loops, each in its own process; only one computes at a time."""
+"""Processes of a local server and of mlx-lm's bare loops, of which only one computes at a time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOOP_SECONDS = 900
 
 @attrs.frozen
 class BareRun:
-    """What a loop without a server needed for the same prompts and as many tokens.
+    """Cost of a run without a server, for the same prompts and token counts.
 
     Args:
-        seconds: Wall time of prefill and decoding.
-        prompt_tokens: Of all prompts.
-        tokens: Generated ones.
-        cpu: Seconds of processor time.
+        seconds: Wall time of prefill and decode, in seconds.
+        prompt_tokens: Number of tokens of all prompts.
+        tokens: Number of generated tokens.
+        cpu: Processor time in seconds.
     """
 
     seconds: float
@@ -54,7 +54,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
     command = [
         *(sys.executable, "-m", "greenroom.http.command_line", "serve", model, "--port", "0"),
         *("--log-format", "json", "--log-level", "info", "--db", ":memory:"),
-        # What is measured is generation; drafts would show how predictable the prompts are.
+        # Speculative decoding would measure the predictability of the prompts.
         *("--speculation", "off", *arguments),
     ]
     process = await trio.lowlevel.open_process(
@@ -82,7 +82,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
 
 
 class BareLoops:
-    """mlx-lm's loops over the same prompts, without a server: `greenroom.engine.baseline.process`."""
+    """Client of mlx-lm's loops over the same prompts, without a server (`greenroom.engine.baseline.process`)."""
 
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None
@@ -94,11 +94,11 @@ class BareLoops:
         """Prefill and decode all prompts together.
 
         Args:
-            loop: `batch_generator` (mlx-lm's), `bare_loop` (forward and argmax, nothing else),
-                `bare_prefill` (mlx-lm's, up to the first token of each prompt, one after the other),
-                `bare_continuation` (mlx-lm's, what the second prompt adds to the first) or
+            loop: Name of the loop: `batch_generator` (mlx-lm's), `bare_loop` (forward pass and argmax only),
+                `bare_prefill` (mlx-lm's, up to the first token of each prompt, sequentially),
+                `bare_continuation` (mlx-lm's prefill of the second prompt after the first) or
                 `own_loop` (the worker's, with all its host work).
-            tokens: How many to generate for each prompt, whatever they are.
+            tokens: Number of tokens to generate for each prompt, whatever they are.
 
         Raises:
             BenchError: The loop cannot run.
@@ -115,7 +115,7 @@ class BareLoops:
 
 @asynccontextmanager
 async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
-    """Start the process of the bare loops; it computes only while `run` waits for it."""
+    """Start the process of the bare loops, which computes only during `run`."""
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "greenroom.engine.baseline.process", model],
         stdin=subprocess.PIPE,
@@ -131,7 +131,7 @@ async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
 
 
 class _LineReader:
-    """Lines of a pipe."""
+    """Reads lines from a pipe."""
 
     def __init__(self, pipe: trio.abc.ReceiveStream) -> None:
         self._pipe = pipe
@@ -139,7 +139,7 @@ class _LineReader:
         self.last = b""
 
     async def next(self) -> bytes:
-        """Return the next line, or nothing at the end."""
+        """Return the next line; empty at the end."""
         while b"\n" not in self._unread:
             piece = await self._pipe.receive_some()
             if not piece:

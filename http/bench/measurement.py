@@ -1,4 +1,4 @@
-"""Runs scenarios again and again, on one server after the other."""
+"""Repeated runs of scenarios on all servers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from greenroom.http.bench.target_server import TargetServer
 
 @attrs.frozen
 class Measurement:
-    """How to measure.
+    """Plan for running scenarios.
 
     Args:
-        targets: Servers that get the same prompts, in turns.
-        repeats: Runs of each scenario that count; others warm up.
-        report_progress: Is called with a sentence about what comes next.
+        targets: Servers that receive the same prompts, in alternating order.
+        repeats: Number of runs of each scenario that count, after warm-up.
+        report_progress: Called with a description of the next run.
     """
 
     targets: Sequence[TargetServer]
@@ -28,7 +28,7 @@ class Measurement:
     report_progress: Callable[[str], None] = lambda _progress: None
 
     async def measure(self, scenario: Scenario) -> list[Result]:
-        """Return the results of one scenario, one for each target."""
+        """Return the results of one scenario, one for each server."""
         samples: list[list[Sample]] = [[] for _ in self.targets]
         title = f"{scenario.name}, {scenario.case}"
         for number in range(-scenario.warm_ups, self.repeats):

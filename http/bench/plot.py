@@ -1,4 +1,4 @@
-"""The results as one picture, a panel for each scenario. Needs matplotlib, which the extra `plot` brings."""
+"""Results as one image with a panel per scenario. Needs matplotlib, from the extra `plot`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_drawable() -> bool:
 
 
 def draw(results: Sequence[Result], title: str, file: Path) -> None:
-    """Write a PNG.
+    """Write the results as a PNG file.
 
     Raises:
         BenchError: The file cannot be written.
@@ -47,7 +47,7 @@ def draw(results: Sequence[Result], title: str, file: Path) -> None:
 
 
 def _bars(axes: Axes, results: Sequence[Result], shown: Mapping[str, str]) -> None:
-    """Draw medians with their extremes, one group of bars for each metric."""
+    """Draw medians with extremes, as one group of bars per metric."""
     bars = [
         (f"{label}\n{_label(result, results)}", figure, color)
         for (name, label), color in zip(shown.items(), _COLORS, strict=False)
@@ -107,7 +107,7 @@ def _images(axes: Axes, results: Sequence[Result]) -> None:
 
 
 def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
-    """Draw every time between two tokens of the streams, in the last run of each server."""
+    """Draw all inter-token latencies of the streams, in the last run of each server."""
     for result, color in zip(results, _COLORS, strict=False):
         series = next((series for series in reversed(result.series) if series), None)
         if series is None:
@@ -132,7 +132,7 @@ def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
 
 
 def _conversation(axes: Axes, results: Sequence[Result]) -> None:
-    """Draw the time to the first token of every turn, median of the runs, and what it is compared with."""
+    """Draw the time to first token of every turn, as the median of the runs, with its baselines."""
     from matplotlib.ticker import MaxNLocator
 
     lines = {

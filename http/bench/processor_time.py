@@ -1,4 +1,4 @@
-"""How much processor time another process of this machine has used."""
+"""Processor time of another process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def processor_time(pid: int) -> float:
-    """Return the seconds of processor time of all living threads of a process.
+    """Return the processor time of all living threads of a process, in seconds.
 
-    Linux counts nanoseconds for each thread; elsewhere `ps` shows hundredths of a second.
+    The resolution is a nanosecond on Linux, and with `ps` elsewhere a hundredth of a second.
     """
     threads = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
     if threads:

@@ -1,4 +1,4 @@
-"""Prompts that are in no cache: new random words in every run, so that caches cannot flatter."""
+"""Random prompts, new in every run, so that no cache contains them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.http.bench.load_client import ChatMessages
 Size = tuple[int, int]
 """Width and height of an image, in pixels."""
 _PATCH = 16
-"""Pixels between two random colors of an image, which is smooth in between, as photographs are."""
+"""Pixels between random colors of an image; interpolation in between makes it smooth like a photograph."""
 
 _VOCABULARY = """
 able arch autumn badge barn beach bench blade board book bottle brass brick brook cabin camp candle card
@@ -33,7 +33,7 @@ class Prompts:
     """An endless source of prompts.
 
     Args:
-        seed: Makes the sequence repeatable; without one every run is new.
+        seed: Seed of a repeatable sequence; None for a new one each time.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -48,7 +48,7 @@ class Prompts:
         return [{"role": "user", "content": self.text(words)}]
 
     def image_chat(self, words: int, sizes: Sequence[Size]) -> ChatMessages:
-        """Return a conversation of one message with new images before its text."""
+        """Return a conversation of one message, with new images before its text."""
         images = [{"type": "image_url", "image_url": {"url": self.image(*size)}} for size in sizes]
         return [{"role": "user", "content": [*images, {"type": "text", "text": self.text(words)}]}]
 
@@ -63,7 +63,7 @@ class Prompts:
         return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
     def new_seed(self) -> int:
-        """Return a seed for a request, or for other prompts."""
+        """Return a seed for a request, or for another `Prompts`."""
         return self._random.getrandbits(31)
 
 

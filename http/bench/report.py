@@ -1,4 +1,4 @@
-"""The figures as tables for people and as JSON for programs."""
+"""Reports as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from greenroom.http.bench.environment import describe_environment
 from greenroom.http.bench.figures import Figure, Result
 
 Results = Sequence[Sequence[Result]]
-"""By scenario, and in that by server."""
+"""Results by scenario, and then by server."""
 
 
 def as_json(results: Results, model: str) -> dict[str, Any]:
-    """Return everything that was measured, with machine, versions and command."""
+    """Return all results, with machine, versions and command."""
     return {
         "model": model,
         **describe_environment(),
@@ -31,7 +31,7 @@ def as_json(results: Results, model: str) -> dict[str, Any]:
 
 
 def print_tables(results: Results, model: str, console: Console) -> None:
-    """Print one table for each scenario, or for each case of one if two servers are compared."""
+    """Print one table per scenario, or per case if two servers are compared."""
     compared = [row for row in results if len(row) == 2]
     kinds = dict.fromkeys(row[0].scenario for row in results if len(row) == 1)
     cases = [[row[0] for row in results if row[0].scenario == kind] for kind in kinds]
@@ -43,7 +43,7 @@ def print_tables(results: Results, model: str, console: Console) -> None:
 
 @attrs.frozen
 class _Columns:
-    """What stands beside each other in one table: `results`, and perhaps what follows from them."""
+    """Columns of one table: `results`, and possibly their ratios."""
 
     title: str
     results: Sequence[Result]
@@ -52,13 +52,13 @@ class _Columns:
 
     @classmethod
     def of_cases(cls, results: Sequence[Result]) -> _Columns:
-        """Return columns of the loads of one scenario."""
+        """Return columns for the cases of one scenario."""
         heads = [result.case for result in results]
         return cls(results[0].scenario, results, heads, [result.figures for result in results])
 
     @classmethod
     def of_servers(cls, results: Sequence[Result]) -> _Columns:
-        """Return columns of two servers and of their ratio."""
+        """Return columns for two servers and their ratio."""
         first, second = results
         heads = [first.server, second.server, "ratio"]
         title = f"{first.scenario}, {first.case}"

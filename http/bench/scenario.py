@@ -1,4 +1,4 @@
-"""What every scenario is: one shape of load, its metrics, and how one run of it goes."""
+"""Base class of benchmark scenarios."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from greenroom.http.bench.target_server import TargetServer
 
 
 class Scenario(ABC):
-    """One shape of load. A run is one pass through it with prompts of its own."""
+    """A load pattern. Each run sends it once, with new prompts."""
 
     name: ClassVar[str]
     metrics: ClassVar[Mapping[str, Metric]]
     warm_ups: ClassVar[int] = 1
-    """Runs that do not count. MLX compiles kernels for the shapes that it meets, on the CPU for half a second
-    each."""
+    """Number of initial runs that do not count.
+
+    MLX compiles kernels for new shapes, for half a second of CPU time each.
+    """
 
     @property
     def case(self) -> str:
-        """What tells this scenario from others of its name."""
+        """The variant of the scenario."""
         return ""
 
     @abstractmethod
     async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
-        """Send requests, and return when all answers are complete.
+        """Send requests, and return when all responses are complete.
 
         Args:
-            number: Which run this is, from 0; negative while warming up. What a run compares goes first in
-                even runs and last in odd ones, so that drift falls on both sides.
+            number: Number of the run from 0, negative for warm-up. The order of compared parts alternates
+                between even and odd runs, so that drift affects both alike.
 
         Raises:
             BenchError: The server does not listen, or the bare loop cannot run.

@@ -1,4 +1,4 @@
-"""A server that is measured, what has to be found out about it, and the bare loops that do the same work."""
+"""A measured server with its accepted fields and token lengths, and its bare loops."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from greenroom.http.bench.prompts import Prompts, text_of
 from greenroom.http.bench.response_recorder import RecordedResponse
 
 _SHORT, _LONG = 32, 256
-"""Words of the two prompts from whose lengths the tokens of a word are computed."""
+"""Lengths in words of two prompts from which the number of tokens per word is estimated."""
 _USUAL_TOKENS_PER_WORD = 1.3
-"""Tokens of an English word, for servers that do not count."""
+"""Tokens per English word, for servers that do not report counts."""
 
 
 @attrs.frozen
 class Request:
-    """What one stream asks for."""
+    """One chat request."""
 
     messages: ChatMessages
     max_tokens: int
@@ -33,21 +33,21 @@ class Request:
 
 @attrs.frozen
 class Exchange:
-    """What was asked and what came back."""
+    """A conversation and its response."""
 
     messages: ChatMessages
     answer: Answer
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt as the server counts them, else estimated."""
+        """Number of prompt tokens by the server's count, else an estimate."""
         words = sum(len(text_of(message["content"]).split()) for message in self.messages)
         return self.answer.prompt_tokens or round(words * _USUAL_TOKENS_PER_WORD)
 
 
 @attrs.frozen
 class ProcessorTime:
-    """Seconds of processor time, of this process and of a server of ours, up to now."""
+    """Processor time used so far by this process and by a local server, in seconds."""
 
     client: float
     server: float | None
@@ -55,10 +55,10 @@ class ProcessorTime:
 
 @attrs.define
 class TargetServer:
-    """One server.
+    """A measured server.
 
     Args:
-        pid: The server's process, if it is one of ours.
+        pid: Process id of the server, if it runs locally.
         bare_loops: Bare loops over the same model, if there are any.
     """
 
@@ -70,15 +70,15 @@ class TargetServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The base URL of the server."""
         return self.client.endpoint.base
 
     async def ask(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> Exchange:
-        """Send a request that runs alone."""
+        """Send one request, and wait for its response."""
         return Exchange(messages, parse_answer(await self.client.ask(messages, max_tokens, **fields)))
 
     async def ask_together(self, requests: Sequence[Request]) -> list[Exchange]:
-        """Send requests that begin together; return when all are complete, in their order."""
+        """Send requests concurrently; return the exchanges in their order when all are complete."""
         responses: dict[int, RecordedResponse] = {}
 
         async def ask(number: int, request: Request) -> None:
@@ -90,7 +90,7 @@ class TargetServer:
         return [Exchange(each.messages, parse_answer(responses[i])) for i, each in enumerate(requests)]
 
     async def run_bare_loop(self, loop: str, exchanges: Sequence[Exchange]) -> BareRun | None:
-        """Run a bare loop over the answered exchanges; return None if there is no loop or no answer."""
+        """Run a bare loop over the answered prompts; return None if there is no loop or no response."""
         answered = [exchange for exchange in exchanges if exchange.answer.tokens]
         if self.bare_loops is None or not answered:
             return None
@@ -98,7 +98,7 @@ class TargetServer:
         return await self.bare_loops.run(loop, prompts, [exchange.answer.tokens for exchange in answered])
 
     async def run_bare_continuation(self, cached: ChatMessages, messages: ChatMessages) -> BareRun | None:
-        """Run mlx-lm's prefill of what `messages` add to a `cached` beginning; return None without a loop."""
+        """Run mlx-lm's prefill of `messages` after the `cached` prefix; return None without a loop."""
         if self.bare_loops is None:
             return None
         return await self.bare_loops.run("bare_continuation", [cached, messages], [])
@@ -108,7 +108,7 @@ class TargetServer:
         return ProcessorTime(time.process_time(), None if self.pid is None else processor_time(self.pid))
 
     async def accepted_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the fields that the server accepts; it is asked once about each."""
+        """Return the fields that the server accepts, testing each only once."""
         unknown = {name: value for name, value in fields.items() if name not in self._accepted}
         if unknown:
             together = await self._accepts(unknown)
@@ -117,7 +117,7 @@ class TargetServer:
         return {name: value for name, value in fields.items() if self._accepted[name]}
 
     async def words_for_tokens(self, tokens: int) -> int:
-        """Return how many random words make a prompt of about so many tokens by the server's own count."""
+        """Return the number of random words whose prompt has about that many tokens by the server's count."""
         if self._prompt_cost is None:
             prompts = Prompts(seed=0)
             short = (await self.ask(prompts.chat(_SHORT), 1)).answer.prompt_tokens

@@ -1,4 +1,4 @@
-"""A conversation that grows turn by turn, as an agent's does."""
+"""A conversation that grows turn by turn, like an agent's."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SYSTEM_WORDS = 256
 
 @attrs.frozen
 class Conversation(Scenario):
-    """Turns that each send the whole conversation; after each, two prompts that are in no cache.
+    """Turns that each send the whole conversation, and after each turn two uncached prompts as baselines.
 
-    One of these is as long as the conversation, the other as long as what the turn added to it: the answer
-    before and the new message. A server that caches all of it needs the time of the second and next to none
-    of that of the first. New tokens cost more at the end of a conversation than at its beginning, since they
-    attend to all of it: what they cost there is what mlx-lm needs for them behind a cache of the rest.
+    One baseline is as long as the conversation, the other as long as the tokens that the turn added (the
+    previous response and the new message). A server that caches the whole conversation should need about the
+    time of the second. New tokens cost more late in a conversation, since they attend to all of it; mlx-lm's
+    prefill behind a cache of the rest measures that cost.
 
     Args:
-        turns: Those after the opening one.
-        tokens: Longest answer.
-        words: Length of each message.
+        turns: Number of turns after the first.
+        tokens: Longest response, in tokens.
+        words: Length of each message, in words.
     """
 
     name: ClassVar[str] = "conversation"
@@ -90,13 +90,13 @@ class Conversation(Scenario):
 
 @attrs.frozen
 class _Turn:
-    """One turn.
+    """Measurements of one turn.
 
     Args:
-        length: Tokens of its prompt.
-        new: Seconds to the first token of a prompt as long as what the turn added.
-        cold: The same of a prompt as long as the conversation.
-        bare: Seconds that mlx-lm needs for what the turn added, behind a cache of the rest.
+        length: Number of prompt tokens.
+        new: Time to first token of an uncached prompt as long as the added part, in seconds.
+        cold: Time to first token of an uncached prompt as long as the conversation, in seconds.
+        bare: Time of mlx-lm's prefill of the added part behind a cache of the rest, in seconds.
     """
 
     length: int

@@ -1,4 +1,4 @@
-"""Requests that carry images, and a second question about the same ones."""
+"""Requests with images, and second turns about the same images."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _QUESTION_WORDS = 8
 
 @attrs.frozen
 class Images(Scenario):
-    """Several streams that begin together, each about new images, and then a second turn of each.
+    """Concurrent streams about new images, and then a second turn of each.
 
     Args:
-        streams: How many; 1 is a lone stream.
-        tokens: Longest answer.
-        prompt_words: Length of the text behind the images.
-        sizes: Of the images of each request.
+        streams: Number of concurrent streams.
+        tokens: Longest response, in tokens.
+        prompt_words: Length of the text after the images, in words.
+        sizes: Sizes of the images of each request.
     """
 
     name: ClassVar[str] = "images"
@@ -70,10 +70,10 @@ class Images(Scenario):
 
 @attrs.frozen
 class ImagesAmongStreams(LongPrompt):
-    """A message with images among streams of text that outlast it, and in turns such a message alone.
+    """A message with images among text streams that outlast it, alternating with such a message alone.
 
     Args:
-        sizes: Of its images.
+        sizes: Sizes of the message's images.
     """
 
     name: ClassVar[str] = "images-among-streams"
@@ -89,7 +89,7 @@ class ImagesAmongStreams(LongPrompt):
         return lambda prompts: prompts.image_chat(self.stream_words, self.sizes)
 
     async def bare_milliseconds(self, target: TargetServer, alone: Exchange) -> float | None:
-        return None  # mlx-lm's loops know no images
+        return None  # mlx-lm's loops do not support images
 
 
 def _second_turn(exchange: Exchange, prompts: Prompts) -> ChatMessages:
@@ -98,7 +98,7 @@ def _second_turn(exchange: Exchange, prompts: Prompts) -> ChatMessages:
 
 
 def _second_turns(exchanges: Sequence[Exchange], first: float) -> dict[str, float]:
-    """Return the figures of second turns, of which the first ones took so many milliseconds."""
+    """Return the figures of second turns, compared with the median of the first ones in milliseconds."""
     answers = [exchange.answer for exchange in exchanges if exchange.answer.arrivals]
     if not answers:
         return {}

@@ -1,4 +1,4 @@
-"""A long prompt that arrives among running streams: what they notice, and how long it waits."""
+"""A long prompt that arrives among running streams: stalls of the streams, and time to first token."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import Exchange, TargetServer
 
 Newcomers = Callable[[Prompts], ChatMessages]
-"""Makes what arrives among the streams, new each time."""
+"""Creates the messages of a request that arrives among the streams, new each time."""
 
 _LONGEST_ANSWER = 8192
-"""Tokens that the running streams ask for; they are disconnected when the newcomer is done."""
+"""Token limit of the running streams, which are disconnected once the newcomer is complete."""
 _EVENTS_BEFORE = 16
-"""Events that every stream has had when the undisturbed time begins."""
+"""Events that every stream must have received before the undisturbed period starts."""
 _PERIODS = {
     "prefilling": "while it prefills",
     "decoding": "from its first token to its last",
@@ -34,14 +34,14 @@ _PERIODS = {
 
 @attrs.frozen
 class LongPrompt(Scenario):
-    """A long prompt among streams that outlast it, and in turns a long prompt alone.
+    """A long prompt among streams that outlast it, alternating with a long prompt alone.
 
     Args:
-        streams: How many run when it arrives.
-        prompt_tokens: Its length.
-        tokens: Length of its answer.
-        undisturbed: Events of every stream before it arrives, which later ones are compared with.
-        stream_words: Length of the prompts of the streams.
+        streams: Number of running streams.
+        prompt_tokens: Length of the long prompt, in tokens.
+        tokens: Length of its response, in tokens.
+        undisturbed: Number of events per stream before it arrives, which serve as a baseline.
+        stream_words: Length of the streams' prompts, in words.
     """
 
     name: ClassVar[str] = "long-prompt"
@@ -93,12 +93,12 @@ class LongPrompt(Scenario):
         return Sample(values, answers, errors, among.series())
 
     async def newcomers(self, target: TargetServer) -> Newcomers:
-        """Return what makes prompts of that length."""
+        """Return a function that makes prompts of that length."""
         words = await target.words_for_tokens(self.prompt_tokens)
         return lambda prompts: prompts.chat(words)
 
     async def bare_milliseconds(self, target: TargetServer, alone: Exchange) -> float | None:
-        """Return what mlx-lm's bare prefill takes for a newcomer; None without a loop."""
+        """Return the time of mlx-lm's bare prefill for a newcomer, in milliseconds; None without a loop."""
         bare = await target.run_bare_loop("bare_prefill", [alone])
         return None if bare is None else bare.seconds * 1e3
 
@@ -131,11 +131,11 @@ class LongPrompt(Scenario):
 
 @attrs.frozen
 class _StreamedBeside:
-    """The answers of a long prompt and of the streams beside it.
+    """Responses to a long prompt and to the streams beside it.
 
     Args:
-        undisturbed_since: Time from which the streams were undisturbed, until the newcomer was sent.
-        outlasted: Streams that still ran when the newcomer was done.
+        undisturbed_since: Start of the undisturbed period, which ends when the newcomer is sent.
+        outlasted: Number of streams that outlasted the newcomer.
     """
 
     streams: Sequence[Answer]
@@ -144,14 +144,14 @@ class _StreamedBeside:
     outlasted: int
 
     def errors(self) -> list[str]:
-        """Return why the figures do not mean what they say."""
+        """Return the reasons why the figures are invalid."""
         ended = len(self.streams) - self.outlasted
         return (
             [f"{ended} of {len(self.streams)} streams ended before the long prompt's answer"] if ended else []
         )
 
     def values(self) -> dict[str, float]:
-        """Return times between tokens of the streams, in milliseconds, and their ratios."""
+        """Return inter-token latencies of the streams in milliseconds, and their ratios."""
         if self.errors() or not self.newcomer.arrivals:
             return {}
         sent, first, last = self.newcomer.sent, self.newcomer.arrivals[0], self.newcomer.arrivals[-1]
@@ -171,7 +171,7 @@ class _StreamedBeside:
         return {**values, "longest": max(prefilling), "first": self.newcomer.time_to_first_token * 1e3}
 
     def series(self) -> dict[str, list[float]]:
-        """Return every time between two tokens, and when it ended, counted from the newcomer's arrival."""
+        """Return all inter-token latencies with their end times, relative to the newcomer's arrival."""
         if not self.newcomer.arrivals:
             return {}
         sent = self.newcomer.sent
@@ -182,7 +182,7 @@ class _StreamedBeside:
         return {"seconds": [at for at, _ in gaps], "gaps": [gap for _, gap in gaps], "marks": marks}
 
     def _gaps(self) -> list[tuple[float, float, float]]:
-        """Return begin and end in seconds and length in milliseconds of every wait between tokens."""
+        """Return start and end in seconds and length in milliseconds of all gaps between tokens."""
         return [
             (begun, ended, (ended - begun) * 1e3)
             for answer in self.streams
@@ -192,7 +192,7 @@ class _StreamedBeside:
 
 
 def _alone(alone: Exchange, among: float | None, bare: float | None) -> dict[str, float]:
-    """Return the figures of a newcomer alone; times in milliseconds."""
+    """Return the figures of a newcomer alone, with times in milliseconds."""
     values = {"alone": alone.answer.time_to_first_token * 1e3}
     if among is not None:
         values["first_over_alone"] = among / values["alone"]
@@ -202,6 +202,6 @@ def _alone(alone: Exchange, among: float | None, bare: float | None) -> dict[str
 
 
 async def _wait_for_disconnects(target: TargetServer, prompts: Prompts) -> None:
-    """Wait until the server has noticed that the streams are gone."""
+    """Wait until the server has noticed the disconnects of the streams."""
     await target.ask(prompts.chat(1), 1)
     await trio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Requests with different parameters each, against as many greedy ones."""
+"""Requests with different parameters, compared with as many greedy ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from greenroom.http.bench.scenarios.streams import speeds
 from greenroom.http.bench.target_server import Exchange, Request, TargetServer
 
 ALTERNATIVES = 5
-"""Log-probabilities that are asked for with every token."""
+"""Number of top candidates requested for every token."""
 
 
 @attrs.frozen
 class Mixed(Scenario):
-    """Requests with a sampling, a seed, penalties and log-probabilities each, in turns with greedy ones.
+    """Requests with individual sampling, penalties and log-probabilities, alternating with greedy ones.
 
-    A server that is fast because it ignores what was asked is no example: in the first run every request is
-    asked again, alone, and has to get the same answer; log-probabilities have to come with every token.
+    To catch servers that ignore parameters, the first run repeats every request alone and expects the same
+    response, with log-probabilities for every token.
 
     Args:
-        requests: How many run at once.
-        tokens: Longest answer.
-        prompt_words: Length of each prompt.
+        requests: Number of concurrent requests.
+        tokens: Longest response, in tokens.
+        prompt_words: Length of each prompt, in words.
     """
 
     name: ClassVar[str] = "mixed"
@@ -87,7 +87,7 @@ class Mixed(Scenario):
 
 
 def request_fields(number: int, seed: int) -> dict[str, Any]:
-    """Return the fields of one request: other values than its neighbours'."""
+    """Return the parameters of one request, which differ from those of its neighbors."""
     return {
         "temperature": 0.6 + 0.1 * (number % 8),
         "top_p": 0.8 + 0.01 * (number % 16),
@@ -115,7 +115,7 @@ def _missing_log_probabilities(exchanges: Sequence[Exchange]) -> list[str]:
 async def _verify(
     target: TargetServer, requests: Sequence[Request], exchanges: Sequence[Exchange]
 ) -> tuple[float, list[str]]:
-    """Return how many requests get the same answer alone, and errors if not all do."""
+    """Return the number of requests whose response is the same alone, and errors if not all are."""
     differing = 0
     for request, exchange in zip(requests, exchanges, strict=True):
         alone = await target.ask(request.messages, request.max_tokens, **request.fields)

@@ -19,12 +19,12 @@ _QUESTION_WORDS = 8
 
 @attrs.frozen
 class SharedPrompt(Scenario):
-    """A new system prompt with a question, then the same one with other questions.
+    """A new system prompt with a question, then the same prompt with other questions.
 
     Args:
-        prompt_tokens: Length of the system prompt.
-        repeats: Questions after the first.
-        tokens: Longest answer.
+        prompt_tokens: Length of the system prompt, in tokens.
+        repeats: Number of questions after the first.
+        tokens: Longest response, in tokens.
     """
 
     name: ClassVar[str] = "shared-prompt"

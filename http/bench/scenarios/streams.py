@@ -1,4 +1,4 @@
-"""Several streams at once, or one alone."""
+"""Concurrent streams, or a single one."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ SPEEDS: Mapping[str, Metric] = {
     "gap_p50": Metric("between tokens, p50", "ms", 1),
     "gap_p99": Metric("between tokens, p99", "ms", 1),
 }
-"""Of streams that begin together; see `speeds`."""
+"""Metrics of concurrent streams; see `speeds`."""
 
 CLIENT_CPU: Mapping[str, Metric] = {
     "client_cpu": Metric("processor time of a token, load generator", "µs", 0)
 }
-"""See `client_cpu`."""
+"""Metric of the load generator's cost; see `client_cpu`."""
 
 LOOPS = {"batch_generator": "mlx-lm's BatchGenerator", "bare_loop": "the bare loop"}
 
 
 @attrs.frozen
 class Streams(Scenario):
-    """Several streams that begin together.
+    """Streams that start together.
 
     Args:
-        streams: How many; 1 is a lone stream.
-        tokens: Longest answer.
-        prompt_words: Length of each prompt.
+        streams: Number of concurrent streams.
+        tokens: Longest response, in tokens.
+        prompt_words: Length of each prompt, in words.
     """
 
     name: ClassVar[str] = "streams"
@@ -99,7 +99,7 @@ class Streams(Scenario):
 
 
 def speeds(exchanges: Sequence[Exchange]) -> dict[str, float]:
-    """Return speed and latencies of streams that ran together; times in milliseconds."""
+    """Return throughput and latencies (in milliseconds) of concurrent streams."""
     answers = [exchange.answer for exchange in exchanges if exchange.answer.arrivals]
     values = {"rate": tokens_per_second(answers)} if answers else {}
     firsts = [answer.time_to_first_token * 1e3 for answer in answers]
@@ -111,6 +111,6 @@ def speeds(exchanges: Sequence[Exchange]) -> dict[str, float]:
 
 
 def client_cpu(answers: Sequence[Answer], before: ProcessorTime, after: ProcessorTime) -> dict[str, float]:
-    """Return the load generator's own microseconds for each token; nothing if there is none."""
+    """Return the load generator's processor time per token, in microseconds; empty without tokens."""
     tokens = sum(answer.tokens for answer in answers)
     return {"client_cpu": (after.client - before.client) / tokens * 1e6} if tokens else {}
