@@ -82,7 +82,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
 
 
 class BareLoops:
-    """Client of mlx-lm's loops over the same prompts, without a server (`greenroom.engine.baseline.process`)."""
+    """Client of mlx-lm's loops, which `greenroom.engine.baseline.process` runs without a server."""
 
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None
