@@ -42,7 +42,7 @@ class AudioFormat:
 _MPEG_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 _OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
 
-# Higher compression levels would double the encoding time, and only help music at low bit rates.
+# A thorough search by the encoders would double the encoding time, and only helps music at low bit rates.
 AUDIO_FORMATS: Mapping[str, AudioFormat] = {
     "mp3": AudioFormat(
         "audio/mpeg",
