@@ -8,8 +8,7 @@ from hashlib import blake2b
 from werkzeug.datastructures import Headers
 
 IPV6_NETWORK = 64
-"""Prefix length of an IPv6 network; one client usually controls all its addresses (RFC 4291, section 2.5.4).
-"""
+"""Prefix length of an IPv6 network, which usually belongs to one client (RFC 4291, section 2.5.4)."""
 
 
 def client_name(headers: Headers, address: str | None) -> str:

@@ -22,8 +22,7 @@ UNSUPPORTED_ENCODING = "unsupported_content_encoding"
 PIECE = 65_536
 """Largest piece of decompressed data, in bytes."""
 MAX_FRAMES = 1_024
-"""Limit on the frames of a body: a frame may be a few bytes long, yet costs as much as some thousand bytes.
-"""
+"""Limit on the frames of a body: a frame of a few bytes costs as much as some thousand bytes of data."""
 ZSTD_WINDOW_LOG = 23
 """Base-2 logarithm of the largest window: 8 MB, the limit of RFC 9659 for HTTP."""
 

@@ -50,8 +50,7 @@ _HEADERS = (
 log = get_logger(actor="http")
 
 Hold = Callable[[int], None]
-"""Charges a request for the total bytes of its files so far; raises a ProblemError if the budget is used up.
-"""
+"""Charges a request for the total bytes of its files so far; raises a ProblemError at the limit."""
 
 
 class Fetcher:

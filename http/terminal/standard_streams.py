@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import click
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""Limit on a text from stdin or on a line, in bytes: more than any model reads, but small enough for memory.
-"""
+"""Limit on a text or line from stdin, in bytes: more than any model reads, but small enough for memory."""
 
 
 def read_text() -> str:

@@ -15,8 +15,7 @@ from greenroom.schemas.problems import draining
 
 READ_BYTES = 64 * 1024
 LINGER = 2.0
-"""Seconds to keep reading after the last response, so that the client sees the response and not a TCP reset.
-"""
+"""Seconds to keep reading after the last response, so that the client sees it and not a TCP reset."""
 
 
 class Connection:

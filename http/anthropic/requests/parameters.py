@@ -16,8 +16,9 @@ MESSAGE_PARAMETERS: ParameterTable = {
     "top_k": "top_k",
     "thinking.budget_tokens": "thinking_budget",
 }
-"""Parameters of `POST /v1/messages`. API version 2026-10-21 dropped sampling parameters, but here
-every version accepts them.
+"""Parameters of `POST /v1/messages`.
+
+API version 2026-10-21 has no sampling parameters, but here every version accepts them.
 """
 
 UNSUPPORTED: NeutralValues = {
