@@ -1,4 +1,4 @@
-"""What a test run inherits from whoever starts it, and how to be rid of it."""
+"""Isolation of test runs from the caller's environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 CALLERS_ENVIRONMENT = dict(os.environ)
-"""The environment that the run was started with: for tools that need its proxies and certificates."""
+"""Environment of the caller, for tools that need its proxies and certificates."""
 
 FOREIGN = {
     *("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"),
@@ -18,12 +18,12 @@ FOREIGN_PREFIXES = ("GREENROOM_", "HF_", "HUGGINGFACE_", "MLX_", "OPENAI_", "TOK
 
 
 def neutralize(home: Path) -> None:
-    """Undo what differs between shells, terminals and machines, for this process and those that it starts.
+    """Remove differences between shells, terminals and machines, for this process and its children.
 
-    Must run before any model library is imported: they read their variables once.
+    Must be called before any model library is imported, since those read their variables once.
 
     Args:
-        home: An empty folder; settings and downloaded models are looked for in it.
+        home: Empty folder for settings and downloaded models.
     """
     for name in list(os.environ):
         if name in FOREIGN or name.startswith(FOREIGN_PREFIXES):
@@ -37,11 +37,11 @@ def neutralize(home: Path) -> None:
         "no_proxy": "*",
         "LC_ALL": "C.UTF-8",
         "TERM": "dumb",
-        # MLX compiles kernels with g++ on the CPU: half a second each, which tests would pay over and over.
+        # On the CPU, MLX compiles kernels with g++, which takes half a second for each and for every test.
         "MLX_DISABLE_COMPILE": "1",
     }
     os.umask(0o022)
-    # A job in the background of a script begins with SIGINT ignored, one under nohup with SIGHUP.
+    # Background jobs of scripts start with SIGINT ignored, and those under nohup with SIGHUP ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""URLs that a server must not fetch, and a local server that notices if it does."""
+"""URLs that a server must not fetch, and a local server that records the requests it gets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FOREIGN = (
     "unix:///var/run/docker.sock",
     "concat:/etc/passwd",
 )
-"""Schemes that nobody fetches, and paths."""
+"""Unsupported schemes, and file paths."""
 
 MALFORMED = (
     "http://",
@@ -93,26 +93,26 @@ MALFORMED = (
     "",
     " ",
 )
-"""What is no URL, or one with credentials in it."""
+"""Malformed URLs, and URLs with credentials."""
 
 
 def as_https(url: str) -> str:
-    """Return the same address by the scheme that settings may allow."""
+    """Return the URL with `https`, which settings may allow."""
     return url.replace("http://", "https://", 1)
 
 
 def all_refused() -> tuple[str, ...]:
-    """Return every URL that is a clear 4xx, whatever the settings allow."""
+    """Return every URL to be refused with a 4xx whatever the settings allow."""
     return (*PRIVATE, *map(as_https, PRIVATE), *FOREIGN, *MALFORMED)
 
 
 @attrs.frozen
 class Trap:
-    """A local server that answers and notes who asked.
+    """A local server that records its requests.
 
-    Paths: `/image.png` is an image, `/redirect/URL` (percent-encoded) leads there, `/loop` to itself,
-    `/endless` sends an image that never ends, `/slow` a byte each second, `/silent` nothing, `/huge` promises
-    a terabyte, `/page` is HTML, `/broken` no HTTP.
+    Paths: `/image.png` is an image, `/redirect/URL` (percent-encoded) redirects to URL, `/loop` to itself,
+    `/endless` sends an image without end, `/slow` a byte each second, `/silent` nothing, `/huge` announces a
+    terabyte, `/page` is HTML, `/broken` is no HTTP.
     """
 
     address: str

@@ -1,4 +1,4 @@
-"""Hostile PDFs, made object by object."""
+"""Hostile PDFs, made of single objects."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import partial
 from greenroom.tests.support.hostile import pngs
 
 _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
-"""Of passwords (PDF 32000-1:2008, algorithm 2)."""
+"""Padding of passwords (PDF 32000-1:2008, algorithm 2)."""
 
 
 def pdf(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
-    """Return a file of those objects, numbered from 1, with a right table of where they are.
+    """Return a PDF of objects numbered from 1, with a correct cross-reference table.
 
     Args:
-        trailer: What the trailer holds beside size and root, which is the first object.
+        trailer: Further entries of the trailer; the first object is the root.
     """
     whole = b"%PDF-1.7\n"
     places = []
@@ -41,9 +41,9 @@ def document(
     """Return a document of equal pages.
 
     Args:
-        box: Of each page, in points.
-        content: What is drawn; a whole stream object if it begins with `<<`.
-        extra: What the catalog holds beside its pages.
+        box: Media box of each page, in points.
+        content: Content stream of each page; a whole stream object if it begins with `<<`.
+        extra: Further entries of the catalog.
     """
     stream = content if content.startswith(b"<<") else _stream(content)
     kids = b"4 0 R " + b"".join(b"%d 0 R " % number for number in range(5, 4 + pages))
@@ -54,7 +54,7 @@ def document(
 
 
 def encrypted() -> bytes:
-    """Return a document that opens with a password alone (RC4, 40 bits, both passwords `secret`)."""
+    """Return a document that needs a password (RC4, 40 bits, both passwords `secret`)."""
     ident = bytes(range(16))
     padded = (b"secret" + _PADDING)[:32]
     owner = _rc4(hashlib.md5(padded).digest()[:5], padded)
@@ -68,19 +68,19 @@ def encrypted() -> bytes:
 
 
 def inflating(size: int = 1 << 30) -> bytes:
-    """Return a document whose page is drawn by `size` zeros, compressed."""
+    """Return a document with a page whose content stream inflates to `size` zeros."""
     data = pngs.compressed_zeros(size)
     return document(content=b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(data), data))
 
 
 def slow_page(operations: int = 2_000_000) -> bytes:
-    """Return a document of which drawing the page takes that many operations, compressed."""
+    """Return a document whose page takes `operations` drawing operations, compressed."""
     data = zlib.compress(b"q 1 0 0 1 1 1 cm 0 0 90 90 re f Q " * operations)
     return document(content=b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(data), data))
 
 
 def nested_forms(depth: int = 40) -> bytes:
-    """Return a document whose page draws a form twice, which draws another twice, and so on to the first."""
+    """Return a document with a cycle of `depth` forms, each of which draws the next one twice."""
 
     def form(number: int) -> bytes:
         following = 4 + (number + 1) % depth
@@ -96,23 +96,23 @@ def nested_forms(depth: int = 40) -> bytes:
 
 
 def with_attachment() -> bytes:
-    """Return a document that holds another file, an archive."""
+    """Return a document with an attached archive."""
     names = b"/Names<</EmbeddedFiles<</Names[(a.zip) <</Type/Filespec/F(a.zip)/EF<</F 3 0 R>>>>]>>>>"
     return document(extra=names)
 
 
 def circular_pages() -> bytes:
-    """Return a document whose tree of pages contains itself."""
+    """Return a document whose page tree contains itself."""
     return pdf([b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 9/Kids[2 0 R 2 0 R]/Parent 2 0 R>>"])
 
 
 def promised_pages(count: int = 2_000_000_000) -> bytes:
-    """Return a document that says it has `count` pages and holds one."""
+    """Return a document that claims `count` pages and has one."""
     return document().replace(b"/Count 1/", b"/Count %d/" % count)
 
 
 def acting() -> bytes:
-    """Return a document that wants to run a script and to open other files when it is opened."""
+    """Return a document that tries to run a script and to open other files when opened."""
     return document(
         extra=b"/OpenAction<</S/JavaScript/JS(app.launchURL\\('http://127.0.0.1/'\\))>>"
         b"/AA<</WC<</S/Launch/F(/etc/passwd)>>>>"
@@ -130,7 +130,7 @@ REFUSED: Mapping[str, Callable[[], bytes]] = {
     "circular pages": circular_pages,
     "10,000 pages": partial(document, 10_000),
 }
-"""Each is to be answered with a clear 4xx."""
+"""Documents to be refused with a 4xx, by name."""
 
 ODD: Mapping[str, Callable[[], bytes]] = {
     "huge page": partial(document, box="0 0 1000000000 1000000000"),
@@ -146,7 +146,7 @@ ODD: Mapping[str, Callable[[], bytes]] = {
     "forms within forms, in circles": nested_forms,
     "picture named PDF": pngs.png,
 }
-"""Each may be drawn or refused with a 4xx, at no more than a page's cost."""
+"""Documents that may be rendered, or refused with a 4xx, at no more than a page's cost."""
 
 
 def _stream(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Folders of models that were made to do harm: copies of one that is well, each spoiled in one way."""
+"""Hostile model folders: copies of a valid one, each spoiled in one way."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GIGABYTE = 1 << 30
 
 @attrs.frozen
 class HostileFolder:
-    """How a folder is spoiled, and what is said of it.
+    """A way to spoil a folder, and the expected error.
 
     Args:
-        spoil: Is given a folder that is well.
-        said: Stands in the answer to whoever asks for the model.
-        prompt: What is said to it; some do harm at a certain text only.
-        code: Of the problem; its status is 503.
-        starts: A server that is told to serve the folder starts.
+        spoil: Function that spoils a copy of a valid folder.
+        said: Expected part of the error message.
+        prompt: User message of the request; some folders need a certain text to do harm.
+        code: Expected error code; its status is 503.
+        starts: True if a server told to serve the folder starts.
     """
 
     spoil: Callable[[Path], object]
@@ -37,7 +37,7 @@ class HostileFolder:
 
 
 def make_hostile(name: str, plain: Path, folder: Path) -> Path:
-    """Make one of `HOSTILE` in a folder that is not there yet, of one that is well."""
+    """Copy a valid folder to `folder`, which must not exist, and spoil it as in `HOSTILE`."""
     shutil.copytree(plain, folder)
     HOSTILE[name].spoil(folder)
     return folder
@@ -57,7 +57,7 @@ def _socket(name: str, folder: Path) -> None:
     (folder / name).unlink()
     directory = os.open(folder, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"/proc/self/fd/{directory}/{name}")  # a path may have some hundred characters
+        listening.bind(f"/proc/self/fd/{directory}/{name}")  # limited to about 100 characters
     os.close(directory)
 
 
@@ -100,7 +100,7 @@ def _panicking(folder: Path) -> None:
 
 
 def _without_numbers(folder: Path) -> None:
-    """Give all norms weights that are no numbers."""
+    """Set all norm weights to NaN."""
     import mlx.core as mx
 
     weights: Any = mx.load(str(folder / WEIGHTS))
@@ -141,4 +141,4 @@ HOSTILE: Mapping[str, HostileFolder] = {
     "a tokenizer that panics": HostileFolder(_panicking, "tokenizer", "a" * 36 + "c", "tokenizer_crashed"),
     "no numbers": HostileFolder(_without_numbers, "is no number", code="model_broken"),
 }
-"""What may lie where models do; whoever asks for it gets a 503, and nobody else notices."""
+"""Hostile folders by name. A request for one gets a 503, and other requests are unaffected."""

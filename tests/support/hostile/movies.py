@@ -1,4 +1,4 @@
-"""Hostile MP4 files, made box by box (ISO/IEC 14496-12): few bytes that promise millions of samples."""
+"""Hostile MP4 files, made of single boxes (ISO/IEC 14496-12): a few bytes that claim millions of samples."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _RATE = 16_000
 
 
 def promising(samples: int, tracks: int = 1) -> bytes:
-    """Return a file whose tables say that each track has so many samples of a byte, all in one chunk."""
+    """Return a file whose tables claim `samples` one-byte samples for each track, all in one chunk."""
     movie = _box(b"moov", _header(), *_promising_tracks(samples, tracks))
     return _box(b"ftyp", b"isom", bytes(4)) + _box(b"mdat", bytes(400)) + movie
 
 
 def promising_outside(samples: int, tracks: int = 31) -> bytes:
-    """Return such a file whose tracks stand where none belong, and are read nevertheless."""
+    """Return such a file with its tracks at a wrong place, where decoders read them nevertheless."""
     return promising(samples, 1) + b"".join(_promising_tracks(samples, tracks))
 
 
 def promising_fragment(samples: int) -> bytes:
-    """Return a file in fragments, the first of which says that it has so many samples."""
+    """Return a fragmented file whose first fragment claims `samples` samples."""
     empty = _box(
         b"stbl",
         _description(),
@@ -66,6 +66,6 @@ def _track(number: int, table: bytes) -> bytes:
 
 
 def _description() -> bytes:
-    """Return a table of one format: AMR, whose decoder needs no further data."""
+    """Return a sample description of one format: AMR, whose decoder needs no further data."""
     sound = bytes(6) + struct.pack(">H8xHHIHH", 1, 1, 16, 0, _RATE, 0)
     return _full(b"stsd", struct.pack(">I", 1) + _box(b"samr", sound))

@@ -1,4 +1,4 @@
-"""Hostile images of other formats, and tables of all of them."""
+"""Hostile images of formats other than PNG, and tables of all hostile images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Maker = Callable[[], bytes]
 
 
 def photo(width: int = 64, height: int = 64, kind: str = "JPEG", **options: object) -> bytes:
-    """Return an image of smooth colors that every reader of that format reads."""
+    """Return a valid image of smooth colors."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -23,13 +23,13 @@ def photo(width: int = 64, height: int = 64, kind: str = "JPEG", **options: obje
 
 
 def truncated_jpeg() -> bytes:
-    """Return the first half of a photograph."""
+    """Return the first half of a JPEG file."""
     whole = photo(256, 256)
     return whole[: len(whole) // 2]
 
 
 def jpeg_bomb(side: int = 65_500) -> bytes:
-    """Return a photograph whose header says that it has `side` x `side` pixels."""
+    """Return a JPEG whose header claims `side` x `side` pixels."""
     whole = bytearray(photo())
     start = whole.index(b"\xff\xc0") + 5
     whole[start : start + 4] = struct.pack(">HH", side, side)
@@ -37,17 +37,17 @@ def jpeg_bomb(side: int = 65_500) -> bytes:
 
 
 def gif(frames: int = 10_000, side: int = 1, screen: int = 64) -> bytes:
-    """Return an animation: a screen, and frames of `side` x `side` pixels on it, some 20 bytes each."""
+    """Return an animated GIF with frames of `side` x `side` pixels, some 20 bytes each."""
     head = b"GIF89a" + struct.pack("<HHBBB", screen, screen, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff"
     frame = b"," + struct.pack("<HHHHB", 0, 0, side, side, 0) + b"\x02\x02\x44\x01\x00"
     return head + frame * frames + b";"
 
 
 def tiff(entries: int = 0) -> bytes:
-    """Return a valid TIFF, which no model's client sends.
+    """Return a valid TIFF, a format that the server does not support.
 
     Args:
-        entries: Further pages that all are the first one again.
+        entries: Number of further pages, all equal to the first.
     """
     whole = bytearray(photo(kind="TIFF"))
     if entries:
@@ -59,21 +59,21 @@ def tiff(entries: int = 0) -> bytes:
 
 
 def webp_bomb() -> bytes:
-    """Return a WebP whose canvas is 16,777,216 pixels wide and high, and which holds nothing."""
+    """Return an empty WebP that claims a canvas 16,777,216 pixels wide and high."""
     canvas = b"VP8X" + struct.pack("<I", 10) + b"\x02\0\0\0" + b"\xff" * 6
     return b"RIFF" + struct.pack("<I", 4 + len(canvas)) + b"WEBP" + canvas
 
 
 def large_webp(side: int = 8_190) -> bytes:
-    """Return a WebP of few bytes that is valid and has `side` x `side` pixels, all of one color."""
+    """Return a small valid WebP of `side` x `side` pixels in one color."""
     whole = bytearray(photo_of_one_color())
-    start = whole.index(b"VP8L") + 9  # behind the chunk's size and the signature
+    start = whole.index(b"VP8L") + 9  # after the chunk's size and signature
     whole[start : start + 4] = struct.pack("<I", side - 1 | (side - 1) << 14)
     return bytes(whole)
 
 
 def photo_of_one_color() -> bytes:
-    """Return a WebP whose pixels take no bits, however many there are."""
+    """Return a WebP whose pixels take no bits, whatever the size of the image."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -89,7 +89,7 @@ def heic_without_picture() -> bytes:
 
 
 def heic(pictures: int = 1) -> bytes:
-    """Return a HEIC file of so many pictures."""
+    """Return a HEIC file of `pictures` pictures."""
     from PIL import Image
     from pillow_heif import from_pillow
 
@@ -103,7 +103,7 @@ def heic(pictures: int = 1) -> bytes:
 
 
 def heic_bomb(side: int = 60_000) -> bytes:
-    """Return a HEIC file that says it has `side` x `side` pixels."""
+    """Return a HEIC file that claims `side` x `side` pixels."""
     whole = bytearray(heic())
     start = whole.index(b"ispe") + 8
     whole[start : start + 8] = struct.pack(">II", side, side)
@@ -111,7 +111,7 @@ def heic_bomb(side: int = 60_000) -> bytes:
 
 
 def svg() -> bytes:
-    """Return a drawing that would load another file."""
+    """Return an SVG that refers to another file."""
     return (
         b'<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
         b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">'
@@ -125,7 +125,7 @@ def postscript() -> bytes:
 
 
 def looping_exif() -> bytes:
-    """Return a photograph whose EXIF directory follows itself and says that it has an odd orientation."""
+    """Return a JPEG whose EXIF directory links to itself and has an invalid orientation."""
     directory = struct.pack("<HHHII", 1, 0x0112, 3, 1, 77) + struct.pack("<I", 8)
     exif = b"Exif\0\0II*\0" + struct.pack("<I", 8) + directory
     whole = photo()
@@ -133,7 +133,7 @@ def looping_exif() -> bytes:
 
 
 def with_archive(image: bytes) -> bytes:
-    """Return an image that is a ZIP archive, too."""
+    """Return an image that is also a ZIP archive."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("evil.html", "<script>alert(1)</script>")
@@ -141,7 +141,7 @@ def with_archive(image: bytes) -> bytes:
 
 
 def with_page(image: bytes) -> bytes:
-    """Return an image that ends with a page and a PDF's header."""
+    """Return an image with HTML and a PDF header appended."""
     return image + b"<html><script>alert(1)</script></html>%PDF-1.7\n1 0 obj<<>>endobj\n%%EOF"
 
 
@@ -177,7 +177,7 @@ REFUSED: Mapping[str, Maker] = {
     "archive": lambda: with_archive(b""),
     "archive named JPEG": lambda: b"\xff\xd8\xff\xe0" + with_archive(b""),
 }
-"""Each is to be answered with a clear 4xx."""
+"""Images to be refused with a 4xx, by name."""
 
 ODD: Mapping[str, Maker] = {
     "PNG without some rows": pngs.missing_rows,
@@ -198,13 +198,13 @@ ODD: Mapping[str, Maker] = {
     "CMYK JPEG": lambda: _converted("CMYK"),
     "gray JPEG": lambda: _converted("L"),
 }
-"""Each may be read (the first frame, without the comment) or refused with a 4xx, at no more than its cost."""
+"""Images that may be read (first frame, no comment), or refused with a 4xx, at no more than their cost."""
 
 LARGE: Mapping[str, Maker] = {
     "WebP of 8,190 x 8,190": large_webp,
     "PNG of 8,000 x 8,000": partial(pngs.png, 8_000, 8_000, color=pngs.GRAY, depth=1),
 }
-"""Each has as many pixels as may be, and few bytes."""
+"""Images of the maximum number of pixels in few bytes."""
 
 WRONG_BASE64 = (
     "",
@@ -218,7 +218,7 @@ WRONG_BASE64 = (
     "a" * 1_001,
     "=" * 1_000_000,
 )
-"""Texts that are no base64, or none of an image."""
+"""Strings that are no base64, or base64 of no image."""
 
 WRONG_DATA_URLS = (
     "data:",
@@ -233,7 +233,7 @@ WRONG_DATA_URLS = (
     "data:image/png;base64,%00",
     *(f"data:image/png;base64,{text}" for text in WRONG_BASE64),
 )
-"""`data:` URLs that hold no image."""
+"""`data:` URLs without an image."""
 
 
 def _converted(mode: str) -> bytes:

@@ -1,4 +1,4 @@
-"""PNG files that are small on the wire and huge, odd or broken behind it: made chunk by chunk."""
+"""PNG files made of single chunks: small on the wire, and huge, odd or broken when decoded."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import zlib
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GRAY, RGB, RGBA = 0, 2, 6
-"""Color types; their samples for each pixel are in `_SAMPLES`."""
+"""Color types; `_SAMPLES` has their samples per pixel."""
 _SAMPLES = {GRAY: 1, RGB: 3, RGBA: 4}
 _REPEATED = 1 << 20
-"""Zeros that are compressed once; the result is repeated, so that gigabytes cost milliseconds."""
+"""Number of zeros compressed once; repeating the result makes gigabytes in milliseconds."""
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """Return a chunk with its length and checksum."""
+    """Return a chunk with length and checksum."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def compressed_zeros(count: int) -> bytes:
-    """Return a zlib stream that inflates to that many zeros, a thousand times its size."""
+    """Return a zlib stream of a thousandth of the size that inflates to `count` zeros."""
     deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
     once = deflate.compress(bytes(_REPEATED)) + deflate.flush(zlib.Z_FULL_FLUSH)
-    # The first piece may not look back at anything; after a full flush each piece can follow any other.
+    # After a full flush, the output has no back references and can be repeated.
     rest = zlib.compressobj(9, zlib.DEFLATED, -15)
     last = rest.compress(bytes(count % _REPEATED)) + rest.flush()
     adler = (count % 65521) << 16 | 1
@@ -30,17 +30,17 @@ def compressed_zeros(count: int) -> bytes:
 
 
 def header(width: int, height: int, color: int = RGB, depth: int = 8) -> bytes:
-    """Return the signature and the first chunk."""
+    """Return the PNG signature and the header chunk."""
     return SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
 
 
 def png(
     width: int = 32, height: int = 32, *, color: int = RGB, depth: int = 8, extra: tuple[bytes, ...] = ()
 ) -> bytes:
-    """Return a valid black image of any size.
+    """Return a valid black image.
 
     Args:
-        extra: Whole chunks that stand between header and pixels.
+        extra: Whole chunks between header and pixels.
     """
     row = 1 + -(-width * _SAMPLES[color] * depth // 8)
     pixels = chunk(b"IDAT", compressed_zeros(row * height))
@@ -48,7 +48,7 @@ def png(
 
 
 def bomb(side: int = 50_000) -> bytes:
-    """Return a valid image of `side` x `side` pixels: 300 KB on the wire, 7.5 GB as RGB at 50,000."""
+    """Return a valid image of `side` x `side` pixels; for 50,000, 300 KB on the wire and 7.5 GB as RGB."""
     return png(side, side, color=GRAY, depth=1)
 
 
@@ -63,33 +63,33 @@ def international_text(size: int = 1 << 30) -> bytes:
 
 
 def many_texts(count: int = 100_000) -> bytes:
-    """Return a valid image with that many small comments."""
+    """Return a valid image with `count` short comments."""
     return png(extra=(chunk(b"tEXt", b"a\0b"),) * count)
 
 
 def color_profile(size: int = 1 << 28) -> bytes:
-    """Return a valid image with an ICC profile that inflates to `size` zeros, which are no profile."""
+    """Return a valid image with an ICC profile that inflates to `size` zeros, which is no valid profile."""
     return png(extra=(chunk(b"iCCP", b"x\0\0" + compressed_zeros(size)),))
 
 
 def animation(frames: int = 100_000, side: int = 32) -> bytes:
-    """Return an animated image (APNG) that promises frames and holds one."""
+    """Return an APNG that claims `frames` frames and has one."""
     return png(side, side, extra=(chunk(b"acTL", struct.pack(">II", frames, 0)),))
 
 
 def wrong_checksum() -> bytes:
-    """Return an image whose header's checksum is wrong."""
+    """Return an image with a wrong header checksum."""
     whole = bytearray(png())
     whole[len(SIGNATURE) + 8 + 13] ^= 0xFF
     return bytes(whole)
 
 
 def missing_rows() -> bytes:
-    """Return an image whose pixels end in the middle."""
+    """Return an image whose pixel data is truncated."""
     pixels = zlib.compress(bytes(97 * 10))
     return header(32, 32) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def no_pixels() -> bytes:
-    """Return an image that ends behind its header."""
+    """Return an image that ends after its header."""
     return header(32, 32) + chunk(b"IEND", b"")

@@ -1,4 +1,4 @@
-"""Stands for a system that refuses to limit the address space, as macOS does: runs a decoder under it."""
+"""Run the decoder process on a system that cannot limit the address space, as on macOS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LAUNCHER = Path(__file__).resolve().parents[3] / "engine" / "media" / "processes
 
 
 def main() -> None:
-    """Run the launcher of decoders with a `setrlimit` that refuses."""
+    """Run the decoders' launcher with a `setrlimit` that fails."""
     accept = resource.setrlimit
 
     def refuse(kind: int, limits: tuple[int, int], /) -> None:

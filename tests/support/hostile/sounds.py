@@ -1,4 +1,4 @@
-"""Hostile audio: files that lie, name other files, hold other files, or go on for hours."""
+"""Hostile audio: files with false headers, references to others, embedded archives, or hours of sound."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from functools import cache, partial
 from greenroom.tests.support.hostile import movies, pictures
 
 PCM, FLOAT = 1, 3
-"""Codings of a WAV file."""
+"""Sample formats of a WAV file."""
 LONG_SILENCE = "silence of 5 hours at 192,000 samples a second in 8 channels"
-"""As much to decode as may be in as few bytes; no model has anything to do with it."""
+"""Name of the file that takes the most work to decode for its few bytes; no model needs to run for it."""
 
 
 def wav(
@@ -30,7 +30,7 @@ def wav(
     """Return a WAV file.
 
     Args:
-        length: Bytes of sound that the header promises; None for what there is.
+        length: Size of the sound in bytes that the header claims; None for the true one.
     """
     frame = channels * bits // 8
     head = struct.pack("<HHIIHH", coding, channels, rate, rate * frame % 2**32, frame % 2**16, bits)
@@ -40,19 +40,19 @@ def wav(
 
 
 def tone(seconds: float = 0.5, rate: int = 16_000) -> bytes:
-    """Return a WAV file of 440 Hz."""
+    """Return a WAV file of a 440 Hz tone."""
     wave = (int(9_000 * math.sin(math.tau * 440 * i / rate)) for i in range(int(seconds * rate)))
     return wav(array("h", wave).tobytes(), rate=rate)
 
 
 def samples(value: float, seconds: float = 0.5) -> bytes:
-    """Return a WAV file of 32-bit floats that all are `value`, such as NaN."""
+    """Return a WAV file of 32-bit floats all equal to `value`, such as NaN."""
     data = array("f", [value] * int(seconds * 16_000)).tobytes()
     return wav(data, bits=32, coding=FLOAT)
 
 
 def silent_flac(hours: float = 10.0, rate: int = 8_000, channels: int = 1) -> bytes:
-    """Return a FLAC file of silence, 60 KB for 10 hours: blocks of 65,535 equal samples (RFC 9639)."""
+    """Return a FLAC file of silence, 60 KB for 10 hours, in blocks of 65,535 equal samples (RFC 9639)."""
     block = 65_535
     count = math.ceil(hours * 3_600 * rate / block)
     total = count * block
@@ -63,7 +63,7 @@ def silent_flac(hours: float = 10.0, rate: int = 8_000, channels: int = 1) -> by
 
 
 def nested_archive(depth: int = 6, width: int = 8) -> bytes:
-    """Return an archive of archives of archives, with a Matroska header in the innermost."""
+    """Return a nested archive with a Matroska header in the innermost file."""
     content = b"\x1a\x45\xdf\xa3" + bytes(100_000)
     for level in range(depth):
         file = io.BytesIO()
@@ -75,18 +75,18 @@ def nested_archive(depth: int = 6, width: int = 8) -> bytes:
 
 
 def hls_playlist(url: str) -> bytes:
-    """Return a playlist (m3u8) whose only piece is at `url`."""
+    """Return an HLS playlist (m3u8) with one segment at `url`."""
     head = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:10\n#EXT-X-MEDIA-SEQUENCE:0\n"
     return f"{head}#EXTINF:10.0,\n{url}\n#EXT-X-ENDLIST\n".encode()
 
 
 def concatenation(url: str) -> bytes:
-    """Return a list (ffconcat) whose only file is at `url`."""
+    """Return an ffconcat list with one file at `url`."""
     return f"ffconcat version 1.0\nfile '{url}'\n".encode()
 
 
 def dash_manifest(url: str) -> bytes:
-    """Return a manifest (MPD) whose only piece is at `url`."""
+    """Return a DASH manifest (MPD) with one segment at `url`."""
     return (
         '<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" '
         'mediaPresentationDuration="PT9S" profiles="urn:mpeg:dash:profile:isoff-on-demand:2011">'
@@ -96,14 +96,14 @@ def dash_manifest(url: str) -> bytes:
 
 
 def session_description(port: int) -> bytes:
-    """Return an SDP file, which makes some readers listen on the network."""
+    """Return an SDP file, which makes some readers listen on a network port."""
     return (
         f"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio {port} RTP/AVP 0\n".encode()
     )
 
 
 def naming(url: str) -> dict[str, bytes]:
-    """Return files that name another one, which nobody may read or ask for."""
+    """Return files that refer to another one, which must never be read or requested."""
     return {
         "m3u8": hls_playlist(url),
         "plain m3u": f"#EXTM3U\n{url}\n".encode(),
@@ -145,7 +145,7 @@ REFUSED: Mapping[str, Callable[[], bytes]] = {
         for name in naming("")
     },
 }
-"""Each is to be answered with a clear 4xx."""
+"""Files to be refused with a 4xx, by name."""
 
 ODD: Mapping[str, Callable[[], bytes]] = {
     "WAV that promises 4 GB": lambda: wav(bytes(16_000), length=2**32 - 1),
@@ -158,12 +158,12 @@ ODD: Mapping[str, Callable[[], bytes]] = {
     LONG_SILENCE: partial(silent_flac, 5.0, 192_000, 8),
     "WAV that is an archive": lambda: pictures.with_archive(tone()),
 }
-"""Each may be transcribed or refused with a 4xx, in bounded memory and without NaN in the answer."""
+"""Files that may be transcribed, or refused with a 4xx, in bounded memory and without NaN in the answer."""
 
 
 def _silent_frame(number: int, channels: int) -> bytes:
-    # Fixed blocks of a 16-bit size, rate by the header, 16 bits; then for each channel a constant subframe of
-    # zero.
+    # Fixed block size stored in 16 bits, sample rate from the header, 16 bits per sample. Each channel
+    # follows as a constant subframe of zero.
     head = b"\xff\xf8\x70" + bytes([(channels - 1) << 4 | 8]) + _coded(number) + struct.pack(">H", 65_534)
     head += bytes([_checksum(head, 0x07, 8)])
     frame = head + b"\x00\x00\x00" * channels
@@ -171,7 +171,7 @@ def _silent_frame(number: int, channels: int) -> bytes:
 
 
 def _coded(number: int) -> bytes:
-    """Return a number in the code that UTF-8 is a case of."""
+    """Return a number in FLAC's extension of UTF-8."""
     return chr(number).encode("utf-8", "surrogatepass")
 
 
@@ -185,7 +185,7 @@ def _checksum(data: bytes, polynomial: int, bits: int) -> int:
 
 @cache
 def _remainders(polynomial: int, bits: int) -> tuple[int, ...]:
-    """Return what each byte leaves of itself."""
+    """Return the CRC table, one remainder for each byte."""
     top, mask = 1 << (bits - 1), (1 << bits) - 1
     table = []
     for byte in range(256):

@@ -1,4 +1,4 @@
-"""Chat templates that ask for all of a machine's memory or time, and take no more than a line for it."""
+"""One-line chat templates that take all of a machine's memory or time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LONG = "{% set s = 'a' * 1000000 %}"
 
 
 def _doubled(start: str, twice: str, end: str) -> str:
-    """Return a template whose value holds another twice, which holds a third twice, 60 times over."""
+    """Return a template that doubles a value 60 times by nesting it in itself."""
     loop = "{% for i in range(60) %}{% set ns.l = " + twice + " %}{% endfor %}"
     return "{% set ns = namespace(l=" + start + ") %}" + loop + end
 
@@ -98,7 +98,7 @@ STOPPED: Mapping[str, str] = {
     "macros that call themselves": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
     "{% endmacro %}{{ f(60) }}",
 }
-"""Each ends a process, or keeps it for hours, where nothing bounds it; by what it does."""
+"""Templates by name. Without limits, each would end the process or keep it busy for hours."""
 
 BY_CONTENT = "{% for message in messages %}{{ message.content.center(message.content|int(1)) }}{% endfor %}"
-"""A template that is well until a message asks for many characters."""
+"""A template that allocates as many characters as the message's text says."""

@@ -1,4 +1,4 @@
-"""The hostile inputs are what they claim to be: valid up to what is hostile in them."""
+"""Hostile inputs are valid except for their hostile part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 from greenroom.tests.support.hostile import addresses, documents, pictures, pngs, sounds, uploads
 
 SMALL = 2_000_000
-"""Bytes that a hostile input takes at most: its cost lies with the server."""
+"""Largest size of a hostile input in bytes: the cost lies with the server."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Uploads larger than memory should ever hold, sent piece by piece."""
+"""Uploads too large to hold in memory, sent in pieces."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _BOUNDARY = "greenroom-hostile-boundary"
 
 @attrs.frozen
 class Upload:
-    """A multipart form with one file that is made while it is sent.
+    """A multipart form with one file, generated while it is sent.
 
     Args:
-        fields: What stands before the file.
-        size: Bytes of the file.
-        beginning: Of the file; the rest is zeros.
-        name: Of the file; may be hostile.
+        fields: Form fields before the file.
+        size: Size of the file in bytes.
+        beginning: First bytes of the file; the rest is zeros.
+        name: Name of the file; may be hostile.
     """
 
     fields: Mapping[str, str]
@@ -30,14 +30,14 @@ class Upload:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers of the whole form."""
+        """Return the request headers."""
         return {
             "content-type": f"multipart/form-data; boundary={_BOUNDARY}",
             "content-length": str(len(self._head) + self.size + len(self._tail)),
         }
 
     def pieces(self, length: int = 1 << 16) -> Iterator[bytes]:
-        """Yield the form's bytes; no more than `length` of the file at once."""
+        """Yield the form's bytes, with at most `length` bytes of the file at once."""
         yield self._head
         left = self.size
         if self.beginning:
@@ -50,7 +50,7 @@ class Upload:
         yield self._tail
 
     def whole(self) -> bytes:
-        """Return the form at once, for small files."""
+        """Return the whole form, for small files."""
         return b"".join(self.pieces())
 
     @property
@@ -69,7 +69,7 @@ class Upload:
 
 
 def form(data: bytes, name: str = "speech.mp3", **fields: str) -> Upload:
-    """Return a form with a file that holds exactly those bytes."""
+    """Return a form with a file of exactly `data`."""
     return Upload(fields, len(data), data, name)
 
 
@@ -84,7 +84,7 @@ NAMES = (
     "\x00.mp3",
     "🦊.mp3",
 )
-"""Names of files that must not become paths."""
+"""File names that must not become paths."""
 
 BROKEN_FORMS: Mapping[str, tuple[str, bytes]] = {
     "no boundary": ("multipart/form-data", b"--x\r\n\r\n--x--\r\n"),
@@ -141,4 +141,4 @@ BROKEN_FORMS: Mapping[str, tuple[str, bytes]] = {
     ),
     "JSON": ("application/json", b'{"model": "x", "file": "speech.mp3"}'),
 }
-"""Content types with bodies that are no form, or one that costs too much: each a clear 4xx."""
+"""Content types and bodies that are no form, or too costly a form; each to be refused with a 4xx."""

@@ -1,4 +1,4 @@
-"""What PyAV reads in the audio that our server sends."""
+"""PyAV's decoding of the audio that our server sends, and WAV files for uploads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 @attrs.frozen(eq=False)
 class AudioFile:
-    """A decoded file of one channel."""
+    """A decoded mono file."""
 
     format: str
     codec: str
@@ -22,7 +22,7 @@ class AudioFile:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Duration in seconds."""
         return len(self.samples) / self.rate
 
 
@@ -38,13 +38,13 @@ def decode(data: bytes) -> AudioFile:
 
 
 def tone(seconds: float, rate: int = 24_000, hertz: float = 440.0) -> npt.NDArray[np.int16]:
-    """Return a tone at a quarter of the full amplitude."""
+    """Return a tone at a quarter of full amplitude."""
     times = np.arange(round(seconds * rate)) / rate
     return np.asarray(np.rint(np.sin(2 * np.pi * hertz * times) * 8_000), np.int16)
 
 
 def wav_file(seconds: float, rate: int = 24_000, title: bytes = b"") -> bytes:
-    """Return a wav file of a tone."""
+    """Return a WAV file of a tone."""
     import wave
 
     sink = io.BytesIO()

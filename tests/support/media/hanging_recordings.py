@@ -1,4 +1,4 @@
-"""Decoders that never come back, which no file can be made to cause."""
+"""Audio decoders that hang, which no file can cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.tests.support.media.recordings import silence
 
 @contextmanager
 def hanging_decoders() -> Iterator[None]:
-    """Have every recording that is opened meanwhile hang behind its container's facts, until the end."""
+    """Make the decoding of recordings hang once their metadata is read, until the context ends."""
     released = threading.Event()
 
     class Hanging:
@@ -45,5 +45,5 @@ def hanging_decoders() -> Iterator[None]:
 
 
 def decoding_threads() -> list[threading.Thread]:
-    """Return the threads that decode recordings now."""
+    """Return the threads that decode recordings."""
     return [thread for thread in threading.enumerate() if thread.name == "audio-decoder"]

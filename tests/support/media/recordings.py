@@ -40,19 +40,19 @@ CONTAINERS: Mapping[str, tuple[str, str]] = {
     "tta": ("tta", "tta"),
     "nut": ("nut", "pcm_s16le"),
 }
-"""Format and encoder by name."""
+"""Container format and encoder, by name."""
 
 Sound = NDArray[np.float32]
 
 
 def noise(seconds: float, seed: int = 0, level: float = 0.1) -> Sound:
-    """Return noise that no part of is silent."""
+    """Return noise without silent parts."""
     samples = np.random.default_rng(seed).standard_normal(round(seconds * RATE))
     return np.clip(samples * level, -1, 1).astype(np.float32)
 
 
 def silence(seconds: float) -> Sound:
-    """Return nothing to hear."""
+    """Return silence."""
     return np.zeros(round(seconds * RATE), np.float32)
 
 
@@ -65,11 +65,11 @@ def write_recording(
     channels: int = 1,
     video: bool = False,
 ) -> Path:
-    """Write `sound`, of 16,000 samples a second, as one of `CONTAINERS`.
+    """Write `sound`, sampled at 16 kHz, to a file of one of `CONTAINERS`.
 
     Args:
-        rate: Samples a second of the file; the sound is resampled.
-        video: The file has pictures too.
+        rate: Sample rate of the file in Hz; the sound is resampled.
+        video: True to add a video track.
     """
     import av
 

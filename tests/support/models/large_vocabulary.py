@@ -1,4 +1,4 @@
-"""A vocabulary of the size that large models have, and a tiny model with it."""
+"""A vocabulary as large as those of large models, and a tiny model with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAYERS = {
     "head_dim": 16,
     "vocab_size": SIZE,
 }
-"""So small that a CPU's steps take little longer than a GPU's of a large model."""
+"""Configuration small enough that a step on a CPU takes little longer than a large model's on a GPU."""
 
 
 _STARTS = ("b", "c", "d", "st", "tr", "m", "n", "r", "l", "")
@@ -31,9 +31,10 @@ _SIGNS = '(){}[]<>=+-*/.,;:"_#@!?\n\t '
 
 
 def large_tokenizer(size: int = SIZE) -> Any:
-    """Return a byte-level BPE of words, punctuation and another script, with a merge for each token.
+    """Return a byte-level BPE tokenizer of words, punctuation and a non-Latin script, with a merge for each
+    token.
 
-    The special tokens come first, as in the tiny models' own tokenizer.
+    Special tokens come first, as in the tiny models' own tokenizer.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -66,7 +67,7 @@ def _random_word(chance: random.Random) -> str:
 
 
 def make_large_model(folder: Path, kind: str = "qwen3") -> Path:
-    """Make a tiny model of that kind with a vocabulary of 152,000 tokens in `folder`, unless it is there."""
+    """Make a tiny model with a vocabulary of 152,000 tokens in `folder`, unless it exists."""
     if not (folder / "model.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
         make_tokenizer(folder)
@@ -77,7 +78,7 @@ def make_large_model(folder: Path, kind: str = "qwen3") -> Path:
 
 
 def copies_of_large_model(folder: Path, kind: str, copies: int) -> tuple[Path, ...]:
-    """Make such a model, and folders that are the same but for their names."""
+    """Make such a model, and copies of its folder with other names."""
     first = make_large_model(folder / f"large-{kind}-0", kind)
     others = [folder / f"large-{kind}-{index}" for index in range(1, copies)]
     for other in others:

@@ -1,4 +1,4 @@
-"""A disk whose bytes come late: what nobody has waited for is not there."""
+"""An emulated slow disk: weights are wrong until they are read explicitly."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import pytest
 
 @attrs.define
 class LateDisk:
-    """A copy of a model whose files hold nothing but their headers until `os.pread` asks for the rest.
+    """A copy of a model whose files have wrong weights after their headers until `os.pread` reads them.
 
-    Whatever MLX reads before that is another number: who computes with the right weights has waited.
+    MLX reads wrong numbers from parts not yet read, so correct results prove that the program waited for the
+    disk.
 
     Attributes:
-        folder: The copy.
-        reads: What was asked for: the file's path in the folder, the first byte, and how many.
-        on_read: Called before each answer; what it takes, the disk takes.
+        folder: Folder of the copy.
+        reads: Reads so far: the file's path in the folder, offset in bytes, and number of bytes.
+        on_read: Callback before each read; a slow callback makes a slow disk.
     """
 
     folder: Path
@@ -31,7 +32,7 @@ class LateDisk:
 
 
 def late_disk(model: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> LateDisk:
-    """Return such a copy; the kept original answers as long as the test runs."""
+    """Make a `LateDisk`; reads take their data from `model` during the test."""
     disk = LateDisk(Path(shutil.copytree(model, copy)))
     whole = dict[tuple[int, int], Path]()
     for file in disk.folder.rglob("*.safetensors"):
@@ -63,7 +64,7 @@ def late_disk(model: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> LateD
 
 
 def unstack_experts(folder: Path, copy: Path) -> Path:
-    """Copy a model of experts with each of their matrices by itself, as they come from their makers."""
+    """Copy a mixture-of-experts model with one tensor for each expert's matrix, as makers publish them."""
     shutil.copytree(folder, copy)
     file = copy / "model.safetensors"
     weights: Any = mx.load(str(file))

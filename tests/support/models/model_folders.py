@@ -1,4 +1,4 @@
-"""Folders that look like models, and lie where models do."""
+"""Minimal folders that are detected as models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiny models that embed and rank: real folders, in the eyes of whoever reads them."""
+"""The tiny embedding and rerank models are complete folders for all their readers."""
 
 from __future__ import annotations
 

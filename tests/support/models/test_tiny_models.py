@@ -1,4 +1,4 @@
-"""The tiny models are varied enough to show a fault of a cache."""
+"""The tiny models' output varies enough to reveal faults of a cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_greedy_answer_has_many_distinct_tokens(tiny_model: Callable[..., Path
 
 @pytest.mark.parametrize("kind", ["recurrent_gemma", "rwkv7", "qwen3_5"])
 def test_no_weights_are_dead(tiny_model: Callable[..., Path], kind: str) -> None:
-    """A recurrent block of zeros passes nothing on, and so hides what is wrong with its state."""
+    """A recurrent block of zeros passes nothing on, which would hide faults of its state."""
     weights = mx.load(str(tiny_model(kind) / "model.safetensors"))
     assert isinstance(weights, dict)
     assert [name for name, weight in weights.items() if not mx.any(weight != 0)] == []

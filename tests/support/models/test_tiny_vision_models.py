@@ -1,4 +1,4 @@
-"""The tiny models that see are varied enough to show which image an answer is about."""
+"""The tiny vision models' answers vary enough to tell which image they are about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tokenizers of the tiny models that embed and rank, made of the tiny models' vocabulary without training."""
+"""Tokenizers of the tiny embedding and rerank models, built from the tiny models' vocabulary without
+training.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ from typing import Any
 from greenroom.tests.support.models.tiny_models import TOKENIZER
 
 _WORDS = 600
-"""How many of its tokens are taken besides single characters."""
+"""Number of tokens taken from that vocabulary besides single characters."""
 
 
 def _tokens() -> list[str]:
-    """Return tokens of printable ASCII, those that begin a word with a space before them."""
+    """Return tokens of printable ASCII, with a space before those that begin a word."""
     vocabulary = json.loads(TOKENIZER.read_text())["model"]["vocab"]
     readable = [token.replace("Ġ", " ") for token in vocabulary if token.count("Ġ") <= 1]
     return [token for token in readable if token.isascii() and token.strip().isalpha()][:_WORDS]
@@ -32,7 +34,7 @@ def _added(tokens: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _around(before: Sequence[str], after: Sequence[str], between: Sequence[str], ids: Any) -> dict[str, Any]:
-    """Return a post-processor that puts special tokens around one text, and between two."""
+    """Return a post-processor that adds special tokens around one text, and between two."""
 
     def special(tokens: Sequence[str], kind: int) -> list[dict[str, Any]]:
         return [{"SpecialToken": {"id": token, "type_id": kind}} for token in tokens]
@@ -49,7 +51,7 @@ def _around(before: Sequence[str], after: Sequence[str], between: Sequence[str],
 
 
 def word_pieces(token_types: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return tokenizer.json and tokenizer_config.json of BERT's kind."""
+    """Return tokenizer.json and tokenizer_config.json as BERT has them."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
     pieces = [token.strip() if token.startswith(" ") else f"##{token}" for token in _tokens()]
@@ -86,7 +88,7 @@ def word_pieces(token_types: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def sentence_pieces() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return tokenizer.json and tokenizer_config.json of XLM-RoBERTa's kind."""
+    """Return tokenizer.json and tokenizer_config.json as XLM-RoBERTa has them."""
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     characters = ["▁", *(chr(code) for code in range(33, 127))]
     names = dict.fromkeys([*characters, *(token.replace(" ", "▁") for token in _tokens())])
@@ -114,10 +116,10 @@ def sentence_pieces() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def byte_pairs(around: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return tokenizer.json and tokenizer_config.json of a decoder's kind.
+    """Return tokenizer.json and tokenizer_config.json as decoders have them.
 
     Args:
-        around: The token after each text, or those before and after it; none leaves it as it is.
+        around: Special token after each text, or those before and after it; empty for none.
     """
     tokenizer = json.loads(TOKENIZER.read_text())
     if around:

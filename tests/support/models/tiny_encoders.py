@@ -1,8 +1,7 @@
-"""Tiny real models that embed and rank: the architectures of mlx-vlm with random weights, in folders as
-sentence-transformers writes them.
+"""Tiny real embedding and rerank models: mlx-vlm's architectures with random weights.
 
-Their vectors are noise, but varied noise: weights are scaled by 3, so that a row that is computed wrong does
-not look like its neighbors.
+Folders are laid out as sentence-transformers writes them. Vectors are noise, but varied noise: weights are
+scaled by 3, so that a wrong row does not resemble its neighbors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from greenroom.tests.support.models.tiny_encoder_tokenizers import byte_pairs, s
 from greenroom.tests.support.models.tiny_sentence_files import sentence_files
 
 TinyEncoder = Callable[..., Path]
-"""`tiny_encoder(kind, **changes)`: folder of the tiny model of a kind; made once per test session."""
+"""`tiny_encoder(kind, **changes)`: folder of the tiny model of a kind, made once per test session."""
 
 _COMMON: Mapping[str, Any] = {
     "hidden_size": 64,
@@ -43,7 +42,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     },
     "xlm-roberta": {
         "architectures": ["XLMRobertaModel"],
-        "max_position_embeddings": 130,  # two of them stand before the first token's
+        "max_position_embeddings": 130,  # positions begin at 2
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,
         "pad_token_id": 1,
@@ -69,11 +68,11 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "use_bidirectional_attention": True,
     },
 }
-"""config.json by kind; `KIND-rerank` is the same architecture as a model that ranks."""
+"""config.json by kind; `KIND-rerank` is the rerank model of the same architecture."""
 
 ENCODERS = tuple(CONFIGS)
 RERANKERS = ("bert-rerank", "xlm-roberta-rerank", "modernbert-rerank", "qwen3-rerank")
-"""Three cross-encoders, and a decoder whose next token is `yes` or `no`."""
+"""Three cross-encoders, and a decoder that scores by its `yes` and `no` logits."""
 
 _CLASSIFIERS = {
     "bert": "BertForSequenceClassification",
@@ -89,12 +88,12 @@ _RERANK_TEMPLATE = (
 
 
 def make_tiny_encoder(kind: str, folder: Path, **changes: Any) -> Path:
-    """Make the model of that kind in `folder`: config.json, tokenizer, weights and, unless it ranks, the
-    files of sentence-transformers.
+    """Make a model in `folder`: config.json, tokenizer, weights and, for embeddings, sentence-transformers'
+    files.
 
     Args:
         kind: One of `ENCODERS` or `RERANKERS`.
-        changes: Fields of config.json that differ from the kind's.
+        changes: Fields of config.json to override.
     """
     folder.mkdir(parents=True, exist_ok=True)
     base, ranks = kind.removesuffix("-rerank"), kind.endswith("-rerank")
@@ -145,10 +144,10 @@ def _write_weights(folder: Path, config: Mapping[str, Any], ranks: bool) -> None
     model = model_class(module.ModelConfig.from_dict(dict(config)))
     weights = {}
     for name, value in tree_flatten(model.parameters()):
-        if not name.startswith("dense."):  # those stand in folders of their own
+        if not name.startswith("dense."):  # dense layers have folders of their own
             name = name.removeprefix("language_model.") if decides else name.removeprefix("model.")
             weights[name] = value * 3 if value.ndim == 2 else value
-    if base == "bert" and not ranks:  # real folders have it, though nothing here computes with it
+    if base == "bert" and not ranks:  # real folders have this unused weight too
         size = int(config["hidden_size"])
         weights |= {"pooler.dense.weight": mx.zeros((size, size)), "pooler.dense.bias": mx.zeros((size,))}
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "pt"})

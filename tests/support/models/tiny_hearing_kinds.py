@@ -1,4 +1,4 @@
-"""What is written into the folders of tiny models that see and hear, by kind."""
+"""Files of the folders of tiny models that take images and audio, by model type."""
 
 from __future__ import annotations
 
@@ -74,4 +74,4 @@ HEARING_KINDS: Mapping[str, VisionKind] = {
         tokenizer={**_NAMES, "extra_special_tokens": _NAMES},
     ),
 }
-"""By `model_type`."""
+"""Files by `model_type`."""

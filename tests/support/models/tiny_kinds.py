@@ -1,4 +1,4 @@
-"""config.json of tiny models by kind: some of every family with an adapter, and every sort of cache."""
+"""config.json of tiny models by kind: some of every family with an adapter, and every type of cache."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ PLAIN: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-"""Attention over all tokens or over a window, and (lfm2) convolutions."""
+"""Models with full or sliding-window attention, and (lfm2) convolutions."""
 
 FURTHER: Mapping[str, Mapping[str, Any]] = {
     "qwen3_5": {
@@ -343,5 +343,6 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 1,
     },
 }
-"""Mixtures of experts, latent and sparse attention, gated deltas, state spaces, windows that share their
-keys, caches in chunks that cannot be merged (llama4), code that fails in a batch (gpt_bigcode)."""
+"""Models with experts, latent and sparse attention, gated delta nets, state spaces, and windows with shared
+keys; chunked caches that cannot be merged (llama4), and code that fails in a batch (gpt_bigcode).
+"""

@@ -1,8 +1,8 @@
-"""Tiny real models, made on the fly: mlx-lm's own architectures with random weights.
+"""Tiny real models: mlx-lm's own architectures with random weights.
 
-Their output is noise, but varied noise: weights are scaled by 3 and the output matrix is untied, because
+Their output is noise, but varied noise. Weights are scaled by 3 and the output matrix is untied, because
 plain random weights repeat two or three tokens and so hide faults of a cache. Special tokens are never the
-likeliest, so greedy answers run to `max_tokens`.
+most likely, so greedy answers run to `max_tokens`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from greenroom.tests.support.architectures.recurrent_kinds import RECURRENT
 from greenroom.tests.support.models.tiny_kinds import FURTHER, PLAIN
 
 TinyModel = Callable[[str], Path]
-"""Folder of the tiny model of a kind; made once per test session."""
+"""Function that returns the folder of the tiny model of a kind, made once per test session."""
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -65,21 +65,22 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {**PLAIN, **FURTHER, **RECURRENT}
 """config.json by kind."""
 
 FAMILIES = ("qwen3", "llama", "gemma3", "glm4", "mistral")
-"""The kinds whose greedy output is promised to equal `mlx_lm.generate`."""
+"""Kinds whose greedy output must equal that of `mlx_lm.generate`."""
 
 
 _EMBEDDINGS = ("embed_tokens.weight", "embedding.weight", "embeddings.weight", "wte.weight")
 _TIED = {"gemma2": 0.2, "gemma3n": 0.2}
-"""Scale of embeddings that are the output too: a large one makes the input token the likeliest next one."""
+"""Scale of tied embeddings; a large one would make models repeat the input token."""
 
 
 _NOISE = 0.3
-"""Spread of what an architecture sets to zero until it is trained, such as gates and convolutions: zeros make
-its recurrent blocks pass nothing on."""
+"""Spread of noise for weights that an architecture initialises to zero, such as gates and convolutions: with
+zeros, its recurrent blocks would pass nothing on.
+"""
 
 
 def make_tokenizer(folder: Path) -> None:
-    """Write a byte-level BPE, trained on Python 3.11's standard library, with a template that takes tools."""
+    """Write a byte-level BPE tokenizer, trained on Python 3.11's standard library, and a tool template."""
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -94,10 +95,10 @@ def make_tokenizer(folder: Path) -> None:
 
 
 def make_weights(folder: Path, config: Mapping[str, Any], seed: int = 0) -> None:
-    """Write config.json and random weights of that architecture."""
+    """Write config.json and random weights of its architecture."""
     from greenroom.engine.loading.libraries import import_text_libraries
 
-    import_text_libraries()  # mlx-lm alone fails where fewer than 4,096 files may be open
+    import_text_libraries()  # mlx-lm's own import fails if fewer than 4,096 files may be open
     import mlx.core as mx
     from mlx.utils import tree_flatten
     from mlx_lm.utils import _get_classes
@@ -121,11 +122,11 @@ def make_weights(folder: Path, config: Mapping[str, Any], seed: int = 0) -> None
 
 
 def make_tiny_model(kind: str, folder: Path, tokenizer: Path, **changes: Any) -> Path:
-    """Make the model of that kind in `folder`.
+    """Make a model of one kind in `folder`.
 
     Args:
-        tokenizer: Folder that holds a tokenizer made before.
-        changes: Fields of config.json that differ from the kind's.
+        tokenizer: Folder with a tokenizer to copy.
+        changes: Fields of config.json to override.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -1,7 +1,7 @@
-"""A tiny Orpheus: a language model whose tokens are sounds, and the codec that it needs from the hub's cache.
+"""A tiny Orpheus: a language model whose tokens are audio codes, and its codec in the hub's cache.
 
-Its layers do nothing: each token of a place in a frame of seven is followed by one of the next place, so that
-what it writes is always decodable.
+Its layers do nothing. Each code at a position of a seven-token frame is followed by a code of the next
+position, so the output can always be decoded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FIRST_CUSTOM = 128_256
 _START_OF_SPEECH, _END_OF_SPEECH = 128_257, 128_258
 _WIDTH = 32
 _VARIETY = 8
-"""Codes that are ever written at a place."""
+"""Number of different codes at each position."""
 
 
 def make_tiny_orpheus(folder: Path) -> Path:
-    """Make a model of Orpheus in `folder`, about 20 MB: its tokens' numbers are fixed in the library."""
+    """Make an Orpheus model in `folder`, about 20 MB because the library fixes the size of its vocabulary."""
     import mlx.core as mx
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def make_tiny_orpheus(folder: Path) -> Path:
 
 
 def make_tiny_snac(cache: Path) -> Path:
-    """Lay a tiny SNAC codec into a cache of the hub, as a download would; return the cache."""
+    """Put a tiny SNAC codec into a hub cache, as a download would; return the cache."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
     from mlx_audio.codec.models.snac import SNAC
@@ -83,7 +83,7 @@ def _config() -> dict[str, Any]:
 
 
 def _weights() -> dict[str, Any]:
-    """Return weights with which hidden state, token and place are one: a one-hot of the next place."""
+    """Return weights that map each token to a one-hot vector of the next position in the frame."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
     from mlx_audio.lm.models.llama import Model, ModelArgs
@@ -102,8 +102,8 @@ def _weights() -> dict[str, Any]:
     written = (place >= 0) & (codes % _CODES < _VARIETY)
     noise = mx.random.normal((_VOCABULARY, _WIDTH), scale=0.1)
     output = mx.where(written[:, None], _one_hot(place) * 4 + noise, mx.zeros((1,)))
-    output[_START_OF_SPEECH] = _one_hot(mx.array([_PLACES]))[0] * 8  # the library looks for codes behind it
-    output[_END_OF_SPEECH] = _one_hot(mx.zeros((1,), mx.int32))[0] * 4.1  # after some frames
+    output[_START_OF_SPEECH] = _one_hot(mx.array([_PLACES]))[0] * 8  # the library looks for codes after it
+    output[_END_OF_SPEECH] = _one_hot(mx.zeros((1,), mx.int32))[0] * 4.1  # ends after some frames
     weights["lm_head.weight"] = output
     return {name: value.astype(mx.float16) for name, value in weights.items()}
 

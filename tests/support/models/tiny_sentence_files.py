@@ -1,4 +1,4 @@
-"""What sentence-transformers writes beside a model: its modules, pooling, prompts."""
+"""Files that sentence-transformers writes beside a model: modules, pooling, prompts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PROMPTS: Mapping[str, Mapping[str, str]] = {
 
 
 def sentence_files(folder: Path, kind: str, hidden: int) -> None:
-    """Write the files that such a model's real folders have.
+    """Write the files of a real model folder.
 
     Args:
-        hidden: Numbers that the model gives for each token.
+        hidden: Width of the token vectors.
     """
     steps = ["Pooling", "Normalize"]
     if kind == "gemma3_text":
@@ -47,7 +47,7 @@ def sentence_files(folder: Path, kind: str, hidden: int) -> None:
 
 
 def write_modules(folder: Path, steps: Sequence[str]) -> None:
-    """Write modules.json: what is computed after the model itself, e.g. Pooling, Dense, Normalize."""
+    """Write modules.json: the steps after the model itself, such as Pooling, Dense and Normalize."""
     names = [("", "Transformer"), *((f"{number}_{step}", step) for number, step in enumerate(steps, 1))]
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{step}"}
@@ -57,7 +57,7 @@ def write_modules(folder: Path, steps: Sequence[str]) -> None:
 
 
 def write_pooling(folder: Path, hidden: int, *modes: str, include_prompt: bool = True) -> None:
-    """Write how tokens are made one: `cls`, `mean`, `mean_sqrt`, `weighted`, `max`, `last`, or several."""
+    """Write pooling modes: `cls`, `mean`, `mean_sqrt`, `weighted`, `max`, `last`, or several."""
     (folder / "1_Pooling").mkdir(exist_ok=True)
     config: dict[str, Any] = {"word_embedding_dimension": hidden, "include_prompt": include_prompt}
     config |= {field: mode in modes for mode, field in _MODES.items()}
@@ -79,7 +79,7 @@ def write_dense(
     """Write a Dense module with random weights.
 
     Args:
-        activation: Class below `torch.nn.modules`.
+        activation: Class name below `torch.nn.modules`.
     """
     import mlx.core as mx
 

@@ -1,8 +1,8 @@
-"""Tiny real models that speak, made on the fly: mlx-audio's own architectures with random weights.
+"""Tiny real speech models: mlx-audio's own architectures with random weights.
 
-What they say is noise. Pocket TTS never ends by itself: a piece of text takes a second for each of its words
-and two more, in frames of 80 ms, so that the length of an answer is known. Kokoro's widths are fixed in its
-library: 230 MB is as small as it gets.
+Their output is noise. Pocket TTS never ends by itself: it generates one second for each word of a text chunk
+and two more, in frames of 80 ms, so the length of its audio is known. The library fixes Kokoro's widths, so
+it takes at least 230 MB.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 SAMPLE_RATE = 24_000
 FRAME_SAMPLES = 1_920
-"""Of Pocket TTS, 80 ms."""
+"""Samples of a Pocket TTS frame (80 ms)."""
 
 _WIDTH = 64
 _VOCABULARY = 300
 _NEVER = -100.0
 _LOUDER = 5.0
-"""Scale of the decoder's weights; plain random ones are next to silent."""
+"""Scale of the decoder's weights; plain random ones are nearly silent."""
 
 _SMALL = 0.02
-"""Spread of what Kokoro sets to zero, or all to one, until it is trained."""
+"""Spread of Kokoro's weights that are initialised to all zeros or all ones."""
 
 KOKORO_SYMBOLS = (
     ';:,.!?—…"()“” ABCDEFGHIJKLMNOPQRSTUVWXYZ'
@@ -34,12 +34,12 @@ KOKORO_SYMBOLS = (
 def make_tiny_pocket(
     folder: Path, *, voices: tuple[str, ...] = ("default",), clones: bool = False, end_bias: float = _NEVER
 ) -> Path:
-    """Make a model of Pocket TTS in `folder`, about 0.6 MB.
+    """Make a Pocket TTS model in `folder`, about 0.6 MB.
 
     Args:
-        voices: Files in its `voices/`, each with a voice of its own.
-        clones: It has the encoder that reads reference audio, too.
-        end_bias: Of the end of speech: 0 ends at once, the default never.
+        voices: Names of the files in `voices/`, each with a different voice.
+        clones: True to add the encoder of reference audio.
+        end_bias: Bias of the end-of-speech logit: 0 ends at once, the default never.
     """
     import mlx.core as mx
     from mlx_audio.tts.models.pocket_tts import Model, ModelConfig
@@ -66,7 +66,7 @@ def make_tiny_pocket(
 
 
 def make_tiny_kokoro(folder: Path, *, voices: tuple[str, ...] = ("af_heart", "bf_emma")) -> Path:
-    """Make a model of Kokoro in `folder`, about 230 MB; it speaks only where `misaki` is installed."""
+    """Make a Kokoro model in `folder`, about 230 MB; it needs the package `misaki` to speak."""
     import mlx.core as mx
     from mlx_audio.tts.models.kokoro import Model, ModelConfig
 
@@ -78,7 +78,7 @@ def make_tiny_kokoro(folder: Path, *, voices: tuple[str, ...] = ("af_heart", "bf
     for name, value in weights.items():
         if name.endswith("weight_v") or mx.abs(value).max().item() == 0:
             value = weights[name] = mx.random.normal(value.shape, scale=_SMALL)
-        if name.endswith("conv_post.weight_g"):  # its output is an exponent
+        if name.endswith("conv_post.weight_g"):  # exp() is applied to the output
             weights[name] = value * _SMALL
         if _is_torch_convolution(name, value.shape):
             weights[name] = mx.contiguous(value.transpose(0, 2, 1))
@@ -92,7 +92,7 @@ def make_tiny_kokoro(folder: Path, *, voices: tuple[str, ...] = ("af_heart", "bf
 
 
 def _is_torch_convolution(name: str, shape: tuple[int, ...]) -> bool:
-    """Return whether the library transposes a weight as it loads it."""
+    """Return whether the library transposes a weight on load."""
     if name.endswith(("F0_proj.weight", "N_proj.weight")) or ("noise_convs" in name and len(shape) == 3):
         return True
     return name.endswith("weight_v") and not (shape[1] == shape[2] <= shape[0])
@@ -105,7 +105,7 @@ def _weights(model: Any) -> dict[str, Any]:
 
 
 def _make_tokenizer(folder: Path) -> int:
-    """Write a byte-level BPE, and return the size of its vocabulary."""
+    """Write a byte-level BPE tokenizer; return the size of its vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

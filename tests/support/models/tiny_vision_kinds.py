@@ -1,4 +1,4 @@
-"""What is written into the folders of tiny models that see, by kind."""
+"""Files of the folders of tiny vision models, by model type."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ _NORMALIZED: Mapping[str, Any] = {
 
 @attrs.frozen
 class VisionKind:
-    """What is written into the folder of a kind.
+    """Files of the folder of one model type.
 
     Args:
-        marks: Special tokens that its tokenizer has beside those of the text models.
-        mark: What the template writes where an image stands.
-        config: config.json, but for token ids.
-        token_fields: Fields of config.json that hold the id of a special token.
+        marks: Special tokens that the tokenizer has beside those of the text models.
+        mark: Placeholder of an image in the template.
+        config: config.json, without token ids.
+        token_fields: Fields of config.json for the ids of special tokens.
         preprocessor: preprocessor_config.json.
         processor: processor_config.json.
-        tokenizer: Fields of tokenizer_config.json beside those of the text models.
-        heard: What the template writes where a sound stands.
-        wide: What differs, file by file, where an image of 1,200 pixels a side takes 1,000 or more tokens;
-            empty where it does anyway.
+        tokenizer: Further fields of tokenizer_config.json.
+        heard: Placeholder of a sound in the template.
+        wide: Overrides by file that make an image of 1,200 pixels a side take 1,000 or more tokens; empty if
+            it does so anyway.
     """
 
     marks: tuple[str, ...]
@@ -264,4 +264,4 @@ VISION_KINDS: Mapping[str, VisionKind] = {
         },
     ),
 }
-"""By `model_type`."""
+"""Files by `model_type`."""

@@ -1,8 +1,8 @@
-"""Tiny real models that see, made on the fly: mlx-vlm's own architectures with random weights.
+"""Tiny real vision models: mlx-vlm's own architectures with random weights.
 
-They are the siblings of `tiny_models.py`: the same tokenizer with the marks of images added to it, the same
-template with tools, weights scaled so that answers are varied noise that depends on every image. Special
-tokens are never the likeliest, so greedy answers run to `max_tokens`.
+They resemble those of `tiny_models.py`: the same tokenizer with placeholder tokens of images added, the same
+template with tools, and weights scaled so that answers are varied noise that depends on every image. Special
+tokens are never the most likely, so greedy answers run to `max_tokens`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from greenroom.tests.support.models.tiny_models import CHAT_TEMPLATE, TOKENIZER
 from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS, VisionKind
 
 TinyVisionModel = Callable[..., Path]
-"""Folder of the tiny model of a kind; made once per test session."""
+"""Function that returns the folder of the tiny model of a kind, made once per test session."""
 
 _MARK = re.compile(r"<[^<>]+>")
 _TIED = ("gemma3", "gemma4")
-"""Kinds whose embeddings mlx-vlm makes the output too: large ones make the input token the likeliest one."""
+"""Kinds whose embeddings are tied by mlx-vlm; large ones would make models repeat the input token."""
 
 _PEAKED = ("k_norm.weight",)
-"""Norms that are scaled too: attention over a thousand tokens is an average otherwise, whatever the image."""
+"""Norms to scale too. Otherwise attention over a thousand tokens would average out the image."""
 
 _NOISE = 0.3
-"""Spread of weights that an architecture sets to a constant until it is trained."""
+"""Spread of weights that an architecture initialises to a constant."""
 
 _BODY = """\
 {%- macro body(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content or [] %}\
@@ -39,11 +39,11 @@ _BODY = """\
 
 
 def make_tiny_vision_model(kind: str, folder: Path, *, wide: bool = False, **changes: Any) -> Path:
-    """Make the model of that kind in `folder`.
+    """Make a model of one kind in `folder`.
 
     Args:
-        wide: Large images take 1,000 or more tokens, whatever the kind.
-        changes: Fields of config.json that differ from the kind's.
+        wide: True to make large images take 1,000 or more tokens for any kind.
+        changes: Fields of config.json to override.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = {**VISION_KINDS, **HEARING_KINDS}[kind]
@@ -70,7 +70,7 @@ def make_tiny_vision_model(kind: str, folder: Path, *, wide: bool = False, **cha
 
 
 def _write_tokenizer(folder: Path, parts: VisionKind) -> dict[str, int]:
-    """Write the text models' tokenizer with a kind's marks added; return its vocabulary."""
+    """Write the text models' tokenizer with a kind's placeholder tokens added; return its vocabulary."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
@@ -91,7 +91,7 @@ def _write_tokenizer(folder: Path, parts: VisionKind) -> dict[str, int]:
 
 
 def chat_template(mark: str, heard: str = "") -> str:
-    """Return the text models' template, which also takes contents in parts, with a mark for each image."""
+    """Return the text models' template, extended to content parts and image placeholders."""
     template = CHAT_TEMPLATE.replace("{{ message.content or '' }}", "{{ body(message.content) }}")
     template = template.replace("{{ message.content }}", "{{ body(message.content) }}")
     template = template.replace("{{ messages[0].content }}", "{{ body(messages[0].content) }}")
@@ -123,7 +123,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any], ids: Mapping[str, in
 
 
 def new_model(config: Mapping[str, Any]) -> Any:
-    """Return one of mlx-vlm's models with random weights."""
+    """Return an mlx-vlm model with random weights."""
     import copy
 
     import mlx.core as mx

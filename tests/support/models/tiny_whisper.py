@@ -1,8 +1,8 @@
-"""Tiny Whisper models whose words are rigged: whatever is said, they write the script they were given.
+"""Tiny Whisper models that transcribe any audio as a given script.
 
-Every token of the script leads to the next one, by a decoder block whose hidden units each know one token.
-So it is of no matter at which position the answer begins, and prompts and windows may differ as they do with
-a trained model. The audio's features play no part in the text: it tests what surrounds a model.
+A decoder block makes each token of the script lead to the next one: each of its hidden units detects one
+token. The position in the answer does not matter, so prompts and windows may differ as with a trained model.
+The audio's features have no effect on the text, so these models test only the code around a model.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 WORDS = ("Ġhello", "Ġfrom", "Ġthe", "Ġtiny", "Ġwhisper.", "Ġin", "ĠEnglish.")
 SCRIPT = ("<|0.00|>", "Ġhello", "Ġfrom", "Ġthe", "Ġtiny", "Ġwhisper.", "<|2.00|>", "<|endoftext|>")
-"""What the models write by default."""
+"""Default script."""
 TEXT = " hello from the tiny whisper."
 TRANSLATED = ("<|0.02|>", "Ġin", "ĠEnglish.", "<|1.00|>", "<|endoftext|>")
-"""What multilingual ones write when they are to translate."""
+"""Script of multilingual models for translations."""
 
 _WIDTH = 64
 _SHARPNESS = 4.0
@@ -34,7 +34,7 @@ _SPECIAL_AFTER = (
     "<|notimestamps|>",
 )
 _MULTILINGUAL_VOCABULARY = 51_865
-"""Tokens from which on mlx-audio takes a model for a multilingual one."""
+"""Vocabulary size from which on mlx-audio treats a model as multilingual."""
 _CONTEXT = 448
 
 
@@ -44,8 +44,8 @@ def make_tiny_whisper(
     """Make a model of less than 10 MB in `folder`.
 
     Args:
-        script: Tokens that it writes in each window, each at most once.
-        language: What multilingual ones take every recording's language for.
+        script: Tokens of each window's transcript, without repetitions.
+        language: Language that multilingual models detect in every recording.
     """
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = _vocabulary(multilingual)
@@ -69,7 +69,7 @@ def make_tiny_whisper(
 
 
 def make_random_whisper(folder: Path) -> Path:
-    """Make an English one that is not rigged: its logits are noise, as of a model that hears only noise."""
+    """Make an English model without a script: its logits are noise."""
     from mlx.utils import tree_flatten
 
     make_tiny_whisper(folder)
@@ -82,7 +82,7 @@ def make_random_whisper(folder: Path) -> Path:
 
 
 def _vocabulary(multilingual: bool) -> dict[str, int]:
-    """Return token ids; the timestamps are the last ones, as Whisper's code expects."""
+    """Return token ids, with the timestamps last, as Whisper's code expects."""
     from mlx_audio.stt.models.whisper.tokenizer import LANGUAGES
     from tokenizers import pre_tokenizers
 
@@ -142,7 +142,7 @@ def _write(file: Path, content: Mapping[str, object]) -> None:
 
 
 def _transitions(script: Sequence[str], multilingual: bool, language: str) -> dict[str, str]:
-    """Return which token follows which."""
+    """Return the next token of each token."""
     start = "<|startoftranscript|>"
     if not multilingual:
         return dict(pairwise([start, *script]))
@@ -176,8 +176,8 @@ def _write_weights(
     known = embeddings[[vocabulary[token] for token in transitions]]
     following = embeddings[[vocabulary[token] for token in transitions.values()]]
     hidden, block = len(transitions), "decoder.blocks.0."
-    # A normalized embedding has the length of the root of its width; only the one that a unit knows passes
-    # its threshold, and what that unit adds drowns the token that was read.
+    # The layer norm scales an embedding to the square root of its width. Only the embedding that a unit
+    # detects exceeds its threshold, and the unit's output then dominates the residual stream.
     first = np.zeros((4 * _WIDTH, _WIDTH), np.float32)
     first[:hidden] = known * 4
     second = np.zeros((_WIDTH, 4 * _WIDTH), np.float32)

@@ -1,4 +1,4 @@
-"""Files of weights that have names and no meaning."""
+"""Safetensors files with valid headers and arbitrary data."""
 
 from __future__ import annotations
 

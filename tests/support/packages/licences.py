@@ -19,7 +19,7 @@ _NOT_HERE = {
     "mlx-cuda-13": "MIT",
     "nvidia": "NVIDIA's own, not open source",
 }
-"""Packages, or the first words of their names, that are for other systems than the one at hand."""
+"""Licences of packages for other systems than this one, by the beginning of the package's name."""
 
 _SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -32,17 +32,19 @@ _SPDX = {
     "ISC License": "ISC",
     "MIT License": "MIT",
 }
-"""What authors write, in the usual names of licences (https://spdx.org/licenses)."""
+"""SPDX identifiers (https://spdx.org/licenses) of licences as authors name them."""
 
 _LONGEST_NAME = 60
-"""Characters; where a licence's whole text stands in its field, the classifier names it."""
+"""Maximum length of a licence's name in characters. A longer field holds the full text; then the classifier
+counts.
+"""
 
 _TABLE = "| package | licence | |\n|---|---|---|\n"
-"""What stands before it is written by hand."""
+"""Head of the generated table; the note's text before it is written by hand."""
 
 
 def runtime_packages() -> Mapping[str, str]:
-    """Return which extra brings each package; an empty text for those that are always there."""
+    """Return the packages with the extra that needs each; an empty string for those always installed."""
     always = _names("cpu")
     reasons = dict.fromkeys(always, "") | dict.fromkeys(_names("embeddings") - always, "extra `embeddings`")
     for extra in ("cuda12", "cuda13"):
@@ -52,7 +54,9 @@ def runtime_packages() -> Mapping[str, str]:
 
 
 def licence_of(name: str) -> str:
-    """Return the licence of a package, by its metadata where it is installed."""
+    """Return the licence in the metadata of an installed package, or the listed one for another system's
+    package.
+    """
     try:
         metadata = distribution(name).metadata
     except PackageNotFoundError:
@@ -74,12 +78,12 @@ def licence_of(name: str) -> str:
 
 
 def is_copyleft(licence: str) -> bool:
-    """Return whether a licence wants what is made from the work to be under it, or may be one that does."""
+    """Return whether a licence is copyleft, or may be."""
     return _COPYLEFT.search(licence) is not None
 
 
 def bundled_files() -> Mapping[str, frozenset[str]]:
-    """Return the names of the libraries in files of their own that the wheels at hand hold, by package."""
+    """Return the shared libraries bundled in installed wheels, by package."""
     runtime = runtime_packages()
     found = {
         name: frozenset(_libraries(wheel)) for wheel in distributions() if (name := _name(wheel)) in runtime
@@ -88,7 +92,7 @@ def bundled_files() -> Mapping[str, frozenset[str]]:
 
 
 def table_rows() -> Mapping[str, tuple[str, str]]:
-    """Return licence and remark of each package that the note names."""
+    """Return the licence and remark of each package in the note."""
     table = NOTE.read_text().partition(_TABLE)[2]
     rows = re.findall(r"^\| ([\w.-]+) \| ([^|]+) \| ([^|]*)\|$", table, re.MULTILINE)
     return {name: (licence, remark.strip()) for name, licence, remark in rows}
@@ -115,7 +119,7 @@ def _row(name: str, licence: str, remark: str) -> str:
 
 
 def main() -> None:
-    """Write the note's table anew."""
+    """Rewrite the note's table."""
     rows = [_row(name, licence_of(name), remark) for name, remark in runtime_packages().items()]
     head = NOTE.read_text().partition(_TABLE)[0]
     NOTE.write_text(head + _TABLE + "\n".join(rows) + "\n")

@@ -1,4 +1,4 @@
-"""Read which packages the lock installs, and on which systems there are wheels of them."""
+"""Packages that the lock installs, and the systems that have wheels of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SYSTEMS = {
 }
 SYSTEMS = tuple(_SYSTEMS)
 _GLIBC = range(35, 4, -1)
-"""Minor versions of glibc 2, from that of MLX's wheels down."""
+"""Minor versions of glibc 2, down from the one that MLX's wheels need."""
 
 
 @cache
 def exported(*extras: str) -> tuple[Requirement, ...]:
-    """Return what the lock installs to run, with these extras, on any system."""
+    """Return the runtime requirements of the lock with these extras, for all systems."""
     options = [option for extra in extras for option in ("--extra", extra)]
     shape = ("--no-hashes", "--no-annotate", "--no-header", "--no-emit-project")
     command = [UV, "export", "--quiet", "--frozen", "--no-dev", *shape, *options]
@@ -39,7 +39,7 @@ def exported(*extras: str) -> tuple[Requirement, ...]:
 
 
 def installed_on(system: str, python: str, *extras: str) -> Iterator[Requirement]:
-    """Yield what the lock installs on one of `SYSTEMS` under a version of Python."""
+    """Yield the requirements installed on one of `SYSTEMS` for a version of Python."""
     environment = _environment(system, python)
     for requirement in exported(*extras):
         if requirement.marker is None or requirement.marker.evaluate(environment):
@@ -47,7 +47,7 @@ def installed_on(system: str, python: str, *extras: str) -> Iterator[Requirement
 
 
 def has_wheel(requirement: Requirement, system: str, python: str) -> bool:
-    """Return whether the lock names a wheel of a package that can be installed there."""
+    """Return whether the lock has an installable wheel of a package."""
     [pinned] = requirement.specifier
     tags = _tags(system, python)
     return any(tags & parse_wheel_filename(name)[3] for name in _wheels()[requirement.name, pinned.version])

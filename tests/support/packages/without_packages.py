@@ -1,4 +1,4 @@
-"""Run code in a process that cannot import some packages, as where they are not installed."""
+"""Running code in a process that cannot import some packages, as if they were not installed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ sys.meta_path.insert(0, Hidden())
 
 
 def run_without(packages: Iterable[str], program: str, *arguments: str) -> str:
-    """Return what a program prints; it fails the test if it ends with an error.
+    """Run a program; return its output, or fail the test if it ends with an error.
 
     Args:
-        packages: Modules at the top that it cannot import.
+        packages: Top-level modules that cannot be imported.
         arguments: `sys.argv[1:]` of the program.
     """
     command = [sys.executable, "-c", _HIDE.format(names=set(packages)) + program, *arguments]

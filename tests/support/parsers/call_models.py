@@ -1,4 +1,4 @@
-"""Tiny models whose template teaches one format of calls, and forced calls through their engine."""
+"""Tiny models whose template teaches one call format, and tool calls forced through their engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from greenroom.tests.support.grammars.random_schemas import RandomSchemas
 from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS
 from greenroom.tests.support.parsers.tool_call_examples import WRITTEN
 
-# Schemas are not shown: a grammar holds the calls, and long prompts would take most of the time.
+# The template omits schemas: the grammar enforces them, and long prompts would take most of the time.
 _TEMPLATE = """\
 {%- if tools %}<|im_start|>system
 You may call:
@@ -44,13 +44,13 @@ _MAX_TOKENS = 1_000
 
 @attrs.frozen
 class ForcedAnswer:
-    """What came of one request.
+    """The result of one request.
 
     Args:
-        tools: Those on offer.
-        calls: Made, with JSON text of their arguments.
-        text: What stands beside them.
-        reason: Why the answer ended.
+        tools: Tools offered.
+        calls: Tool calls, with their arguments as JSON text.
+        text: Text beside the calls.
+        reason: Finish reason.
     """
 
     tools: tuple[Tool, ...]
@@ -62,11 +62,11 @@ class ForcedAnswer:
 
 
 def call_adapter(folder: Path, home: Path, call_format: str) -> Adapter:
-    """Return the adapter of a tiny model with a template of the format.
+    """Return the adapter of a tiny model with a template for the call format.
 
     Args:
-        folder: The tiny model.
-        home: Where a copy of its tokenizer is put.
+        folder: Folder of the tiny model.
+        home: Parent folder for a copy of its tokenizer.
     """
     place = home / call_format
     place.mkdir(exist_ok=True)
@@ -79,11 +79,11 @@ def call_adapter(folder: Path, home: Path, call_format: str) -> Adapter:
 
 
 def force_calls(folder: Path, adapter: Adapter, seeds: Sequence[int]) -> list[ForcedAnswer]:
-    """Demand a call of each of so many requests, in one batch.
+    """Force tool calls in one batch of requests.
 
     Args:
-        folder: The tiny model.
-        seeds: Each makes the schemas of one request, and how its call is demanded.
+        folder: Folder of the tiny model.
+        seeds: One seed for each request, which determines its schemas and its tool choice.
     """
     engine = TextEngine(loaded(folder)[0], adapter)
     end = adapter.tokenizer.added_tokens[SPECIAL_TOKENS[2]]

@@ -1,7 +1,7 @@
-"""Cases of other projects: what a model wrote, and what their parsers make of it.
+"""Test cases of other projects: model outputs, and the results of those projects' parsers.
 
-A folder of them holds `*/FORMAT.json`, each a list of cases, and perhaps `taste.json`: which cases expect
-what Greenroom decides otherwise, and why. More such decisions stand in `parser_case_reasons.json`, in the
+A folder of cases holds `*/FORMAT.json`, each a list of cases, and optionally `taste.json`: the cases for
+which Greenroom decides otherwise, with reasons. `parser_case_reasons.json` has more such decisions in the
 same form.
 """
 
@@ -27,12 +27,12 @@ Outcome = dict[str, Any]
 
 @attrs.frozen
 class ForeignCase:
-    """One text, and what should come of it.
+    """A model output with its expected results.
 
     Args:
-        expected: Outcomes of which any will do; what they leave out is not compared.
-        reason: Why another outcome will do as well; empty if none does.
-        stays_text: That other outcome makes no call, and loses nothing of the text.
+        expected: Acceptable outcomes; fields left out are not compared.
+        reason: Reason to accept another outcome too; empty if none is accepted.
+        stays_text: True if that other outcome must have no call and the complete text.
     """
 
     ident: str
@@ -45,11 +45,11 @@ class ForeignCase:
     stays_text: bool
 
     def read(self, pieces: list[str]) -> Outcome:
-        """Return what comes of the text in these pieces."""
+        """Return the outcome of parsing the text in these pieces."""
         return parse_case(*self.parsers, self.tools, self.starts_in_thinking, pieces)
 
     def cuts(self) -> Iterator[list[str]]:
-        """Yield the text as its characters, and three times in pieces of random length."""
+        """Yield the text in single characters, and three times in pieces of random length."""
         yield list(self.text)
         for seed in range(3):
             chance = random.Random(f"{seed}{self.text}")
@@ -60,7 +60,7 @@ class ForeignCase:
             yield pieces
 
     def is_right(self, outcome: Outcome) -> bool:
-        """Return whether an outcome is one of those expected, or another for which there is a reason."""
+        """Return whether an outcome is expected, or accepted for a reason."""
         if any(_agrees(expected, outcome) for expected in self.expected):
             return True
         return bool(self.reason) and (not self.stays_text or self._is_untouched(outcome))
@@ -122,7 +122,7 @@ def _is_call(wanted: dict[str, Any], call: dict[str, Any]) -> bool:
 
 
 def _same(wanted: Any, value: Any) -> bool:
-    """Return whether two JSON values are equal; `true` is not 1."""
+    """Return whether two JSON values are equal; unlike in Python, `true` differs from 1."""
     if isinstance(wanted, bool) or isinstance(value, bool):
         return wanted is value
     if isinstance(wanted, dict) and isinstance(value, dict):

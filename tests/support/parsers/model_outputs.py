@@ -1,4 +1,4 @@
-"""What parsers make of a whole answer, fed in pieces of any size."""
+"""Parsers' results for a whole answer, fed in pieces of any size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 @attrs.frozen
 class ParsedAnswer:
-    """A whole answer. `reasoning` is None where the model did not think."""
+    """A parsed answer; `reasoning` is None if there is none."""
 
     text: str
     reasoning: str | None
@@ -36,14 +36,14 @@ class ParsedAnswer:
 
 
 def parse_answer(processor: StreamProcessor, pieces: Sequence[str]) -> ParsedAnswer:
-    """Feed the pieces to a new stream processor and put its deltas together."""
+    """Feed the pieces to a new stream processor, and join its deltas."""
     return collect_answer(
         [*(delta for piece in pieces for delta in processor.feed(piece)), *processor.finish()]
     )
 
 
 def collect_answer(deltas: Iterable[Delta]) -> ParsedAnswer:
-    """Put the deltas of a whole answer together."""
+    """Join the deltas of a whole answer."""
     texts, thoughts, calls = list[str](), list[str](), dict[int, ToolCall]()
     for delta in deltas:
         match delta:
@@ -59,7 +59,7 @@ def collect_answer(deltas: Iterable[Delta]) -> ParsedAnswer:
 
 @attrs.frozen
 class ExtractedCalls:
-    """The calls of a whole answer, and the text around them."""
+    """The tool calls of an answer, and the text around them."""
 
     calls: tuple[ParsedCall, ...]
     text: str
@@ -67,20 +67,20 @@ class ExtractedCalls:
 
 @attrs.frozen
 class ExtractedThought:
-    """A whole output, split. `reasoning` is None where the model did not think."""
+    """An output split into reasoning and text; `reasoning` is None if there is none."""
 
     reasoning: str | None
     text: str
 
 
 def extract_calls(parser: ToolCallParser, text: str, tools: Sequence[Tool] | None = None) -> ExtractedCalls:
-    """Read a whole answer with one tool parser."""
+    """Parse a whole answer with one tool parser."""
     stream = parser.new_stream(tools)
     return collect_calls([*stream.feed(text), *stream.finish()])
 
 
 def collect_calls(events: Iterable[ParserEvent]) -> ExtractedCalls:
-    """Put the events of a whole answer together."""
+    """Join the events of a whole answer."""
     calls: list[ParsedCall] = []
     texts: list[str] = []
     name, fragments = "", list[str]()
@@ -98,7 +98,7 @@ def collect_calls(events: Iterable[ParserEvent]) -> ExtractedCalls:
 
 
 def extract_thought(parser: ThinkingParser, text: str, starts_open: bool = False) -> ExtractedThought:
-    """Read a whole output with one thinking parser."""
+    """Parse a whole output with one reasoning parser."""
     stream = parser.new_stream(starts_open)
     events = [*stream.feed(text), *stream.finish()]
     thoughts = [event.text for event in events if isinstance(event, ThoughtText)]
@@ -126,10 +126,10 @@ def parse_case(
     starts_in_thinking: bool,
     pieces: Sequence[str],
 ) -> dict[str, Any]:
-    """Parse a case as collections of foreign cases state it, in plain data.
+    """Parse a foreign case, given and returned as plain data.
 
     Args:
-        tools: What was offered, each with `name` and `parameters`; None accepts every name.
+        tools: Tools offered, each with `name` and `parameters`; None accepts any name.
     """
     calls = make_tool_parser(tool_parser_id)
     if tools is None:

@@ -30,7 +30,7 @@ ROUNDS = 15
 
 
 def texts(tool_parser: str, characters: int) -> dict[str, str]:
-    """Return what is fed, each about as long."""
+    """Return texts to parse, each about as long as `characters`."""
     written = WRITTEN.get(tool_parser, PROSE)
     begun, value, _ = written.partition("Paris")
     return {
@@ -45,7 +45,7 @@ def repeated(text: str, characters: int) -> str:
 
 
 def microseconds(tool_parser: str, thinking_parser: str, text: str, in_thought: bool) -> float:
-    """Return what one token costs."""
+    """Return the time to parse one token, in µs."""
     pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
     best = float("inf")
     for _ in range(ROUNDS if len(text) <= 50_000 else 1):
@@ -64,7 +64,7 @@ def microseconds(tool_parser: str, thinking_parser: str, text: str, in_thought: 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line for each parser."""
+    """Print a line of results for each parser."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("formats", nargs="*", metavar="FORMAT")
     parser.add_argument("--characters", type=int, default=4_000)

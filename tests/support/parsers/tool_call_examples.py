@@ -1,4 +1,4 @@
-"""One call, as every format writes it."""
+"""One tool call in every call format."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ WRITTEN = {
 
 
 def extract_in_any_pieces(parser_id: str, text: str, tools: Sequence[Tool] | None = TOOLS) -> ExtractedCalls:
-    """Return the calls in the text, found alike in one piece and character by character."""
+    """Return the calls in a text, after checking that they are the same for the whole and for single
+    characters.
+    """
     parser = make_tool_parser(parser_id)
     found = extract_calls(parser, text, tools)
     stream = parser.new_stream(tools)

@@ -1,21 +1,21 @@
-"""Devices that tests compute on: the CPU, unless they are told otherwise."""
+"""The device that tests compute on: the CPU by default."""
 
 from __future__ import annotations
 
 import os
 
 VARIABLE = "GREENROOM_TEST_DEVICE"
-"""Names the device in the environment of a test run: `gpu`; `cpu` by default."""
+"""Environment variable that selects the device, `gpu` or `cpu` (the default)."""
 
 
 def choose_device(asked: str | None) -> None:
-    """Have this process and the servers that it starts compute on a device.
+    """Select the device of this process and of the servers that it starts.
 
-    What is computed is compared with other libraries token by token, which holds on the CPU alone. Must run
-    before anything is computed.
+    Tests compare results with other libraries token by token, and only the CPU's results are that exact. Must
+    be called before anything is computed.
 
     Args:
-        asked: `cpu` or `gpu`; None: `cpu`, if there is a GPU at all.
+        asked: `cpu` or `gpu`; None selects the CPU if MLX has a GPU.
     """
     import mlx.core as mx
 

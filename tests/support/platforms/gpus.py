@@ -1,4 +1,4 @@
-"""GPUs that this machine has not, as MLX tells of them."""
+"""Pretended GPUs, with the properties that MLX reports for them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CUDA: Mapping[str, str | int] = {
 def pretend_gpu(
     monkeypatch: pytest.MonkeyPatch, information: Mapping[str, str | int]
 ) -> tuple[list[Any], dict[str, int]]:
-    """Give this process a GPU that tells these things of itself, and on which nothing can be computed.
+    """Make MLX report a GPU with these properties; nothing can be computed on it.
 
     Returns:
-        The devices that become the default one, and the limits that are set, by name.
+        Devices selected as the default, and memory limits set, by name.
     """
     chosen, limits = list[Any](), dict[str, int]()
     monkeypatch.setattr(devices, "_device", None)

@@ -1,4 +1,4 @@
-"""A Mac's system, as far as this process asks it."""
+"""A pretended macOS, as far as this process can see it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _REFUSED = "current limit exceeds maximum limit"
 
 
 def pretend_mac(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
-    """Give this process the name and the limits of a Mac's system; return those that it sets.
+    """Make this process see macOS's platform name and resource limits; return the limits that it sets.
 
-    It has no hard limit of open files, but refuses soft ones beyond one of its own; the address space cannot
-    be limited.
+    macOS has no hard limit of open files, but refuses soft limits above a fixed one. It cannot limit the
+    address space.
     """
     limits = {resource.RLIMIT_NOFILE: (256, resource.RLIM_INFINITY)}
 

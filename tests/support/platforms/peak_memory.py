@@ -1,4 +1,4 @@
-"""Memory that this process has had at most."""
+"""Peak memory of this process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import sys
 
 
 def peak_bytes() -> int:
-    """Return the largest size of this process so far; systems tell it in units of their own."""
+    """Return the largest resident size of this process so far, in bytes; systems report different units."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

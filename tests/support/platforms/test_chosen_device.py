@@ -1,4 +1,4 @@
-"""Tests compute on the CPU, unless they are told otherwise."""
+"""Selection of the device: tests compute on the CPU by default."""
 
 from __future__ import annotations
 

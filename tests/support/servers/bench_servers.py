@@ -1,4 +1,4 @@
-"""Servers that send what a test scripts, for clients: each connection has a thread of its own."""
+"""Threaded servers that send scripted responses to clients under test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chunked(*parts: bytes) -> Iterator[bytes]:
 
 
 def stream_answer(body: dict[str, Any]) -> Iterator[bytes]:
-    """Return a whole answer of `max_tokens` tokens, as our own server and most others send it."""
+    """Yield a whole streamed answer of `max_tokens` tokens, as most servers send it."""
     tokens = body["max_tokens"]
     usage = {"prompt_tokens": 5, "completion_tokens": tokens}
     words = [delta(content="hi ") for _ in range(tokens)]
@@ -42,7 +42,7 @@ def stream_answer(body: dict[str, Any]) -> Iterator[bytes]:
 
 @contextmanager
 def scripted_server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Run a server in threads of its own; yield its address and the bodies that it was sent."""
+    """Run a server in threads; yield its address and the bodies that it received."""
     listener = socket.create_server(("127.0.0.1", 0))
     bodies: list[dict[str, Any]] = []
 

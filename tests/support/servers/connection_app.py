@@ -1,4 +1,4 @@
-"""An application for tests of connections: routes that answer at once, stream, wait for ever, and count."""
+"""An application for connection tests, with routes that answer at once, stream, wait for ever, and count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.tests.support.servers.http_servers import Server
 
 
 class Endless(ResponseBody):
-    """A body without end, or of so many pieces."""
+    """A body without end, or of `pieces` pieces."""
 
     def __init__(self, piece: bytes, ended: trio.Event, pieces: int = 2**62) -> None:
         self._piece, self._ended, self._pieces = piece, ended, pieces
@@ -41,7 +41,7 @@ class Endless(ResponseBody):
 
 
 def make_app(ended: trio.Event | None = None) -> QuartTrio:
-    """Routes that answer at once, stream, wait for ever, and echo."""
+    """Return an application with routes that answer at once, stream, wait for ever, and echo."""
     ended = trio.Event() if ended is None else ended
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection

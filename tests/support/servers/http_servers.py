@@ -1,4 +1,4 @@
-"""Servers on real sockets, and clients that write requests byte by byte."""
+"""Servers on real sockets, and clients that send raw bytes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from greenroom.schemas.settings.settings import Settings
 
 @attrs.frozen
 class Server:
-    """A server that runs.
+    """A running server.
 
     Args:
-        drain: Set it to stop the server as a signal would.
-        stopped: Set when the server has returned.
+        drain: Event to set to stop the server as a signal would.
+        stopped: Event set when the server has returned.
     """
 
     addresses: tuple[str, ...]
@@ -38,12 +38,12 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The first of its addresses."""
+        """First address of the server."""
         return self.addresses[0]
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """Port that the server listens on."""
         port = urlsplit(self.address).port
         assert port
         return port
@@ -73,14 +73,14 @@ async def running(
 
 @attrs.frozen
 class Served:
-    """A system behind a server."""
+    """A system with a server in front."""
 
     server: Server
     system: System
 
     @property
     def base_url(self) -> str:
-        """The address for OpenAI's clients."""
+        """Base URL for OpenAI's clients."""
         return f"{self.server.address}/v1"
 
 
@@ -93,7 +93,7 @@ async def serving(
     send_timeout: float = SEND_TIMEOUT,
     hang_timeout: float = 600.0,
 ) -> AsyncIterator[Served]:
-    """Serve a whole system, without its process."""
+    """Serve a whole system from this process."""
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
         app = create_app(system.refs, settings, status_timeout=status_timeout)
         async with running(app, settings, send_timeout, web_sockets(app, settings)) as server:
@@ -114,14 +114,14 @@ class RawResponse:
 
 
 class RawClient:
-    """A connection on which a test sends exactly the bytes that it means."""
+    """A connection on which a test sends exact bytes."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
         self._buffer = bytearray()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they stand."""
+        """Send bytes unchanged."""
         await self.stream.send_all(data)
 
     async def request(
@@ -135,7 +135,7 @@ class RawClient:
         await self.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     async def read_until(self, mark: bytes) -> bytes:
-        """Return everything up to and including the mark."""
+        """Return all bytes up to and including `mark`."""
         while mark not in self._buffer:
             received = await self.stream.receive_some()
             assert received, f"the connection ended after {bytes(self._buffer)!r}"
@@ -146,7 +146,7 @@ class RawClient:
         return found
 
     async def receive_response(self) -> RawResponse:
-        """Return the next response: one with a content-length, or a chunked one."""
+        """Return the next response, with a content-length or chunked."""
         head = (await self.read_until(b"\r\n\r\n")).decode()
         line, *fields = head.rstrip().split("\r\n")
         headers = {
@@ -164,7 +164,7 @@ class RawClient:
         return RawResponse(status, headers, body)
 
     async def read_to_end(self) -> bytes:
-        """Return everything until the server closes, orderly or not."""
+        """Return all bytes until the server closes the connection, cleanly or not."""
         try:
             async for received in self.stream:
                 self._buffer += received
@@ -186,14 +186,14 @@ class RawClient:
 
 @asynccontextmanager
 async def connected(server: Server, seconds: float = 600.0) -> AsyncIterator[RawClient]:
-    """Open a raw connection; a server that does not answer in time fails the test."""
+    """Open a raw connection; fail the test if the server does not answer in time."""
     with trio.fail_after(seconds):
         async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
             yield RawClient(stream)
 
 
 async def fetch(server: Server, method: str, path: str, body: Any = None, **headers: str) -> RawResponse:
-    """Send one request on a connection of its own; a body is sent as JSON unless it is bytes."""
+    """Send one request on a new connection; a body is sent as JSON unless it is bytes."""
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     async with connected(server) as client:
         await client.request(method, path, data, **headers)

@@ -1,4 +1,4 @@
-"""A small HTTP server that speaks as much of the hub's API as downloading a model takes."""
+"""A small HTTP server with the part of the hub's API that downloads need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @contextmanager
 def hub_server(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str, list[str]]]:
-    """Serve models (id → file name → content); yields the address and the list of paths asked for."""
+    """Serve models (id → file name → content); yield the address and the list of requested paths."""
     requested_paths: list[str] = []
 
     class Hub(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ def hub_server(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str,
 
 
 def answer(models: Mapping[str, Mapping[str, bytes]], path: str) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body for one request."""
+    """Return status, headers and body of one response."""
     for model, files in models.items():
         if path.startswith(f"/api/models/{model}/tree/"):
             return _json(

@@ -1,4 +1,4 @@
-"""Commands in processes of their own whose model's thread never returns."""
+"""Commands in separate processes whose model thread never returns."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ main()
 
 
 def hung_command(where: Literal["load", "step"], *arguments: str, hang_timeout: float = 0) -> list[str]:
-    """Return the command line of a command whose model hangs while it is loaded, or in its first step.
+    """Return the command line of a command whose model hangs on load, or in its first step.
 
     Args:
-        hang_timeout: Seconds after which that is noticed, if other than usual.
+        hang_timeout: Hang timeout in seconds; 0 keeps the default.
     """
     return [sys.executable, "-c", _PROGRAM, where, str(hang_timeout), *arguments]
 

@@ -1,4 +1,4 @@
-"""Servers of a tiny model of any kind, and requests to them as bytes."""
+"""Servers of a tiny model of any type, and raw requests to them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from greenroom.tests.support.servers.http_servers import RawResponse, Served, co
 from greenroom.tests.support.spoiled.spoiled_kinds import MAKERS, KindRequest
 
 ANSWERED_WITHIN = 120.0
-"""Seconds, for a whole answer on a busy machine."""
+"""Time limit of a whole answer on a busy machine, in seconds."""
 
 
 @asynccontextmanager
 async def asking(kind: str, folder: Path) -> AsyncIterator[Served]:
-    """Serve a tiny model of a kind of `MAKERS`, by its name.
+    """Serve a tiny model made by `MAKERS[kind]`.
 
     Args:
-        folder: In which the model is made.
+        folder: Parent folder of the model.
     """
     (folder / kind).mkdir()
     MAKERS[kind](folder / kind)
@@ -28,7 +28,7 @@ async def asking(kind: str, folder: Path) -> AsyncIterator[Served]:
 
 
 async def answer(served: Served, request: KindRequest) -> RawResponse:
-    """Send a request on a connection of its own, and wait for all of its answer."""
+    """Send a request on a new connection; return the whole response."""
     async with connected(served.server, seconds=ANSWERED_WITHIN) as client:
         await client.request("POST", request.path, request.body, content_type=request.content_type)
         return await client.receive_response()

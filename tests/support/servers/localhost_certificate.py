@@ -1,4 +1,4 @@
-"""A certificate for `localhost` that nobody trusts unless a test says so; valid until 2126."""
+"""A self-signed certificate for `localhost`, untrusted by default and valid until 2126."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line and its servers in processes of their own, started as users start them."""
+"""The command line and its servers in separate processes, started as users start them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 FULL_DISK = ">&3"
-"""Where nothing can be written: a file that may not grow. Only Linux has /dev/full."""
+"""Redirection to a file that may not grow, as on a full disk. Only Linux has /dev/full."""
 _OPEN_FULL_DISK = 'full=$(mktemp) && exec 3>"$full" && rm "$full" && ulimit -f 0 && '
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
@@ -19,10 +19,10 @@ GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 def run_greenroom(
     *arguments: str, stdin: str = "", redirected: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, with further variables in its environment.
+    """Run a command to its end, with further environment variables.
 
     Args:
-        redirected: Where its standard streams go, as a shell has it: `</dev/zero`; `FULL_DISK`.
+        redirected: Shell redirection of its standard streams, such as `</dev/zero` or `FULL_DISK`.
     """
     opening = _OPEN_FULL_DISK if redirected == FULL_DISK else ""
     shell = ["sh", "-c", f'{opening}exec "$@" {redirected}', "sh"] if redirected else []
@@ -37,7 +37,7 @@ def run_greenroom(
 
 
 class ServerProcess:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -45,7 +45,7 @@ class ServerProcess:
         self.address: str = self.wait_for("listening")["addresses"][0]
 
     def wait_for(self, name: str) -> dict[str, Any]:
-        """Read the log up to an event; every line must be JSON."""
+        """Read the log up to an event; fail if a line is no JSON."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.log.append(json.loads(line))
@@ -54,7 +54,7 @@ class ServerProcess:
         raise AssertionError(f"no {name} in {self.log}")
 
     def end(self, seconds: float = 60) -> int:
-        """Return the exit status; the rest of the log must be JSON and stdout empty."""
+        """Return the exit status; the rest of the log must be JSON, and stdout empty."""
         out, err = self.process.communicate(timeout=seconds)
         self.log += [json.loads(line) for line in err.splitlines()]
         assert out == ""
@@ -90,12 +90,12 @@ main()
 
 
 def failing(failure: str, model: str, loss_seconds: float = 5.0) -> tuple[str, ...]:
-    """Return the program of a server in which every step of one model fails; its log says `step fails`.
+    """Return the program of a server in which every step of one model fails and logs `step fails`.
 
     Args:
-        failure: The message of a RuntimeError; `hang`: the step never returns.
-        model: The folder's name.
-        loss_seconds: How long what still answers may go on once the device is lost.
+        failure: Message of a RuntimeError; with `hang`, the step never returns instead.
+        model: Folder name of the model.
+        loss_seconds: Time in seconds for running answers to finish once the device is lost.
     """
     return (sys.executable, "-c", _FAILING, failure, model, str(loss_seconds))
 
@@ -104,7 +104,7 @@ def failing(failure: str, model: str, loss_seconds: float = 5.0) -> tuple[str, .
 def serving(
     *arguments: str, descriptors: int | None = None, program: tuple[str, ...] = GREENROOM
 ) -> Iterator[ServerProcess]:
-    """Run a server, if need be with so few descriptors at most, and half of them at first."""
+    """Run a server, optionally with a hard limit of open files, and a soft limit of half as many."""
     command = [*program, "serve", "--port", "0", "--log-format", "json", *arguments]
     if descriptors is not None:
         command = [

@@ -1,4 +1,4 @@
-"""Tests on a slow machine: `make test-slow CORES=0.5 BUSY=2 COSTS=5`."""
+"""Running tests as on a slow machine: `make test-slow CORES=0.5 BUSY=2 COSTS=5`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import psutil
 from greenroom.tests.support.slow.scaled_clocks import VARIABLE
 
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-"""Of version 1, and of version 2."""
+"""Roots of control groups, version 1 and version 2."""
 _PERIOD = 0.1
 
 
 def main() -> int:
-    """Run a command under the conditions of the command line; return its exit status."""
+    """Run a command under the given conditions; return its exit status."""
     parser = argparse.ArgumentParser(description="Run a command as on a slow machine.")
     parser.add_argument("--cores", type=float, default=0.0, help="Cores that it may use; 0: all.")
     parser.add_argument("--busy", type=int, default=0, help="Processes beside it that compute all the time.")
@@ -60,7 +60,7 @@ def _busy_process() -> Iterator[None]:
 
 @contextmanager
 def _cpu_group(cores: float) -> Iterator[Path | None]:
-    """Make a control group with so many cores; None where this process may not."""
+    """Make a control group limited to `cores` cores; yield None if this process lacks the permission."""
     group: Path | None = None
     for root in _CPU_GROUPS:
         with suppress(OSError):
@@ -93,9 +93,9 @@ def _set_quota(group: Path, cores: float) -> None:
 
 
 def _interrupt(process: subprocess.Popen[bytes], cores: float) -> None:
-    """Stop a process and its children again and again, so that they use no more, until it ends.
+    """Pause and resume a process and its children so that they use `cores` cores on average, until it ends.
 
-    Where there are no control groups, such as on a Mac.
+    Used where there are no control groups, such as on macOS.
     """
     began, spent = os.times().elapsed, _seconds(process.pid)
     while process.poll() is None:

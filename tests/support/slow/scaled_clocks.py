@@ -1,4 +1,4 @@
-"""Clocks that go faster or slower than time, so that all work seems to take longer or shorter."""
+"""Scaled clocks, which make all work seem to take longer or shorter."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from importlib import import_module
 
 VARIABLE = "GREENROOM_TEST_COSTS"
-"""Names the factor in the environment of a test run."""
+"""Environment variable with the factor."""
 _KEEP_TIME = ("queue", "subprocess", "threading", "trio")
-"""Modules that keep the clocks they were imported with: they wait as long as ever."""
+"""Modules that keep the unscaled clocks, so that waits take their usual time."""
 
 
 def scale_clocks(factor: float) -> None:
-    """Have this process measure that many times what it takes.
+    """Multiply this process's clocks by a factor.
 
-    Must run before any module of ours is imported, since those keep clocks too.
+    Must be called before any of our modules is imported, since those keep references to the clocks.
     """
     for name in _KEEP_TIME:
         import_module(name)

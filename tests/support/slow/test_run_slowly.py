@@ -1,4 +1,4 @@
-"""Slow machines are as slow as they are asked to be."""
+"""Processes run with `run_slowly` are slowed down as requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are right but for a few places: for every endpoint one with most of its fields, spoiled."""
+"""Request bodies with a few invalid values: for each endpoint one with most of its fields, to be spoiled."""
 
 from __future__ import annotations
 
@@ -237,17 +237,17 @@ _STRAY = ("type", "role", "content", "name", "vendor", "tool", "id", "format")
 
 
 def spoiled_body(random: Random, model: str) -> tuple[str, Json]:
-    """Return a path and a body for it, in which on average one value is odd."""
+    """Return a path and a body in which one value is spoiled on average."""
     path, right = random.choice(BODIES)
     body = {"model": model, "stream": random.random() < 0.5, **right}
     return path, spoil(body, random, 1.0 / count(body))
 
 
 def spoil(value: Any, random: Random, rate: float) -> Any:
-    """Return the value with something in it changed, left out, doubled or put where it does not belong.
+    """Return the value with parts replaced, removed, duplicated or added at random.
 
     Args:
-        rate: Share of all places that are changed.
+        rate: Fraction of places to change.
     """
     if random.random() < rate / 2:
         return random.choice(_ODD)
@@ -264,6 +264,6 @@ def spoil(value: Any, random: Random, rate: float) -> Any:
 
 
 def count(value: Any) -> int:
-    """Return how many places a value has."""
+    """Return the number of values in a value, itself included."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + sum(map(count, inner))

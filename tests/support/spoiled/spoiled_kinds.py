@@ -1,4 +1,4 @@
-"""Requests to models that do something else than continue text: right ones, and what spoils them."""
+"""Valid and spoiled requests to models that do not generate text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAKERS: Mapping[str, Callable[[Path], object]] = {
     "speaks": make_tiny_pocket,
     "hears": lambda folder: make_tiny_whisper(folder, multilingual=True),
 }
-"""Tiny models by what they do."""
+"""Functions that make tiny models, by model type."""
 
 _DATA_URL = f"data:image/png;base64,{PNG}"
 _IMAGE: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
@@ -117,7 +117,7 @@ BODIES: Mapping[str, tuple[tuple[str, Json], ...]] = {
         ("/v1/audio/speech", {"input": "Hi.", "response_format": "pcm", "stream_format": "sse"}),
     ),
 }
-"""Right requests by what their model does; each is answered with 200."""
+"""Valid requests by model type; each is answered with 200."""
 
 FORMS: tuple[tuple[str, dict[str, str]], ...] = (
     (
@@ -134,14 +134,14 @@ FORMS: tuple[tuple[str, dict[str, str]], ...] = (
     ("/v1/audio/transcriptions", {"stream": "true", "response_format": "json"}),
     ("/v1/audio/translations", {"response_format": "json", "prompt": ""}),
 )
-"""Fields of right forms for models that hear, besides model and file."""
+"""Form fields of valid transcription requests, besides model and file."""
 
 _ODD_VALUES = ("", "0", "-1", "nan", "1e999", "true", "xx", "a" * 3_000, "🦊", "[]", "null", "word", "srt")
 
 
 @attrs.frozen
 class KindRequest:
-    """A request as bytes."""
+    """A raw request."""
 
     path: str
     content_type: str
@@ -149,14 +149,14 @@ class KindRequest:
 
 
 def right_requests(kind: str) -> list[KindRequest]:
-    """Return the requests that are answered with 200."""
+    """Return valid requests, to be answered with 200."""
     if kind == "hears":
         return [form_request(path, {"model": kind, **fields}, sounds.tone(0.2)) for path, fields in FORMS]
     return [json_request(path, {"model": kind, **body}) for path, body in BODIES[kind]]
 
 
 def spoiled_kind_request(random: Random, kind: str) -> KindRequest:
-    """Return a request in which on average one value is odd."""
+    """Return a request in which one value is spoiled on average."""
     if kind != "hears":
         path, right = random.choice(BODIES[kind])
         body = {"model": kind, **right}
@@ -171,7 +171,7 @@ def spoiled_kind_request(random: Random, kind: str) -> KindRequest:
 
 
 def _make_model_that_sees(folder: Path) -> None:
-    """Make one that looks at no more than 100 patches of an image: a page in full takes a minute on a CPU."""
+    """Make a vision model limited to 100 patches per image: a full page would take a minute on a CPU."""
     make_tiny_vision_model("qwen3_vl", folder)
     file = folder / "preprocessor_config.json"
     config = json.loads(file.read_text())
@@ -181,11 +181,11 @@ def _make_model_that_sees(folder: Path) -> None:
 
 
 def json_request(path: str, body: Any) -> KindRequest:
-    """Return a body of JSON."""
+    """Return a request with a JSON body."""
     return KindRequest(path, "application/json", json.dumps(body).encode())
 
 
 def form_request(path: str, fields: Mapping[str, str], file: bytes) -> KindRequest:
-    """Return a form with a file."""
+    """Return a request with a multipart form that has a file."""
     upload = form(file, **fields)
     return KindRequest(path, upload.headers["content-type"], upload.whole())

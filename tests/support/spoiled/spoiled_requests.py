@@ -1,4 +1,4 @@
-"""Requests that are nearly right, for every endpoint: of answers, and of what is stored."""
+"""Slightly invalid requests to every endpoint of answers and of stored records."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ STORED: tuple[tuple[str, str, Json], ...] = (
     ("POST", "/v1/responses/{response}/cancel", {}),
     ("DELETE", "/v1/responses/resp_none", {}),
 )
-"""Methods, paths and bodies (queries of those that have none) of what is stored; `{…}` stands for an id."""
+"""Methods, paths and bodies (or queries) of requests for stored records; `{…}` is replaced by an id."""
 
 _ODD_TEXTS = ("", "0", "-1", "99999999999999999999", "a", "\ud83e", "🦊", "a" * 5_000, "desc", "null", "%00")
 
 
 @attrs.frozen
 class SpoiledRequest:
-    """One request.
+    """A spoiled request.
 
     Args:
-        path: With its query.
-        body: Of a POST.
+        path: Path with query.
+        body: JSON of a POST.
     """
 
     method: str
@@ -56,10 +56,10 @@ class SpoiledRequest:
 
 
 def spoiled_request(random: Random, model: str, stored: Mapping[str, str]) -> SpoiledRequest:
-    """Return a request in which on average one value is odd.
+    """Return a request in which one value is spoiled on average.
 
     Args:
-        stored: Ids by their kind: `response`, `conversation`, `item`, `completion`.
+        stored: Ids by type: `response`, `conversation`, `item`, `completion`.
     """
     if random.random() < 0.7:
         path, body = spoiled_body(random, model)
@@ -81,7 +81,7 @@ def _spoiled_text(text: str, random: Random, rate: float) -> str:
 
 
 def _filled(value: Any, ids: Mapping[str, str]) -> Any:
-    """Return a value whose texts have ids where they ask for some."""
+    """Return a value with its placeholders replaced by ids."""
     if isinstance(value, str):
         for kind, ident in ids.items():
             value = value.replace("{" + kind + "}", ident)

@@ -1,4 +1,4 @@
-"""Adapters around the tokenizers of `chat_tokenizers`, and requests to them."""
+"""Adapters for the tokenizers of `chat_tokenizers`, and requests to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAMILY_OF_TEMPLATE: dict[str, Family] = {
     "strict_system": "default",
     "parts": "default",
 }
-"""Where a template is not called after its family."""
+"""Families of templates that are not named after one."""
 
 
 def adapter_of(folder: Path, context: int = 4096, family: Any = "default", **settings: Any) -> Adapter:

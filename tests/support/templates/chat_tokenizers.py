@@ -1,7 +1,7 @@
-"""Tokenizers with the chat templates of `chat_templates/`, which are modelled on those of the families.
+"""Tokenizers with the chat templates of `chat_templates/`, modelled on those of model families.
 
-The templates are abridged, but keep what makes the real ones differ: who may speak when, where tools and
-calls are shown and in which shape, and what each refuses.
+The templates are abridged, but keep the differences of the real ones: the order of roles, the place and form
+of tools and calls, and the messages that each refuses.
 """
 
 from __future__ import annotations
@@ -86,18 +86,18 @@ TEMPLATES: Mapping[str, tuple[tuple[str, ...], str | None, str]] = {
     "strict_system": (_CHATML, None, "<|im_end|>"),
     "parts": (_CHATML, None, "<|im_end|>"),
 }
-"""By name: the control tokens, the beginning of a text if there is one, and its end."""
+"""Control tokens, first token of a text if there is one, and end token, by name."""
 
 _PLAIN_ADDED_TOKENS = frozenset(_TOOL_TAGS)
 """Added tokens that are not special, as in Qwen's vocabulary."""
 
 
 def make_chat_tokenizer(name: str, folder: Path, *, added: tuple[str, ...] = (), **changes: object) -> Path:
-    """Write a byte-level tokenizer with that template into `folder`.
+    """Write a byte-level tokenizer with a template into `folder`.
 
     Args:
         added: Further control tokens.
-        changes: Fields of tokenizer_config.json that differ.
+        changes: Fields of tokenizer_config.json to override.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 

@@ -1,4 +1,4 @@
-"""Tokenizers with chat templates of real models, which are not kept here."""
+"""Tokenizers with the chat templates of real models, which are not part of this repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     r"|<s>|</s>|<sep>|</assistant>|<end_of_sentence>|<SPECIAL_\d+>"
 )
 _PLAIN = re.compile(r"</?(think|tool_call|tool_response|minimax:tool_call)>")
-"""Added tokens that are not special in the vocabularies that have them."""
+"""Added tokens that are not special in real vocabularies."""
 
 _ENDS = (
     "<|im_end|>",
@@ -48,7 +48,7 @@ _ENDS = (
     "<sep>",
     "<|user|>",
 )
-"""What ends a turn, the likeliest first."""
+"""End-of-turn tokens, the most likely first."""
 
 _STARTS = (
     "<bos>",
@@ -104,7 +104,7 @@ _ARCHITECTURES = (
     ("muse-glimmer", "muse_glimmer"),
     ("hermes|functionary|firefunction|toolace|xlam|llama|reka|rwkv", "llama"),
 )
-"""`model_type` of a model with such a template, by a part of its file's name; the first that fits."""
+"""`model_type` by a pattern of the template's name; the first match counts."""
 
 
 _PACKAGED = {
@@ -117,25 +117,25 @@ _PACKAGED = {
 
 
 def packaged_templates() -> dict[str, str]:
-    """Return the chat templates that stand in the code of installed packages, by name."""
+    """Return the chat templates in the code of installed packages, by name."""
     site = Path(sysconfig.get_path("purelib"))
     return {name: _template_in((site / file).read_text(encoding="utf-8")) for name, file in _PACKAGED.items()}
 
 
 def _template_in(source: str) -> str:
-    """Return the first string of a module that goes through messages."""
+    """Return the first string in a module's source that loops over messages."""
     texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
     return next(text for text in texts if isinstance(text, str) and re.search(r"{%-? for m", text))
 
 
 def architecture_of(name: str) -> str:
-    """Return the `model_type` that a template's name suggests; `unknown` if none."""
+    """Return the `model_type` that a template's name suggests, or `unknown`."""
     low = re.sub(r"^(trl|vllm|unsloth|rapid)-", "", name.lower())
     return next((kind for pattern, kind in _ARCHITECTURES if re.search(pattern, low)), "unknown")
 
 
 def adapter_of_template(name: str, template: str, folder: Path) -> Adapter:
-    """Return the adapter of a model with a template, its tokenizer with the tokens that it names."""
+    """Return the adapter of a model with a template, and a tokenizer with the template's tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     words = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,11 +1,11 @@
-"""What becomes of conversations under chat templates of real models, as a table.
+"""A table of the results of conversations under chat templates of real models.
 
     python -m greenroom.tests.support.templates.template_table FOLDER
 
-FOLDER holds templates as NAME.jinja: those of notes/templates.md come from llama.cpp's models/templates, from
-vLLM's examples/tool_chat_template_*.jinja and from trl's chat_templates. Those that installed packages bring
-are tried too. The exit status is 1 if a conversation loses anything, or a call in it is not what the model's
-parser reads.
+FOLDER holds templates as NAME.jinja. Those of notes/templates.md come from llama.cpp's models/templates, from
+vLLM's examples/tool_chat_template_*.jinja and from trl's chat_templates. The templates of installed packages
+are tried too. The exit status is 1 if a prompt loses part of a conversation, or if the model's parser cannot
+read a call in it.
 """
 
 from __future__ import annotations
@@ -88,19 +88,19 @@ CONVERSATIONS: dict[str, tuple[Message, ...]] = {
     "two users": (_USER, _say("user", "zqlast")),
     "assistant first": (_say("assistant", "zqanswer"), _say("user", "zqlast")),
 }
-"""What every template has to show, one way or another."""
+"""Conversations that every template has to render completely."""
 
 
 @attrs.frozen
 class Row:
-    """What one template makes of them all."""
+    """The results of one template."""
 
     name: str
     adapter: Adapter
     faults: tuple[str, ...]
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of the table."""
+        """Return the cells of its row in the table."""
         choice = self.adapter.choice
         shown = choice.traits is not None and choice.traits.tool_calls
         return (
@@ -115,7 +115,7 @@ class Row:
 
 
 def line(cells: Sequence[str]) -> str:
-    """Return a line of the table."""
+    """Return a row of the table as Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -123,7 +123,7 @@ HEAD = ("template", "calls", "chosen by", "thoughts", "chosen by", "tools", "pas
 
 
 def try_template(name: str, template: str, folder: Path) -> Row:
-    """Return what becomes of the conversations under a template."""
+    """Render the conversations with a template; return the faults found."""
     adapter = adapter_of_template(name, template, folder)
     faults = itertools.chain.from_iterable(
         (f"{about}: {fault}" for fault in _faults(adapter, about, messages))
@@ -155,7 +155,7 @@ def _faults(adapter: Adapter, about: str, messages: Sequence[Message]) -> list[s
 
 
 def _unread(adapter: Adapter, messages: Sequence[Message], read: str) -> list[str]:
-    """Return which calls of a prompt the parser does not read, and a thought that it does not."""
+    """Return a fault for each rendered call or reasoning text that the model's parser cannot read."""
     faults = []
     shown = read[read.rindex("zquser") + len("zquser") :]
     turns = _turns(adapter, shown)
@@ -172,7 +172,7 @@ def _unread(adapter: Adapter, messages: Sequence[Message], read: str) -> list[st
 
 
 def _turns(adapter: Adapter, shown: str) -> list[ReadTurn]:
-    """Return what the parsers make of everything that may be a turn: between ends, from behind any marker."""
+    """Parse every part of a prompt that may be a turn: up to any end token, from any possible marker on."""
     ends = [text for text, ident in adapter.tokenizer.added_tokens.items() if ident in adapter.stop_token_ids]
     pieces = [shown]
     for end in (*ends, "zqresult", "zqsecond"):
@@ -196,7 +196,7 @@ def _prompt(adapter: Adapter, messages: Sequence[Message], tools: tuple[Tool, ..
 
 
 def main() -> int:
-    """Print the table and every fault."""
+    """Print the table and all faults."""
     arguments = argparse.ArgumentParser(description="What becomes of conversations under chat templates.")
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--only", default="", help="a part of the names")

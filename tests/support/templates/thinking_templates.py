@@ -1,4 +1,4 @@
-"""Short templates with each way of switching thoughts that models' own templates have."""
+"""Short templates with each way of real templates to switch reasoning on and off."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TURNS = "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}[a]
 
 @attrs.frozen
 class ThinkingTemplate:
-    """A way of switching thoughts.
+    """A template with its way to switch reasoning.
 
     Args:
-        way: What it is, and whose.
-        system: A system message of the client.
+        way: Description, with the models that use it.
+        system: System message from the client.
     """
 
     way: str
@@ -153,11 +153,11 @@ SETTINGS: dict[str, tuple[Thinking, dict[str, Any]]] = {
     "`max`": (Thinking(True, "max"), {}),
     "budget 700": (Thinking(), {"thinking_budget": 700}),
 }
-"""What a client may ask, by its heading in the table of notes/thinking.md."""
+"""Client settings for reasoning, by their heading in the table of notes/thinking.md."""
 
 
 def thinking_adapter(template: ThinkingTemplate, folder: Path) -> Adapter:
-    """Return the adapter of a model with that template, written into `folder`."""
+    """Return the adapter of a model with a template, written into `folder`."""
     make_chat_tokenizer("qwen", folder, chat_template=template.template)
     record = CapabilityRecord(
         "text", template.family, "llama", 4096, thinking_parser=template.thinking_parser
@@ -166,7 +166,7 @@ def thinking_adapter(template: ThinkingTemplate, folder: Path) -> Adapter:
 
 
 def prompt(adapter: Adapter, template: ThinkingTemplate, thinking: Thinking, **overrides: Any) -> str:
-    """Return what the model reads when a user says Hi."""
+    """Return the prompt for the user message "Hi"."""
     system = (Message("system", (TextPart(template.system),)),) if template.system else ()
     turns = (*system, Message("user", (TextPart("Hi"),)))
     chat = ChatInput(turns, thinking=thinking)
@@ -175,7 +175,7 @@ def prompt(adapter: Adapter, template: ThinkingTemplate, thinking: Thinking, **o
 
 
 def table_row(template: ThinkingTemplate, folder: Path) -> str:
-    """Return the line of the table in notes/thinking.md."""
+    """Return a template's row of the table in notes/thinking.md."""
     adapter = thinking_adapter(template, folder)
     prompts = [prompt(adapter, template, asked, **fields) for asked, fields in SETTINGS.values()]
     plain = prompts[0]

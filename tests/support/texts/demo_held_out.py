@@ -1,8 +1,8 @@
-"""Prompts written by hand, before the training data was changed for anything that they showed.
+"""Held-out test prompts, written before the training data was adapted to their results.
 
-It has been changed since for two kinds, unknown questions with a tool on offer and sums; the card says so.
-The model card states how many of each kind the shipped weights answer right. Whoever changes the
-training data in view of these has to write others.
+The training data has been changed since for two categories, as the card says: unknown questions with a tool
+on offer, and sums. The model card states the shipped weights' correct answers by category. Changing the
+training data in view of these prompts requires new ones.
 """
 
 from __future__ import annotations

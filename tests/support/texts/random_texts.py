@@ -1,4 +1,4 @@
-"""Texts of random lengths, the same in every run."""
+"""Texts of random lengths, equal in every run."""
 
 from __future__ import annotations
 

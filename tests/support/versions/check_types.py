@@ -1,6 +1,7 @@
-"""Types under each version of Python, with the packages locked for it, and as on a Mac: `make types`.
+"""Type checks for each version of Python with its locked packages, and for macOS: `make types`.
 
-The version alone does not tell: the lock may name other versions of a package for it, whose stubs differ.
+The Python version alone does not suffice: the lock may have other versions of a package for it, with other
+stubs.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _PROCESSES = 2
 
 
 def other_packages(python: str, root: Path = ROOT) -> dict[str, str]:
-    """Return the direct dependencies of which the lock has another version for a Python than is installed.
+    """Return the direct dependencies whose locked version for a Python differs from the installed one.
 
     Args:
-        python: Such as "3.12".
+        python: Version of Python, such as "3.12".
     """
     project = tomllib.loads((root / "pyproject.toml").read_text())
     direct = set(_required_names(project))
@@ -45,11 +46,11 @@ def other_packages(python: str, root: Path = ROOT) -> dict[str, str]:
 def check_types(
     python: str, packages: Path | None, platform: str = sys.platform
 ) -> subprocess.CompletedProcess[str]:
-    """Run mypy as under that Python.
+    """Run mypy for a version of Python.
 
     Args:
-        packages: Folder of those that stand before the ones of this environment.
-        platform: As `sys.platform` has it: what the standard library of another one lacks is an error.
+        packages: Folder of packages that take precedence over this environment's.
+        platform: Platform as in `sys.platform`; using another platform's standard library is an error.
     """
     environment = dict(os.environ) | ({"PYTHONPATH": str(packages)} if packages else {})
     command = [sys.executable, "-m", "mypy", "--python-version", python, "--platform", platform]
@@ -58,7 +59,7 @@ def check_types(
 
 
 def main(versions: list[str]) -> int:
-    """Check each of these versions, two at once, and the first of them on a Mac; return the exit status."""
+    """Check each version, two at once, and the first one for macOS; return the exit status."""
     packages = {version: other_packages(version) for version in versions}
     folders = {version: _install(others, version) for version, others in packages.items()}
     checks = [*((version, sys.platform) for version in versions), (versions[0], "darwin")]
@@ -82,7 +83,7 @@ def _required_names(project: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _install(packages: Mapping[str, str], python: str) -> Path | None:
-    """Install packages into a folder that is named after them, unless they are there; return it."""
+    """Install packages into a folder named after them, unless it exists; return the folder."""
     if not packages:
         return None
     pins = [f"{name}=={version}" for name, version in sorted(packages.items())]

@@ -1,4 +1,4 @@
-"""Types are checked with the packages that the lock has for a version of Python."""
+"""Type checks use the packages that the lock has for a version of Python."""
 
 from __future__ import annotations
 
