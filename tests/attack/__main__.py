@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TEXT = ("qwen3", "gemma3", "lfm2")
 PLAIN_ROWS = 32
 UNDISTURBED = 0.25
-"""Seconds that the calm client may wait longer than beside as many plain requests."""
+"""Largest accepted extra wait of the calm client in seconds, compared with as many plain requests."""
 
 
 @click.command()
@@ -71,7 +71,7 @@ def main(
         target = Target(command, free_port(), names, scratch, kinds)
         target.start()
         try:
-            for kind in kinds:  # the libraries that it needs count as no attack's memory
+            for kind in kinds:  # load its libraries now, so that their memory is not blamed on an attack
                 if not target.completes(kind):
                     raise click.ClickException(f"the model that {kind} does not answer")
             plain = largest_gap(target, PLAIN_ROWS)
@@ -96,7 +96,7 @@ def main(
 
 
 def _sweep(target: Target, text_model: str, kinds: tuple[str, ...], limits: Limits) -> list[Fault]:
-    """Return what is wrong with the answers to each hostile file and address."""
+    """Return the faults in the answers to each hostile file and address."""
     from greenroom.tests.attack.campaign import confirmed
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.sweep import sweep

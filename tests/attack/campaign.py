@@ -1,4 +1,4 @@
-"""Attack after attack for a given time, and what was found, as small as it gets."""
+"""A search for harmful attacks within a time limit; each one found is shrunk."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Observe = Callable[[Attack], list[Fault]]
 Report = Callable[[str], None]
 
 REPETITIONS, NEEDED = 3, 2
-"""A fault counts if it comes again in so many of so many repetitions: machines have bad moments."""
+"""A fault counts if it recurs in `NEEDED` of `REPETITIONS` repetitions: machines have bad moments."""
 SHRINKING = 120.0
-"""Seconds at most for making one attack smaller."""
+"""Time limit for shrinking one attack, in seconds."""
 ATTACKS_PER_SEED = 5
-"""Few: within one search Hypothesis varies what it has tried, a new seed begins anew."""
+"""Attacks of one search. It is small because Hypothesis varies earlier attacks; a new seed gives new ones."""
 
 
 @attrs.frozen
 class Finding:
-    """An attack that does harm.
+    """A harmful attack.
 
     Args:
-        seed: With which it was made.
-        first: As it was found.
-        smallest: The smallest that was seen to do the same.
-        fault: What it does.
+        seed: Seed of the search that found it.
+        first: Attack as first found.
+        smallest: Smallest attack seen to cause the same fault.
+        fault: Fault that it causes.
     """
 
     seed: int
@@ -47,14 +47,14 @@ class Finding:
 
 @attrs.define
 class Campaign:
-    """Searches until the time is over.
+    """A series of searches within a time limit.
 
     Args:
-        attacks: What to try.
-        observe: Carries out one attack and returns what went wrong.
-        seconds: For everything.
-        searches: At most; each tries up to `ATTACKS_PER_SEED` attacks and finds one harm.
-        report: Gets a line for whatever a person who waits wants to know.
+        attacks: Strategy that draws attacks.
+        observe: Function that carries out an attack and returns its faults.
+        seconds: Time limit in seconds.
+        searches: Maximum number of searches; each tries up to `ATTACKS_PER_SEED` attacks for one fault.
+        report: Callback for a line of progress.
     """
 
     attacks: st.SearchStrategy[Attack]
@@ -68,7 +68,7 @@ class Campaign:
     _harmless: set[str] = attrs.field(factory=set)
 
     def run(self, seed: int) -> list[Finding]:
-        """Return what was found; the same seed makes the same attacks."""
+        """Run searches; return their findings. Equal seeds make equal attacks."""
         self._end = time.monotonic() + self.seconds
         first = seed
         while time.monotonic() < self._end and seed < first + self.searches:
@@ -86,7 +86,7 @@ class Campaign:
             derandomize=False,
             suppress_health_check=list(HealthCheck),
         )
-        # Harm that stops coming while it is made smaller stays a finding: it was seen four times over.
+        # A fault that stops recurring while it is shrunk remains a finding, since it was confirmed before.
         with contextlib.suppress(NoSuchExample, Flaky):
             hypothesis.find(self.attacks, search.does_harm, settings=settings, random=random.Random(seed))
         if search.first and search.smallest and search.fault:
@@ -94,43 +94,45 @@ class Campaign:
             self.report(f"FOUND {search.fault.kind}: {search.fault.detail}\n      {search.smallest!r:.2000}")
 
     def is_over(self) -> bool:
-        """Return whether the time is over."""
+        """Return whether the time limit has passed."""
         return time.monotonic() > self._end
 
     def shrink_until(self) -> float:
-        """Return until when an attack that is found now may be made smaller."""
+        """Return the end of shrinking for an attack found now, by `time.monotonic`."""
         return min(time.monotonic() + SHRINKING, self._end + SHRINKING / 4)
 
     def is_harmless(self, attack: Attack) -> bool:
-        """Return whether an attack was tried before; every search begins with the simplest one."""
+        """Return whether an attack was tried before without a fault; every search begins with the simplest
+        one.
+        """
         return repr(attack) in self._harmless
 
     def note_harmless(self, attack: Attack) -> None:
-        """Remember that nothing came of an attack."""
+        """Record that an attack caused no fault."""
         self._harmless.add(repr(attack))
 
     def is_known(self, attack: Attack) -> bool:
-        """Return whether an attack contains all that a finding is made of."""
+        """Return whether an attack contains all ingredients of a finding."""
         ingredients = attack.ingredients
         known = (finding.smallest.ingredients for finding in self.findings)
         return any(of and of <= ingredients for of in known)
 
 
 def confirmed(observe: Callable[[], list[Fault]]) -> list[Fault]:
-    """Return what is seen now and comes again, one fault of each kind."""
+    """Return the recurring faults of an observation, one of each kind."""
     kinds = {fault.kind: fault for fault in observe()}
     return coming_again(list(kinds.values()), observe) if kinds else []
 
 
 def coming_again(faults: list[Fault], observe: Callable[[], list[Fault]]) -> list[Fault]:
-    """Return those of the faults whose kinds come again in most repetitions."""
+    """Return the faults whose kinds recur in most repetitions."""
     again = [{fault.kind for fault in observe()} for _ in range(REPETITIONS)]
     return [fault for fault in faults if sum(fault.kind in seen for seen in again) >= NEEDED]
 
 
 @attrs.define
 class _Search:
-    """What Hypothesis calls with one attack after the other, first to find harm and then to shrink it."""
+    """A predicate that Hypothesis calls with attacks, first to find a harmful one and then to shrink it."""
 
     campaign: Campaign
     seed: int
@@ -140,7 +142,7 @@ class _Search:
     _shrink_until: float = 0.0
 
     def does_harm(self, attack: Attack) -> bool:
-        """Return whether an attack does harm, and the same harm as the one that is being shrunk."""
+        """Return whether an attack causes a fault; while shrinking, whether it causes the same one."""
         if self.first is not None and time.monotonic() > self._shrink_until:
             return attack == self.smallest
         if self.campaign.is_known(attack) or (self.first is None and self.campaign.is_over()):
@@ -159,7 +161,7 @@ class _Search:
         return True
 
     def _confirmed(self, attack: Attack) -> Fault | None:
-        """Return what an attack does in most repetitions; None if nothing, or nothing the first time."""
+        """Return the recurring fault of an attack, or None."""
         self.campaign.tried += 1
         kinds = {fault.kind: fault for fault in self.campaign.observe(attack)}
         if self.fault is not None:

@@ -1,4 +1,4 @@
-"""What counts as a fault of the server, given what was seen during an attack."""
+"""Detection of the server's faults in observations of an attack."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ MEGABYTE = 1 << 20
 REASONS = frozenset(
     {"queue_full", "too_many_connections", "too_many_bodies", "insufficient_memory", "draining", "not_ready"}
 )
-"""Codes with which a 5xx status is an answer and no fault."""
+"""Error codes with which a 5xx status is a valid answer."""
 NOT_SPOKEN = frozenset({501, 505})
-"""What HTTP answers to versions and codings that a server does not know (RFC 9110, 15.6)."""
+"""HTTP's statuses for unsupported versions and transfer codings (RFC 9110, 15.6)."""
 PROBLEM_TYPE = "urn:greenroom:problem:"
-"""Before the code, where a protocol has no place of its own for it."""
+"""Prefix of the error code in protocols without a field for it."""
 _BROKEN_WITHIN = (b'"internal_error"', b'"model_crashed"', b'"model_hung"')
-"""What an answer that began with 200 must not end with."""
+"""Error codes with which a stream that began with 200 must not end."""
 _REFUSED_WITHIN = re.compile(rb'"error": ?[{"]')
-"""What a stream holds whose head had to be sent before its input was looked at."""
+"""Pattern of a refusal in a stream whose head was sent before its input was checked."""
 
 
 @attrs.frozen
 class Limits:
-    """What an attack may cost others.
+    """Limits to an attack's effects on others.
 
     Args:
         gap: Longest wait of the calm client, in seconds.
-        memory: Bytes by which the server may grow while it is attacked.
-        shutdown: Seconds from the last stream's end, or the signal, to the process's.
+        memory: Largest growth of the server during an attack, in bytes.
+        shutdown: Seconds from the end of the last stream, or from the signal, to the end of the process.
     """
 
     gap: float
@@ -44,14 +44,14 @@ class Limits:
 
 @attrs.frozen
 class Fault:
-    """Something that should not have happened; faults of a kind are the same for the search."""
+    """A fault of the server; the search treats faults of one kind as the same."""
 
     kind: str
     detail: str
 
 
 def of_calm(calm: Calm, limit: float, goes_on: bool) -> Iterable[Fault]:
-    """Yield what the calm client suffered."""
+    """Yield faults seen by the calm client."""
     if calm.gap > limit:
         yield Fault("gap", f"{calm.gap * 1000:.0f} ms instead of at most {limit * 1000:.0f}")
     for detail in calm.broken:
@@ -61,7 +61,7 @@ def of_calm(calm: Calm, limit: float, goes_on: bool) -> Iterable[Fault]:
 
 
 def of_exchanges(exchanges: Iterable[Exchange]) -> Iterable[Fault]:
-    """Yield what is wrong with the answers to the attack itself."""
+    """Yield faults in the answers to the attack itself."""
     for exchange in exchanges:
         if exchange.timed_out:
             yield Fault("unanswered", exchange.step)
@@ -74,7 +74,7 @@ def of_exchanges(exchanges: Iterable[Exchange]) -> Iterable[Fault]:
 
 
 def of_memory(before: int, peak: int, limit: int) -> Iterable[Fault]:
-    """Yield that the server grew too much; sizes in bytes."""
+    """Yield a fault if the server grew too much; sizes in bytes."""
     if peak - before > limit:
         yield Fault("memory", f"{(peak - before) / MEGABYTE:.0f} MB more")
 
@@ -87,7 +87,7 @@ def _has_failed(exchange: Exchange) -> bool:
 
 
 def _code(body: bytes) -> str | None:
-    """Return the problem's code, wherever the protocol has it."""
+    """Return the error code, in any protocol."""
     try:
         answer = json.loads(body)
         if str(answer.get("type")).startswith(PROBLEM_TYPE):

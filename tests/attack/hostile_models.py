@@ -1,4 +1,4 @@
-"""Models that were made to do harm, served beside the others: each is asked for by name, as anybody may."""
+"""Hostile models served beside the others and requested by name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from greenroom.tests.support.hostile.model_folders import HOSTILE, HostileFolder
 
 _ANSWERED_WITHIN = 60.0
 _CALM_WITHIN = 20.0
-"""Seconds in which the calm client must hear from its model again."""
+"""Seconds in which the calm client must get another chunk."""
 
 _SAMPLING = 0.02
 
 
 def make_hostile_models(plain: Path, folder: Path) -> dict[str, Path]:
-    """Make the hostile models with which a server starts, of one that is well; return their folders."""
+    """Make those hostile models, from a valid one, with which a server starts; return their folders."""
     folder.mkdir()
     names = (name for name, hostile in HOSTILE.items() if hostile.starts)
     return {name: make_hostile(name, plain, folder / name.replace(" ", "-")) for name in names}
@@ -33,7 +33,7 @@ def make_hostile_models(plain: Path, folder: Path) -> dict[str, Path]:
 def faults_of_models(
     target: Target, models: dict[str, Path], limits: Limits, report: Callable[[str], None]
 ) -> Iterator[Fault]:
-    """Yield what is wrong while each of the models is asked for, if it comes again."""
+    """Yield the recurring faults while each model is requested."""
     for name, folder in models.items():
         for fault in confirmed(partial(_observe, target, folder.name, HOSTILE[name], limits)):
             report(f"found {fault.kind} ({fault.detail}) of the model: {name}")
@@ -59,7 +59,7 @@ def _observe(target: Target, model: str, hostile: HostileFolder, limits: Limits)
     found += _wrong_answer(model, hostile, answers[0])
     if not target.answers():
         found.append(Fault("not ready", f"/readyz is not 200 beside {model}"))
-    target.log_faults()  # what is said of the model itself, which is an error, or a library's last words
+    target.log_faults()  # discard the expected errors about this model, and libraries' messages
     if any(fault.kind in ("unanswered", "calm stream silent", "memory") for fault in found):
         target.stop()
         target.start()

@@ -1,4 +1,4 @@
-"""What a calm stream waits beside hostile grammars where a vocabulary has 152,000 tokens.
+"""Waits of a calm stream beside hostile grammars, with a vocabulary of 152,000 tokens.
 
 python -m greenroom.tests.attack.large_vocabulary
 """
@@ -28,23 +28,23 @@ from greenroom.tests.support import surroundings
 
 ROWS = 8
 UNDISTURBED = 0.25
-"""Seconds that the calm client may wait longer than beside as many plain rows."""
+"""Largest accepted extra wait of the calm client in seconds, compared with as many plain rows."""
 REPETITIONS = 3
-"""Of a case after which it waited longer: it is a finding if it comes again in two of three."""
+"""Repetitions of a case with too long a wait; it is a finding if two of three are too long."""
 SIZES = (6, 120)
-"""Of what each maker makes; eight rows have eight sizes from there on, so that no two grammars are one."""
+"""Smallest size for each maker; eight rows use eight consecutive sizes, so that no two grammars are equal."""
 _FIELDS = (("guided_json", SCHEMAS), ("guided_grammar", GRAMMARS), ("guided_regex", PATTERNS))
 _LARGE = 12_000
-"""Alternatives of grammars that are nearly as large as they may be."""
+"""Number of alternatives in grammars near the maximum size."""
 _PLAIN_EVERY = 12
 
 
 @attrs.frozen
 class Case:
-    """Rows that are sent at once.
+    """Requests sent at once.
 
     Args:
-        model: Index of the one that they ask; the calm client streams from the first.
+        model: Index of their model; the calm client streams from the first.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Case:
     model: int = 0
 
     def attack(self, models: tuple[str, ...]) -> Attack:
-        """Return it as requests to those models."""
+        """Return the case as requests to these models."""
         message = [{"role": "user", "content": "Go on"}]
         body = {"model": models[self.model], "messages": message, "max_tokens": 30}
         return Attack(tuple(Call(CHAT, {**body, **extra}) for extra in self.extras), at_once=True)
 
 
 def hostile_cases(sizes: Iterable[int] = SIZES) -> Iterator[Case]:
-    """Yield a case for everything that the attack makes, in these sizes."""
+    """Yield a case for each maker and size."""
     for size in sizes:
         for field, makers in _FIELDS:
             for maker in makers:
@@ -73,7 +73,7 @@ def hostile_cases(sizes: Iterable[int] = SIZES) -> Iterator[Case]:
 
 
 def loading_cases() -> Iterator[Case]:
-    """Yield loads of other models, each followed by the first grammars of that model, many at once."""
+    """Yield loads of other models, each followed by many first grammars of that model at once."""
     person = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     for model in (1, 2, 1):
         yield Case("another model loads", ({},), model)
@@ -83,10 +83,10 @@ def loading_cases() -> Iterator[Case]:
 
 @attrs.define
 class Measurement:
-    """Measures cases one after the other.
+    """Measurements of cases, one after another.
 
     Args:
-        gaps: Longest waits in seconds: of each case the median of its repetitions.
+        gaps: Longest waits by case in seconds, as the median of its repetitions.
     """
 
     target: Target
@@ -97,11 +97,11 @@ class Measurement:
 
     @property
     def allowed(self) -> float:
-        """Seconds that the calm client may wait."""
+        """Longest accepted wait of the calm client, in seconds."""
         return statistics.median(self.plain) + UNDISTURBED
 
     def run(self, cases: Iterable[Case]) -> None:
-        """Measure cases, with plain rows in between."""
+        """Measure the cases, with plain rows in between."""
         for index, case in enumerate(cases):
             if index % _PLAIN_EVERY == 0:
                 self._measure_plain()

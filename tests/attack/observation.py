@@ -1,4 +1,4 @@
-"""One attack, and everything that was wrong while it lasted or right after."""
+"""Observation of one attack: all faults during it or right after."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from greenroom.tests.attack.requests.steps import (
 from greenroom.tests.attack.server.target import Target
 
 FREE_WITHIN = 2.0
-"""Seconds in which connections of clients that have left must be gone."""
+"""Seconds in which the server must close connections of clients that have left."""
 CALM_WITHIN = 20.0
-"""Seconds in which the calm client must hear from its model again."""
+"""Seconds in which the calm client must get another chunk."""
 _SAMPLING = 0.02
 
 
 def observe(target: Target, attack: Attack, limits: Limits) -> list[Fault]:
-    """Attack a server that runs; afterwards one runs again, whatever happened."""
+    """Attack a running server, and restart it if it ended or hangs."""
     if target.ended is not None:
         target.start()
     found: list[Fault] = []
@@ -72,7 +72,7 @@ def _attack(target: Target, attack: Attack, limits: Limits) -> list[Fault]:
 
 
 def _asked(target: Target, steps: tuple[Step, ...]) -> list[str]:
-    """Return the models that calls of an attack named."""
+    """Return the models named in an attack's calls."""
     asked = [step.call if isinstance(step, Abandoned) else step for step in steps]
     bodies = [step.body for step in asked if isinstance(step, Call) and isinstance(step.body, dict)]
     bodies += [dict(step.fields) for step in asked if isinstance(step, FormCall)]
@@ -81,7 +81,7 @@ def _asked(target: Target, steps: tuple[Step, ...]) -> list[str]:
 
 
 async def _attack_and_sample(target: Target, attacker: Attacker, attack: Attack) -> int:
-    """Return the most that the server held in memory, in bytes."""
+    """Carry out an attack; return the server's peak memory in bytes."""
     peak = 0
 
     async def sample() -> None:
@@ -99,7 +99,7 @@ async def _attack_and_sample(target: Target, attacker: Attacker, attack: Attack)
 
 def _left_behind(target: Target, before: int) -> list[Fault]:
     deadline = time.monotonic() + FREE_WITHIN
-    slack = 2  # the calm client's own: it makes a new connection for each stream
+    slack = 2  # the calm client opens a new connection for each stream
     while (now := target.resources().connections) > before + slack:
         if time.monotonic() > deadline:
             return [Fault("leak", f"{now} connections instead of {before}")]
@@ -118,7 +118,7 @@ def _shut_down(target: Target, step: Shutdown, limits: Limits) -> list[Fault]:
 
 
 async def _seconds_to_end(target: Target, attacker: Attacker, step: Shutdown) -> float | None:
-    """Return how long after the last stream's end the server ended; None if it did not."""
+    """Return the seconds from the end of the last stream to the server's end; None if it did not end."""
     reached = trio.Event()
     left = len(step.phases)
 

@@ -1,4 +1,4 @@
-"""What the calm client waits beside requests that are no attack."""
+"""The calm client's waits beside harmless requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.tests.attack.server.target import Target
 
 
 def largest_gap(target: Target, rows: int) -> float:
-    """Return the calm client's longest wait in seconds beside so many plain requests, long and short."""
+    """Return the calm client's longest wait in seconds beside `rows` plain requests, long and short."""
     messages = [{"role": "user", "content": "Tell me about the sea. " * 40}]
     body = {"model": target.models[0], "messages": messages, "max_tokens": 100}
     short = Call(CHAT, {**body, "messages": [{"role": "user", "content": "Hello"}]}, rows - rows // 2)
@@ -21,7 +21,7 @@ def largest_gap(target: Target, rows: int) -> float:
 
 
 def gap_beside(target: Target, attack: Attack) -> tuple[float, Attacker]:
-    """Return the calm client's longest wait in seconds beside an attack, and what carried it out."""
+    """Return the calm client's longest wait in seconds beside an attack, and the attacker."""
     began = time.monotonic()
     attacker = Attacker(target.port, target.process.pid, target.models)
     trio.run(attacker.carry_out, attack)

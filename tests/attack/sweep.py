@@ -1,4 +1,5 @@
-"""Every hostile file and address once at every endpoint that takes such: what chance might leave out."""
+"""A sweep of every hostile file and URL over every endpoint that accepts one. Random attacks may miss some.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ from greenroom.tests.attack.requests.steps import Abandoned, Attack, Call, Endin
 from greenroom.tests.support.hostile import addresses, pictures, sounds, uploads
 
 _TOGETHER = 24
-"""Requests of one attack, sent one after the other; a fault tells which it comes of."""
+"""Requests of one attack, sent one after another; a fault names the request that caused it."""
 _MANY = 16
-"""Clients that send the same at once."""
+"""Number of clients that send the same request at once."""
 _LONG_SECONDS = 10.0
-"""After which they leave what would take minutes."""
+"""Seconds after which they abandon a request that would take minutes."""
 
 
 def sweep(text_model: str, kinds: tuple[str, ...]) -> Iterator[Attack]:
-    """Yield attacks that together hold every file, wrong text and address.
+    """Yield attacks that together cover every file, invalid text and URL.
 
     Args:
-        text_model: It sees nothing, and is asked if no model does.
-        kinds: Models that do something else, by `kinds.KINDS`.
+        text_model: Model without vision, used if no vision model is given.
+        kinds: Names of other models, from `kinds.KINDS`.
     """
     calls: list[Call | FormCall] = []
     model = "sees" if "sees" in kinds else text_model

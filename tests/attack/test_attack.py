@@ -1,4 +1,4 @@
-"""The attack itself: that it sees what is wrong, makes it small, and finds nothing in our server."""
+"""Tests of the attack itself: it finds faults, shrinks them, and finds none in our server."""
 
 from __future__ import annotations
 

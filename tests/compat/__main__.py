@@ -1,4 +1,4 @@
-"""`make compat`: try other people's clients on a real server of the built-in model.
+"""`make compat`: run other projects' clients against a real server of the built-in model.
 
 python -m greenroom.tests.compat --only openai-2 --only ollama
 """
@@ -23,7 +23,7 @@ from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 
 SUITES = HERE / "clients"
 LONGEST = 1_200
-"""Seconds that one client's tests may take."""
+"""Time limit of one client's tests, in seconds."""
 
 
 @click.command()
@@ -85,7 +85,7 @@ def _try(client: Client, address: str, select: str, folder: Path) -> Verdict:
 
 
 def _surroundings(address: str) -> dict[str, str]:
-    """Return an environment in which no client finds anybody else's keys, proxies or traces."""
+    """Return an environment without the caller's API keys, proxies and tracing."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     silent = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "DO_NOT_TRACK": "1"}
     return {**kept, **silent, "GREENROOM_URL": address}

@@ -1,4 +1,4 @@
-"""What `clients.toml` and `known_failures.toml` say."""
+"""Readers of `clients.toml` and `known_failures.toml`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ HERE = Path(__file__).parent
 
 @attrs.frozen
 class Client:
-    """A client of the server.
+    """A client to test.
 
     Args:
-        file: Its tests, in `clients/`; several versions of a client share them.
-        packages: What they need besides pytest, each with its version.
-        known_failures: Why a test cannot pass, by its name.
+        file: Name of its test file in `clients/`; versions of a client share one.
+        packages: Packages needed besides pytest, each with its version.
+        known_failures: Reasons of known failures, by test name.
     """
 
     name: str
@@ -31,7 +31,7 @@ def read_clients(folder: Path = HERE) -> tuple[Client, ...]:
     """Return all clients of the tables in a folder.
 
     Raises:
-        ValueError: Failures are known of a client that does not exist.
+        ValueError: A known failure belongs to no listed client.
     """
     clients = tomllib.loads((folder / "clients.toml").read_text())
     failures = tomllib.loads((folder / "known_failures.toml").read_text())

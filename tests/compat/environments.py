@@ -1,4 +1,4 @@
-"""The environment of each client: in a folder of its own, made once."""
+"""Virtual environments of clients, one folder each, made once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PYTEST = "pytest==9.2.0"
 
 
 def environment_of(client: Client) -> Path:
-    """Return the Python of a client's environment, which is made anew when what it needs has changed.
+    """Return the Python of a client's environment, which is rebuilt when its packages change.
 
     Raises:
-        subprocess.CalledProcessError: A package could not be installed; uv has said why.
+        subprocess.CalledProcessError: Installing a package failed; uv has printed the reason.
     """
     folder = ROOT / f".venv-compat-{client.name}"
     python, stamp = folder / "bin" / "python", folder / "packages.txt"

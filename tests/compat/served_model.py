@@ -1,4 +1,4 @@
-"""The server that clients are tried on: a process of its own with the built-in model."""
+"""The server under test: a separate process with the built-in model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ START_TIMEOUT = 60.0
 
 @contextmanager
 def served_model(log_path: Path, *options: str) -> Iterator[str]:
-    """Yield the address of a server, which logs to a file and ends with the block.
+    """Yield the address of a server that logs to a file and is stopped afterwards.
 
     Raises:
-        TimeoutError: It does not answer.
+        TimeoutError: The server does not answer.
     """
     port = free_port()
     kept = ("--db", str(log_path.with_name("server.db")))

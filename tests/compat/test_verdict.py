@@ -1,4 +1,4 @@
-"""Verdicts on the tests of other people's clients."""
+"""Verdicts on the test results of other projects' clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a client's tests, and whether that is what was expected."""
+"""Verdicts: a client's test results compared with the known failures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @attrs.frozen
 class Verdict:
-    """The outcomes of one client's tests, against what is known of them.
+    """The results of one client's tests, compared with its known failures.
 
     Args:
-        outcomes: By test; a test that is expected to fail by its own suite, and does, was skipped.
-        details: The last line of each failure.
-        known: Why a test cannot pass, by its name.
-        ended: The process of the tests came to its own end.
+        outcomes: Outcomes by test; a failure that the suite itself expects counts as skipped.
+        details: Last line of each failure, by test.
+        known: Reasons of known failures, by test.
+        ended: True if the test process ended by itself.
     """
 
     outcomes: Mapping[str, Outcome]
@@ -29,27 +29,27 @@ class Verdict:
     ended: bool = True
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many tests came out so."""
+        """Return the number of tests with an outcome."""
         return sum(found == outcome for found in self.outcomes.values())
 
     @property
     def unexpected(self) -> list[str]:
-        """The tests that failed though nothing is known that keeps them from passing."""
+        """Tests that failed and are no known failures."""
         return [name for name, found in self.outcomes.items() if found == "failed" and name not in self.known]
 
     @property
     def outdated(self) -> list[str]:
-        """What is listed as a known failure and is none: it passed, or there is no such test."""
+        """Known failures that no longer fail: the test passed, was skipped, or is gone."""
         return [name for name in self.known if self.outcomes.get(name) != "failed"]
 
     @property
     def good(self) -> bool:
-        """Whether every test passed or failed as expected."""
+        """True if the tests ran to their end without an unexpected failure."""
         return self.ended and bool(self.outcomes) and not self.unexpected
 
 
 def read_verdict(report: str, known: Mapping[str, str], *, ended: bool) -> Verdict:
-    """Return the verdict on a report of pytest in JUnit's form."""
+    """Parse pytest's JUnit XML report."""
     outcomes: dict[str, Outcome] = {}
     details: dict[str, str] = {}
     for case in ElementTree.fromstring(report).iter("testcase"):
@@ -64,7 +64,7 @@ def read_verdict(report: str, known: Mapping[str, str], *, ended: bool) -> Verdi
 
 
 def _name(case: ElementTree.Element) -> str:
-    """Return a test's name with that of its class: `TestChat::test_stream`."""
+    """Return a test's name, prefixed by its class: `TestChat::test_stream`."""
     owner = case.get("classname", "").rpartition(".")[2]
     return f"{owner}::{case.get('name')}" if owner.startswith("Test") else case.get("name", "")
 

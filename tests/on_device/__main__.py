@@ -1,4 +1,4 @@
-"""`make on-device`: what holds, and how fast, on the machine at hand, as one report.
+"""`make on-device`: check correctness, robustness and speed on this machine, and write one report.
 
 python -m greenroom.tests.on_device --short --out report.md
 """

@@ -1,4 +1,4 @@
-"""Answers of tiny models on this machine's device, compared with mlx-lm's on the same: a table in Markdown.
+"""Comparison of tiny models' answers with mlx-lm's on this machine's device, as a table in Markdown.
 
 python -m greenroom.tests.on_device.faithfulness qwen3 gemma3
 """
@@ -17,18 +17,20 @@ import attrs
 from greenroom.tests.support import surroundings
 
 LARGEST_SHORTFALL = {"cpu": 1e-3, "gpu": 5e-2}
-"""Of a logit behind the largest one, by where it is computed: sums are made in another order in a batch."""
+"""Largest accepted gap between the top logit and a chosen token's, by device: in a batch, sums are computed
+in another order.
+"""
 
 
 @attrs.define
 class Agreement:
-    """How answers of one model compare with mlx-lm's.
+    """The comparison of one model's answers with mlx-lm's.
 
     Args:
-        equal: Answers that are the same, token for token.
-        others: Answers that took another way where logits nearly tie.
-        shortfall: The largest of those, of the logits of chosen tokens behind the largest logits.
-        errors: What went wrong.
+        equal: Number of answers that are equal, token for token.
+        others: Number of answers that differ because logits nearly tie.
+        shortfall: Largest gap in those answers between the top logit and the chosen token's.
+        errors: Other errors.
     """
 
     kind: str
@@ -38,18 +40,18 @@ class Agreement:
     errors: list[str] = attrs.field(factory=list)
 
     def failures(self, limit: float) -> list[str]:
-        """Return what is wrong where a logit may be so far behind the largest one."""
+        """Return the errors, given the largest accepted gap."""
         wrong = ["it chose a token that was not the likeliest"] if self.shortfall > limit else []
         return [*self.errors, *wrong]
 
     def row(self, limit: float) -> str:
-        """Return it as a row of the table."""
+        """Return the model's row of the table."""
         failed = "; ".join(self.failures(limit))
         return f"| {self.kind} | {self.equal} | {self.others} | {self.shortfall:.2g} | {failed} |"
 
 
 def compare(kind: str, folder: Path) -> Agreement:
-    """Answer overlapping requests, in every setup of the engine; return how the answers compare."""
+    """Answer overlapping requests with each configuration of the engine, and compare the answers."""
     import pytest
 
     from greenroom.tests.support.engines.schedules import (
@@ -78,7 +80,7 @@ def compare(kind: str, folder: Path) -> Agreement:
 
 
 def main(kinds: Sequence[str]) -> int:
-    """Print a table of these kinds; return 1 if any answer is wrong."""
+    """Print a table of these models; return 1 if any answer is wrong."""
     with tempfile.TemporaryDirectory(prefix="greenroom-on-device-") as name:
         home = Path(name)
         surroundings.neutralize(home)

@@ -1,4 +1,4 @@
-"""Parts of a run on a device, as command lines, and how long each may be."""
+"""Parts of a run on a device, as command lines with time limits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DEMO = str(Path(__file__).resolve().parents[2] / "engine" / "demo" / "model")
 
 @attrs.frozen
 class Plan:
-    """What a run does.
+    """The parameters of a run.
 
     Args:
-        kinds: Tiny models whose answers are compared with mlx-lm's; none: all that the tests know.
-        attack_seconds: Of the attack, behind what it measures first.
-        attack_options: Of `make attack`.
-        model: That is benchmarked: a folder or a hub id.
-        bench_options: Of `greenroom bench`.
+        kinds: Tiny models whose answers are compared with mlx-lm's; empty for all.
+        attack_seconds: Duration of the attack in seconds, after its first measurements.
+        attack_options: Further options of `make attack`.
+        model: Model to benchmark: a folder or a hub id.
+        bench_options: Options of `greenroom bench`.
     """
 
     kinds: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Plan:
     bench_options: tuple[str, ...] = ("--scenario", "all")
 
     def parts(self) -> dict[str, list[str]]:
-        """Return the command of each part by its name, in the order in which they run."""
+        """Return the command lines of the parts by name, in order of execution."""
         module = [sys.executable, "-m", "greenroom.tests"]
         faithfulness = [*module[:2], f"{module[2]}.on_device.faithfulness", *self.kinds]
         seconds = ("--seconds", str(self.attack_seconds), "--seed", "1")

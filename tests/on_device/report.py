@@ -18,16 +18,16 @@ from greenroom.tests.on_device.plans import Plan
 
 _SOURCE = Path(__file__).resolve().parents[2] / ".src"
 _LAST_LINES = 40
-"""Of what a part that failed wrote to its standard error."""
+"""Number of a failed part's last stderr lines in the report."""
 
 
 @attrs.frozen
 class Ending:
-    """How a part of a run ended.
+    """The result of one part of a run.
 
     Args:
-        output: What it printed, which is Markdown or text.
-        told: What it wrote to its standard error.
+        output: Standard output: Markdown or text.
+        told: Standard error.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Ending:
     told: str
 
     def section(self) -> str:
-        """Return it as a section of the report."""
+        """Return the part's section of the report."""
         result = "passed" if self.status == 0 else f"**failed**, exit status {self.status}"
         command = shlex.join(self.command[1:])
         lines = [f"## {self.name}: {result}", "", f"`{command}`, {self.seconds:.0f} s", ""]
@@ -50,10 +50,10 @@ class Ending:
 
 
 def write_report(plan: Plan, file: Path, say: Callable[[str], object]) -> list[str]:
-    """Run all parts and write the report, part by part; return the names of those that failed.
+    """Run all parts and write the report after each; return the names of failed parts.
 
     Args:
-        say: Is told which part begins.
+        say: Callback for a line of progress as each part begins.
     """
     failed = []
     file.write_text(_heading())
@@ -78,7 +78,7 @@ def _run(name: str, command: Sequence[str]) -> Ending:
 
 
 def _heading() -> str:
-    """Return the beginning of a report: machine, device and versions."""
+    """Return the head of a report: machine, device and versions."""
     import mlx.core as mx
 
     facts = describe_environment()
@@ -97,6 +97,6 @@ def _heading() -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what computes."""
+    """Return the versions of the libraries that compute."""
     names = {each.metadata["Name"].lower(): each.version for each in distributions()}
     return {name: names[name] for name in sorted(names) if name.startswith(("mlx", "greenroom"))}

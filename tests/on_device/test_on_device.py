@@ -1,4 +1,4 @@
-"""Reports of a device tell what it is, what was measured on it, and what failed."""
+"""Device reports name the device, and have the figures and failures of each part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_report_has_the_device_the_versions_and_the_figures_of_each_part(tmp_p
     said: list[str] = []
     failed = write_report(VERY_SHORT, tmp_path / "report.md", said.append)
     report = (tmp_path / "report.md").read_text()
-    assert not set(failed) - {"Attack"}, report  # which finds a machine slow that has other things to do
+    assert not set(failed) - {"Attack"}, report  # the attack may find a busy machine too slow
     assert said == ["Faithfulness ...", "Attack ...", "Bench ..."]
     assert f"| mlx | {version('mlx')} |" in report
     assert "| device | cpu |" in report

@@ -1,4 +1,4 @@
-"""`make` says in one line why a machine cannot run Greenroom, before it sets anything up."""
+"""`make` reports in one line why a machine cannot run Greenroom, before it installs anything."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if "python" in told:
 if "musl" in told:
     sysconfig.get_config_var = lambda name: "x86_64-pc-linux-musl"
 """
-"""Run by Python when it starts, since it is called `sitecustomize`."""
+"""Source of a `sitecustomize` module, which Python runs at startup."""
 
 
 def fake(folder: Path, told: Mapping[str, object]) -> dict[str, str]:
-    """Return the environment of a Python that believes to be on another machine."""
+    """Return the environment of a Python process that takes this machine for another one."""
     (folder / "sitecustomize.py").write_text(OTHER_MACHINE.format(told=dict(told)))
     programs = folder / "bin"
     programs.mkdir()
@@ -78,7 +78,7 @@ def test_a_machine_that_cannot_run_it_is_told_in_one_line(
     [
         APPLE_SILICON,
         APPLE_SILICON | {"mac_ver": "26.1"},
-        APPLE_SILICON | {"mac_ver": "10.16"},  # any newer one, as it is told to old programs
+        APPLE_SILICON | {"mac_ver": "10.16"},  # macOS reports this version to old programs
         LINUX,
         LINUX | {"machine": "aarch64", "glibc": "glibc 2.41"},
         LINUX | {"python": (3, 14, 0)},

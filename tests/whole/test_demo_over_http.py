@@ -1,4 +1,4 @@
-"""The demo model takes the same road as any other: its documented prompts, put by OpenAI's own client."""
+"""The demo model's documented prompts over HTTP, sent by OpenAI's own client."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from greenroom.tests.support.parsers.model_outputs import extract_calls, extract
 from greenroom.tests.support.servers.http_servers import serving
 
 AnswerParts = tuple[str, str, list[tuple[str, Any]]]
-"""Thought, text and calls of an answer."""
+"""Reasoning, text and tool calls of an answer."""
 
 
 def expected(prompt: DemoPrompt) -> AnswerParts:
-    """Return what a client is to see of the documented raw text."""
+    """Return the parts of the documented raw text that a client should receive."""
     whole = extract_thought(make_thinking_parser("think_tag"), prompt.expected)
     answer = extract_calls(make_tool_parser("hermes_json"), whole.text)
     calls = [(call.name, json.loads(call.arguments)) for call in answer.calls]
@@ -27,7 +27,7 @@ def expected(prompt: DemoPrompt) -> AnswerParts:
 
 
 def on_the_wire(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as OpenAI's protocol has it: arguments are JSON text."""
+    """Return a message in OpenAI's protocol, with arguments as JSON text."""
     if "tool_calls" not in message:
         return message
     calls = [

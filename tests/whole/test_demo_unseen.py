@@ -1,4 +1,4 @@
-"""Schemas and tools that the built-in model was not trained for, put by helpers of the official clients."""
+"""Schemas and tools that the built-in model was not trained on, sent with helpers of the official clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Judged = list[tuple[Case, Outcome]]
 
 
 async def put(cases: tuple[Case, ...]) -> Judged:
-    """Put the cases to a server of the built-in model."""
+    """Evaluate the cases on a server of the built-in model."""
     async with serving(Settings()) as served:
         return await trio.to_thread.run_sync(evaluate, served.server.address, cases)
 
@@ -30,7 +30,7 @@ async def test_answers_to_unseen_schemas_and_calls_of_unseen_tools_end_and_valid
     judged = await put(UNSEEN[3::7])
 
     assert len({outcome.way for _, outcome in judged}) == 7
-    # One in twenty may fail; which one, rounding decides on other processors.
+    # One in twenty may fail. Rounding differs between processors, so any of them may be the one.
     assert len(failures(judged)) <= 1, failures(judged)
 
 
@@ -47,5 +47,5 @@ async def test_the_card_states_how_many_of_all_unseen_schemas_and_tools_are_answ
     wrong = failures(judged)
     assert len(judged) == int(row[2]) == 100
     assert int(row[1]) >= 95
-    # Rounding differs with the processor, and with which answers share a batch.
+    # Rounding depends on the processor and on the answers in the batch.
     assert abs(len(judged) - len(wrong) - int(row[1])) <= 2, wrong

@@ -1,4 +1,4 @@
-"""Packages that are imported are asked for, below a version where their insides are relied on."""
+"""Imported packages are declared as dependencies, with an upper bound if their internals are used."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SOURCES = [
     path for room in ("actors", "engine", "http", "schemas") for path in sorted((ROOT / room).rglob("*.py"))
 ]
 PACKAGES = {"PIL": "pillow", "backports": "backports.zstd"}
-"""Packages that are called otherwise than what they bring."""
+"""Packages whose import name differs from their package name."""
 EXTRAS = {"matplotlib"}
 STANDARD_LATER = {"compression"}
-"""Modules of the standard library that the oldest Python we run on lacks."""
+"""Standard library modules missing from the oldest supported Python."""
 
 REACHED = {
     "av": ("engine/media/audio/containers.py", "av._core.__file__).av_max_alloc"),
@@ -45,32 +45,32 @@ REACHED = {
         "tokenization_utils_tokenizers.TokenizerFast =",
     ),
 }
-"""Packages that are patched, or of whose insides something is known: one place each."""
+"""Packages that are patched, or whose internals are used, with one place of each."""
 
 NEEDED_AFTER_ALL = {
-    # At its top: answered with the line that installs it.
+    # Imported at the module's top. The error message names the command that installs it.
     ("mlx_vlm/models/multi_modality/vision.py", "cv2"),
-    # Video, and sound of models that see, which no request brings there.
+    # Video, and audio of vision models: no request reaches this code.
     ("mlx_vlm/models/embedding_gemma2/_video_decoder.py", "cv2"),
     ("mlx_vlm/utils.py", "cv2"),
     ("mlx_vlm/utils.py", "miniaudio"),
-    # Voices that lie in a model's folder as files.
+    # Voices stored as audio files in a model's folder.
     ("mlx_audio/audio_io.py", "miniaudio"),
 }
 
 LEFT_OUT = ("cv2", "datasets", "miniaudio", "sounddevice", "pandas", "pyarrow")
-"""What `make run` does not install, and miniaudio, which it does not on Linux for ARM."""
+"""Packages that `make run` does not install, and miniaudio, which it leaves out on Linux for ARM."""
 
 
 def requirements() -> dict[str, str]:
-    """Return what the project asks for, by package."""
+    """Return the project's requirements by package."""
     project = PROJECT["project"]
     lines = [*project["dependencies"], *project["optional-dependencies"]["embeddings"]]
     return {re.split(r"[<>=\[;]", line)[0]: line for line in lines}
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the dotted names of other packages that a file imports."""
+    """Yield the dotted names of other packages' modules that a file imports."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -132,7 +132,7 @@ def test_what_is_left_out_is_imported_by_nothing_that_is_served_but_where_it_is_
 
 
 def _is_served(place: Path) -> bool:
-    """Return whether a library's file may be run by what is served, by its path below site-packages."""
+    """Return whether the server may run a library's file, given by its path below site-packages."""
     library, *parts = place.parts
     if library == "mlx_lm":
         return parts[0] not in ("tuner", "quant", "examples")

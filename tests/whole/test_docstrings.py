@@ -1,4 +1,4 @@
-"""What docstrings describe as arguments exists: what was renamed or removed does not live on in them."""
+"""Arguments described in docstrings exist: none outlives a rename or a removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def described(node: Described) -> set[str]:
 
 
 def arguments(node: Described) -> set[str]:
-    """Return what a function takes, or a class; attrs strips the underscore of a field."""
+    """Return the argument names of a function or class; attrs strips the underscore of a field."""
     if not isinstance(node, ast.ClassDef):
         spec = node.args
         every = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
@@ -35,7 +35,7 @@ def arguments(node: Described) -> set[str]:
 
 
 def unknown_arguments(source: str) -> list[str]:
-    """Return what docstrings describe as arguments though nothing takes it."""
+    """Return the arguments that docstrings describe and that do not exist."""
     return [
         f"{node.name}: {name}"
         for node in ast.walk(ast.parse(source))

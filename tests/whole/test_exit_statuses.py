@@ -1,4 +1,4 @@
-"""How servers end, and with which status: real processes, signals and models; the notes tell the same."""
+"""Exit statuses of servers, with real processes, signals and models; the notes list the same."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_no_process_ends_with_a_number_that_only_its_line_knows() -> None:
 
 @contextmanager
 def streaming(server: ServerProcess, model: str) -> Iterator[Iterator[str]]:
-    """Begin an answer that never ends by itself; yield what follows its first text."""
+    """Start an endless streamed answer; yield the lines after its first text."""
     asked = body(model, stream=True, max_tokens=ENDLESS)
     with httpx.stream("POST", f"{server.address}/v1/chat/completions", json=asked, timeout=600) as response:
         lines = response.iter_lines()
@@ -117,7 +117,7 @@ def test_a_server_that_had_to_be_forced_ends_with_75(tiny_model: TinyModel) -> N
 
 @contextmanager
 def begun(server: ServerProcess, asked: dict[str, Any]) -> Iterator[None]:
-    """A client that has asked, and waits."""
+    """Send a request, and keep the connection open without reading the answer."""
     host, port = server.address.removeprefix("http://").split(":")
     encoded = json.dumps(asked).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
@@ -142,7 +142,7 @@ def test_a_server_that_has_lost_its_device_says_so_and_ends_with_70(tiny_model: 
             assert (ready.status_code, ready.json()["error"]["code"]) == (503, "not_ready")
             assert "the device is lost" in ready.json()["detail"]
             assert httpx.get(f"{server.address}/livez", timeout=600).status_code == 200
-            assert '"content"' in next(filter(None, lines))  # what still answers goes on
+            assert '"content"' in next(filter(None, lines))  # answers of other models go on
         assert server.end() == 70
     [lost] = [line for line in server.log if line["event"] == "device lost"]
     assert "ignores what this process submits" in lost["reason"]

@@ -1,4 +1,4 @@
-"""A server that is killed while it stores responses leaves nothing half-written, and keeps what it told."""
+"""A server killed while it stores responses leaves no partial record, and keeps all reported ones."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ENDED = ("completed", "incomplete")
 
 @attrs.define
 class Writer:
-    """A client that takes turn after turn, in its own way, and notes what it was told.
+    """A client that sends one turn after another, and records the server's responses.
 
     Args:
-        number: Decides how it keeps its history, and how it asks.
-        told: Ids of responses whose end it has seen, with their text.
-        accepted: Ids of responses in the background that were accepted.
-        last: The turn from which it goes on, unless it has a conversation.
+        number: Number that determines how it keeps its history and how it sends requests.
+        told: Texts of responses received to their end, by id.
+        accepted: Ids of accepted background responses.
+        last: Id of the last response, to continue from if there is no conversation.
     """
 
     number: int
@@ -41,11 +41,11 @@ class Writer:
 
     @property
     def in_conversation(self) -> bool:
-        """Whether its turns are those of a conversation, or each goes on from the one before."""
+        """True if its turns belong to a conversation; otherwise each names the previous response."""
         return self.number % 2 == 0
 
     def take_turns(self, client: openai.OpenAI, ended: threading.Semaphore) -> None:
-        """Take turns until the server is gone."""
+        """Send turns until the server is gone."""
         try:
             if self.in_conversation and self.conversation is None:
                 self.conversation = client.conversations.create().id
@@ -86,7 +86,7 @@ class Writer:
 
 @contextmanager
 def running(model: Path, database: Path) -> Iterator[ServerProcess]:
-    """Run a server whose log is read, so that it never waits to write it; kill it at the end."""
+    """Run a server and read its log, so that logging never blocks; kill it at the end."""
     with serving(str(model), "--db", str(database)) as server:
         assert server.process.stderr is not None
         reader = threading.Thread(target=server.process.stderr.read)
@@ -100,20 +100,20 @@ def running(model: Path, database: Path) -> Iterator[ServerProcess]:
 
 @contextmanager
 def connected_to(server: ServerProcess) -> Iterator[openai.OpenAI]:
-    """Return a client that never asks twice."""
+    """Return a client that never retries."""
     address = f"{server.address}/v1"
     with openai.OpenAI(base_url=address, api_key="any", max_retries=0, timeout=60) as client:
         yield client
 
 
 def write_until_killed(server: ServerProcess, writers: list[Writer], chance: random.Random) -> None:
-    """Let all take turns at once, and kill their server at some moment."""
+    """Let all writers send turns concurrently, and kill the server at a random moment."""
     ended = threading.Semaphore(0)
     with connected_to(server) as client, ThreadPoolExecutor(WRITERS) as threads:
         taking = [threads.submit(writer.take_turns, client, ended) for writer in writers]
         for _ in range(chance.randrange(WRITERS, 3 * WRITERS)):
             assert ended.acquire(timeout=120)
-        # Somewhere in a turn, not only where one has just ended.
+        # Kill the server within a turn too, not only just after one.
         threading.Event().wait(chance.random() * 0.05)
         server.process.kill()
         for each in taking:
@@ -121,7 +121,7 @@ def write_until_killed(server: ServerProcess, writers: list[Writer], chance: ran
 
 
 def check(client: openai.OpenAI, writers: list[Writer]) -> None:
-    """Check that all that was told is there, whole, and goes on."""
+    """Check that all reported responses are stored completely."""
     for writer in writers:
         for ident, text in writer.told.items():
             found = client.responses.retrieve(ident)
@@ -135,7 +135,7 @@ def check(client: openai.OpenAI, writers: list[Writer]) -> None:
 
 
 def check_that_all_goes_on(client: openai.OpenAI, writers: list[Writer]) -> None:
-    """Check that what was told last can be continued."""
+    """Check that each writer's last response can be continued."""
     for writer in writers:
         assert writer.last is not None
         goes_on = client.responses.create(

@@ -1,4 +1,4 @@
-"""The program in notes/ that uses Greenroom without its server."""
+"""The example program in notes/ that uses Greenroom as a library, without its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""notes/licences.md names every package that Greenroom runs with; no copyleft one comes unnoticed."""
+"""notes/licences.md names every runtime package, and each copyleft one was reviewed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.tests.support.packages.licences import (
 )
 
 KNOWN_COPYLEFT = {"certifi": "MPL-2.0", "tqdm": "MPL-2.0 AND MIT", "mlx-embeddings": "GPL-3.0"}
-"""Each was looked at: the first two leave whoever uses them free, the third is an extra."""
+"""Reviewed copyleft packages: the first two do not restrict users of Greenroom, the third is an extra."""
 
 _GCC = {"libgfortran", "libgomp", "libquadmath"}
 COPYLEFT_FILES = {
@@ -29,7 +29,7 @@ COPYLEFT_FILES = {
     "pillow-heif": {"libde265", "libheif", "libx265"},
     **dict.fromkeys(("mlx-cpu", "numpy", "scipy", "sentencepiece"), _GCC),
 }
-"""Libraries in wheels whose own licences are others."""
+"""Libraries bundled in wheels under other, copyleft licences than the wheel's."""
 
 PERMISSIVE_FILES = {
     *(
@@ -57,7 +57,7 @@ PERMISSIVE_FILES = {
     ),
     *("libxcb-shape", "libxcb-shm", "libxcb-xfixes", "libzstd"),
 }
-"""Libraries in wheels for Linux, whose licences ask for no more than their text."""
+"""Libraries bundled in wheels for Linux whose licences only require their text."""
 
 
 def test_the_table_names_every_package_that_runs() -> None:
@@ -83,7 +83,7 @@ def test_copyleft_code_inside_wheels_is_named() -> None:
     assert all(re.search(rf"^\|.*\b{package}\b.*\|", inside, re.MULTILINE) for package in COPYLEFT_FILES)
     found = {package: files - PERMISSIVE_FILES for package, files in bundled_files().items()}
     assert {"libx264", "libx265"} <= found["av"]
-    if sys.platform == "linux":  # those for macOS are called otherwise
+    if sys.platform == "linux":  # the libraries have other names on macOS
         unnamed = {package: files - COPYLEFT_FILES.get(package, set()) for package, files in found.items()}
         assert not any(unnamed.values()), f"look at their licences: {unnamed}"
 

@@ -1,4 +1,4 @@
-"""The wheel, installed where the repository is not, holds everything and answers."""
+"""The wheel is complete, and works when installed away from the repository."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def uv(*arguments: str | Path, cwd: Path, **variables: str) -> None:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    # Built from a copy: setuptools writes beside what it reads, where other tests may be reading.
+    # Build from a copy: setuptools writes into the source folder, which other tests may be reading.
     source = folder / "source"
     for room in ROOMS:
         shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
@@ -81,7 +81,7 @@ def test_the_wheel_holds_every_module_and_the_demo_model(wheel: Path) -> None:
 
 
 def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Path) -> None:
-    # From the lock alone, without asking an index: the wheels are those that the tests themselves run with.
+    # Use the locked wheels that the tests run with, and no package index.
     locked = ("--frozen", "--no-dev", "--no-install-project", "--extra", "cpu", "--python", sys.executable)
     folder = tmp_path / "elsewhere"
     uv("sync", *locked, "--project", ROOT, cwd=tmp_path, UV_PROJECT_ENVIRONMENT=str(folder))

@@ -1,4 +1,4 @@
-"""What the prefix cache does, as a client sees it: after crashes and restarts, and in the usage."""
+"""The prefix cache as a client sees it: after crashes and restarts, and in the usage figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ SYSTEM = "You answer in one word. " + " ".join(f"Rule {i}: never say {i * i}." f
 
 
 def ask(server: ServerProcess, *said: str, **fields: Any) -> tuple[str, int, int]:
-    """Text, prompt tokens and cached tokens; what was said alternates between user and assistant."""
+    """Return text, prompt tokens and cached tokens of an answer; `said` alternates between user and
+    assistant.
+    """
     turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     messages = [{"role": "system", "content": SYSTEM}, *turns]
     body = {"model": "default", "messages": messages, "temperature": 0, "max_tokens": 40}
@@ -52,7 +54,7 @@ def test_a_killed_server_remembers(tiny_model: Callable[..., Path], tmp_path: Pa
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "lfm2"])
 def test_usage_tells_what_was_not_computed(tiny_model: Callable[..., Path], kind: str) -> None:
-    # Text may be tokenised otherwise where an answer ends, and less than 32 tokens are worth no snapshot.
+    # Tokens at an answer's end may differ when retokenised. Fewer than 32 tokens get no snapshot.
     recomputed = 8 if kind == "qwen3" else 8 + 32
     with serving(str(tiny_model(kind))) as server:
         said = ["Hello"]

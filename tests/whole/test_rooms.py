@@ -1,4 +1,4 @@
-"""The house rules that no single room can hold: who may import whom, and what may not exist."""
+"""Rules for the whole code base: allowed imports, and limits of size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODULES = {".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts)
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    """Return the dotted names of all modules that the code imports, and of what it imports from them."""
+    """Return the dotted names of all imported modules and of the names imported from them."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -44,7 +44,7 @@ def imports_of(tree: ast.AST) -> set[str]:
 
 
 def imports_at_load_time(tree: ast.Module) -> set[str]:
-    """Modules that are imported when this one is, leaving out function bodies and TYPE_CHECKING blocks."""
+    """Return the modules imported at load time, without function bodies and TYPE_CHECKING blocks."""
     names: set[str] = set()
     pending: list[ast.stmt] = list(tree.body)
     while pending:
@@ -100,7 +100,7 @@ def test_no_folder_is_too_crowded_to_be_read_at_once() -> None:
     loose = Counter(
         str(path.parent.relative_to(ROOT)) for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"))
     )
-    del loose["schemas"]  # what travels, in no protocol's words: a file for each thing
+    del loose["schemas"]  # protocol-independent messages, one file each
     assert {folder: count for folder, count in loose.items() if count > MOST_FILES} == {}
 
 
@@ -112,7 +112,7 @@ def test_model_libraries_are_spoken_to_by_the_engine_alone(room: str) -> None:
 
 
 def place_of(path: Path) -> str:
-    """Return the folder that a file stands in; a file at a room's root stands for itself."""
+    """Return the folder of a file; a file at a room's root counts as a place of its own."""
     *folders, name = path.relative_to(ROOT).parts
     return "/".join(folders if len(folders) > 1 else (*folders, name))
 
@@ -130,7 +130,7 @@ def test_the_folders_of_a_room_form_no_circle(room: str) -> None:
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
-        circle: list[str] = error.args[1]  # each is imported by the next
+        circle: list[str] = error.args[1]  # each module is imported by the next
         arrows = [imports[importer][imported] for imported, importer in pairwise(circle)]
         lines = [line for arrow in sorted(arrows, key=len) for line in arrow]
         pytest.fail("\n".join([f"a circle: {' <- '.join(circle)}", *lines]), pytrace=False)
@@ -149,7 +149,7 @@ def test_a_protocol_is_known_to_the_application_alone(protocol: str) -> None:
 
 
 def _two_floors(path: Path) -> str:
-    """Return a file's room and the folder or file in it, however deep the file lies."""
+    """Return the first two parts of a file's path: its room, and the folder or file in it."""
     return "/".join(path.relative_to(ROOT).parts[:2])
 
 
@@ -159,7 +159,7 @@ def test_no_folder_is_a_regular_package() -> None:
 
 
 def _rows_of_the_page() -> list[tuple[list[str], list[str]]]:
-    """Return each row's folders, and the files that newcomers begin with."""
+    """Return the folders of each row, and its files to read first."""
     page = (ROOT / "notes" / "structure.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
     return [(re.findall(r"`([\w/]+?)/?`", row[1]), re.findall(r"`(\w+\.py)`", row[-2])) for row in rows]
@@ -181,7 +181,7 @@ def test_imports_point_upwards_on_that_page() -> None:
         importer = _two_floors(path)
         for name in imports_of(ast.parse(path.read_text())) & MODULES.keys():
             imported = _two_floors(MODULES[name])
-            # A room's own row is the heading of those below it.
+            # Files at a room's root have no row.
             if importer in row and imported in row:
                 assert row[imported] <= row[importer], f"{path} imports {name}"
 
@@ -206,7 +206,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "notes").glo
 def test_pages_name_files_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     paths = re.findall(r"`((?:engine|actors|http|schemas|tests|notes)/[a-z][\w/.]+)`", text)
-    real = [path for path in paths if "/example" not in path]  # a protocol that add-a-protocol.md makes up
+    real = [path for path in paths if "/example" not in path]  # add-a-protocol.md invents a protocol
     assert page.name != "structure.md" or len(real) > 20
     assert [path for path in real if not (ROOT / path).exists()] == []
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)

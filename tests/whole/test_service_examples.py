@@ -1,4 +1,4 @@
-"""The guide's examples for launchd and systemd can be read by them, and restart what a restart helps."""
+"""The guide's launchd and systemd examples are valid, and restart the server for the right exit statuses."""
 
 from __future__ import annotations
 

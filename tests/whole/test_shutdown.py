@@ -1,4 +1,4 @@
-"""Signals end a process within its shutdown timeout, whatever hangs; each case is a process of its own."""
+"""Signals end a process within its shutdown timeout, whatever hangs; each case is a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def main():
 
 
 class Started:
-    """A process with signals installed, once it has said so."""
+    """A started process that has installed its signal handlers."""
 
     def __init__(self, body: str, shutdown_timeout: float, run: str = "trio.run(main)") -> None:
         self.process = subprocess.Popen(
@@ -43,7 +43,7 @@ class Started:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, float]:
-        """Return the exit status, and the seconds since the last signal; no case ends on its own so soon."""
+        """Return the exit status, and the seconds since the last signal; no case ends that soon by itself."""
         with self.process:
             status = self.process.wait(120)
             return status, time.monotonic() - self.began
@@ -77,7 +77,7 @@ def test_a_signal_before_trio_runs_is_not_lost() -> None:
         "time.sleep(600)",
         "while True: pass",
         "import threading; threading.Thread(target=time.sleep, args=(600,)).start()",
-        # Nobody reads stderr, and its pipe is full.
+        # stderr is a full pipe that is never read.
         "r, w = os.pipe(); os.set_blocking(w, False); os.write(w, b'x' * 65536); os.set_blocking(w, True); "
         "os.dup2(w, 2); await trio.sleep_forever()",
     ],
@@ -114,7 +114,7 @@ def test_an_end_without_a_signal_is_forced_with_its_own_status() -> None:
     started = Started(body, shutdown_timeout=600)
     assert started.process.stdout is not None
     assert started.process.stdout.read(5) == b"again"
-    started.signal(signal.SIGTERM)  # changes nothing
+    started.signal(signal.SIGTERM)  # has no effect
     assert started.end()[0] == 70
 
 

@@ -1,4 +1,4 @@
-"""Nothing has to be compiled where Greenroom is installed: macOS and Linux, on both kinds of processor."""
+"""No dependency needs a compiler on macOS or Linux, on either processor architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client that attacks: carries out steps and tells how the server answered."""
+"""The attacking client: carries out steps and records the server's answers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from greenroom.tests.attack.requests.steps import (
 )
 
 ANSWER_TIMEOUT = 60.0
-"""Seconds after which a request counts as never answered, since any of its attack was answered."""
+"""Seconds without any answer to an attack's requests after which a waiting one counts as unanswered."""
 STALL_TIMEOUT = 30.0
-"""Seconds without a byte after which a stream that has begun counts as stuck; others may be long."""
+"""Seconds without a byte on any stream after which a stream that has begun counts as stuck."""
 LINGER = 2.0
-"""Seconds that a client of nonsense waits for an answer before it leaves."""
+"""Seconds that a client waits for an answer to malformed bytes."""
 
 _HUNG_UP = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -44,14 +44,14 @@ _STREAM = {"stream": True, "temperature": 0, "messages": [{"role": "user", "cont
 
 @attrs.frozen
 class Exchange:
-    """What became of one request.
+    """The result of one request.
 
     Args:
-        step: What was sent.
+        step: Description of the request.
         status: HTTP status; None if the connection ended without one.
-        body: The beginning of the answer and its end.
-        timed_out: It was not answered within `ANSWER_TIMEOUT` of the last answer to any, nor goes on.
-        refused: Only a 4xx is right.
+        body: First and last bytes of the answer.
+        timed_out: True if it got no answer within `ANSWER_TIMEOUT` of the last one, and does not progress.
+        refused: True if the server must refuse the request with a 4xx.
     """
 
     step: str
@@ -63,12 +63,12 @@ class Exchange:
 
 @attrs.define
 class Attacker:
-    """Attacks one server.
+    """A client that attacks one server.
 
     Args:
-        port: On 127.0.0.1.
-        process: Its process id, for signals.
-        models: Names; the last is not loaded while the others are in use.
+        port: Port of the server on 127.0.0.1.
+        process: Process id of the server, for signals.
+        models: Names of models; the last cannot be loaded while the others are in use.
     """
 
     port: int
@@ -76,11 +76,11 @@ class Attacker:
     models: tuple[str, ...]
     exchanges: list[Exchange] = attrs.field(factory=list)
     last_byte: float = 0.0
-    """When any stream last got something, by `trio.current_time`."""
+    """Time of the last byte received on any stream, by `trio.current_time`."""
     _waiting: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     async def carry_out(self, attack: Attack) -> None:
-        """Do every step; returns when all have ended."""
+        """Carry out all steps, and wait for their end."""
         async with trio.open_nursery() as nursery:
             for step in attack.steps:
                 if attack.at_once:
@@ -123,7 +123,7 @@ class Attacker:
             async with stream:
                 await do(stream, *arguments)
         except _HUNG_UP:
-            pass  # a server may hang up on a client like this one
+            pass  # a server may close the connection of such a client
 
     async def _refer(self, stream: trio.SocketStream, step: References) -> None:
         request = await reference_request(self.port, self.models[0], step.mentions)
@@ -142,7 +142,7 @@ class Attacker:
         self._waiting.remove(waiting)
         goes_on = bool(received) and trio.current_time() - self.last_byte < STALL_TIMEOUT
         if goes_on or not waiting.cancelled_caught:
-            for other in self._waiting:  # a queue that moves is not stuck
+            for other in self._waiting:  # other requests may wait longer while the queue moves
                 other.deadline = trio.current_time() + ANSWER_TIMEOUT
         self.exchanges.append(_exchange(step, bytes(received), waiting.cancelled_caught and not goes_on))
 
@@ -151,13 +151,13 @@ class Attacker:
             async for data in stream:
                 self.last_byte = trio.current_time()
                 received += data
-                if len(received) > 100_000:  # its beginning and its end are looked at
+                if len(received) > 100_000:  # only the beginning and the end are examined
                     del received[50_000:-50_000]
         except trio.BrokenResourceError:
             pass
 
     async def reach(self, stream: trio.SocketStream, phase: Phase) -> None:
-        """Bring a request on that connection to that phase."""
+        """Bring a request on the connection to a phase."""
         match phase:
             case Phase.CONNECTED:
                 return
@@ -183,7 +183,7 @@ class Attacker:
                 await _read_until(stream, b"}")
 
     async def hold(self, phase: Phase, reached: Callable[[], object]) -> None:
-        """Reach that phase, and read on until the server closes."""
+        """Bring a request to a phase, then read until the server closes the connection."""
 
         async def do(stream: trio.SocketStream) -> None:
             try:
@@ -219,7 +219,7 @@ class Attacker:
 
 
 async def _send_what_is_taken(stream: trio.SocketStream, data: Iterable[bytes]) -> None:
-    # It may be refused before it was read; the answer says why.
+    # The server may refuse the request before reading all of it. The answer has the reason.
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         for piece in data:
             await stream.send_all(piece)

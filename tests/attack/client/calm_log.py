@@ -1,4 +1,4 @@
-"""What the calm client saw in a span of time."""
+"""Reader of the calm client's log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import attrs
 
 @attrs.frozen
 class Calm:
-    """Between two moments.
+    """A summary of the calm client's log for a span of time.
 
     Args:
-        pieces: Of streams that arrived.
-        gap: Longest wait in seconds, less what the client itself was late.
-        broken: What ended otherwise than it should.
-        last_piece: When, by `time.monotonic`.
+        pieces: Number of stream chunks received.
+        gap: Longest wait in seconds, without the time in which the client itself did not run.
+        broken: Errors of streams.
+        last_piece: Time of the last chunk, by `time.monotonic`.
     """
 
     pieces: int
@@ -27,7 +27,7 @@ class Calm:
 
 
 class CalmLog:
-    """Reads the file that `calm_stream` writes."""
+    """A reader of the file that `calm_stream` writes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open()
@@ -39,11 +39,11 @@ class CalmLog:
         self._file.close()
 
     def since(self, moment: float) -> Calm:
-        """Return what was seen since that moment of `time.monotonic`."""
+        """Return a summary since a moment of `time.monotonic`."""
         return summarize([line for line in self._read() if line["at"] >= moment])
 
     def forget(self, moment: float) -> None:
-        """Drop what was seen before that moment."""
+        """Drop all lines before a moment of `time.monotonic`."""
         self._lines = [line for line in self._read() if line["at"] >= moment]
 
     def _read(self) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ class CalmLog:
 
 
 def summarize(lines: list[dict[str, Any]]) -> Calm:
-    """Return what lines of the calm client's log say together."""
+    """Summarize lines of the calm client's log."""
     pieces = [line for line in lines if line["kind"] == "piece"]
     waits = [line for line in lines if line["kind"] in ("piece", "probe")]
     late = [line for line in lines if line["kind"] == "late"]
@@ -67,6 +67,6 @@ def summarize(lines: list[dict[str, Any]]) -> Calm:
 
 
 def _lateness(wait: dict[str, Any], late: list[dict[str, Any]]) -> float:
-    """Return how long the client itself did not run within a wait, in seconds."""
+    """Return the seconds of a wait in which the client itself did not run."""
     begin, end = wait["at"] - wait["gap"], wait["at"]
     return float(sum(max(0.0, min(end, of["at"]) - max(begin, of["at"] - of["gap"])) for of in late))

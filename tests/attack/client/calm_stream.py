@@ -1,8 +1,8 @@
-"""A client that does nothing wrong, in a process of its own: it tells when it had to wait.
+"""A well-behaved client in a separate process that logs its waits.
 
-Writes a line of JSON for each piece of a stream with the wait before it, for each answer of `/livez` that
-took over `NOTED` seconds, for each stream that breaks, and for each time at which this very process was late,
-which no server is to blame for.
+It writes a line of JSON for each chunk of a stream with the wait before it, for each answer of `/livez` that
+took over `NOTED` seconds, for each broken stream, and for each time at which this process itself ran late,
+which is not the server's fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 NOTED = 0.03
 TOKENS = 400
 EMPTY = b'"content":""'
-"""In chunks that open a stream or show that it lives: to wait for a slot is no stall."""
+"""Marker of chunks that open a stream or keep it alive: waiting for a slot is no stall."""
 _TICK = 0.01
 _printing = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Attacks on the store: large items, named often, and large pages that nobody reads."""
+"""Attacks on the store: large items referenced often, and large pages that are never read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SILENCE = 2.0
 
 
 async def read_nothing(port: int, megabytes: int, copies: int) -> None:
-    """Store a conversation of that size, and have clients ask for all of it at once who read nothing."""
+    """Store a conversation of `megabytes` MB, and have `copies` clients request all of it without reading."""
     conversation = await _store(port, megabytes)
     path = f"/v1/conversations/{conversation}/items"
     async with trio.open_nursery() as nursery:
@@ -25,7 +25,7 @@ async def read_nothing(port: int, megabytes: int, copies: int) -> None:
 
 
 async def reference_request(port: int, model: str, mentions: int) -> bytes:
-    """Store an item of a megabyte; return a request whose input names it so often."""
+    """Store an item of a megabyte; return a request whose input references it `mentions` times."""
     conversation = await _store(port, 1)
     page = await _exchange(port, "GET", f"/v1/conversations/{conversation}/items", None)
     reference = {"type": "item_reference", "id": page["data"][0]["id"]}
@@ -47,7 +47,7 @@ async def _ask_and_wait(port: int, path: str) -> None:
 
 
 async def _exchange(port: int, method: str, path: str, body: dict[str, Any] | None) -> Any:
-    """Return the JSON that a request is answered with.
+    """Send a request; return the JSON of its answer.
 
     Raises:
         OSError: The server refused it.

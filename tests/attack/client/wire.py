@@ -19,7 +19,7 @@ MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS, **files.ENCODED}
 
 
 def head(length: int | None) -> bytes:
-    """Return the head of a chat request; without a length its body is chunked."""
+    """Return the head of a chat request; without a length, its body is chunked."""
     size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
     fields = ("host: localhost", "content-type: application/json", size)
     return "\r\n".join(("POST /v1/chat/completions HTTP/1.1", *fields, "", "")).encode()
@@ -32,7 +32,7 @@ def post(body: dict[str, Any]) -> bytes:
 
 
 def as_bytes(step: Call | FormCall) -> Iterable[bytes]:
-    """Return the pieces of a request, which can be sent several times."""
+    """Return the pieces of a request; they can be sent several times."""
     return [_request(step)] if isinstance(step, Call) else FormBytes(step)
 
 
@@ -44,7 +44,7 @@ def _request(step: Call) -> bytes:
 
 @attrs.frozen
 class FormBytes:
-    """A form's request, made anew each time that it is sent."""
+    """A multipart request, generated each time that it is sent."""
 
     step: FormCall
 
@@ -61,7 +61,7 @@ def _upload(step: FormCall) -> Upload:
 
 
 def request_head(method: str, path: str, headers: dict[str, str]) -> bytes:
-    """Return the head of a request after which its connection closes."""
+    """Return the head of a request that closes its connection."""
     fields = {"host": "localhost", "connection": "close", **headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()

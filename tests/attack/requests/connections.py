@@ -1,4 +1,4 @@
-"""Connections that are not what a client should make."""
+"""Malformed and abandoned connections."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ PIECES = (
     _CHUNKED + b"fffffffffffffffff\r\n",
     _CHUNKED + b"0\r\nx: y\r\n",
 )
-"""Beginnings and whole requests of which a server must survive every combination."""
+"""Parts of requests and whole ones; a server must survive any combination."""
 
 
 def attacks(
     models: tuple[str, ...], kinds: tuple[str, ...] = (), restarts: bool = True
 ) -> st.SearchStrategy[Attack]:
-    """Return attacks on a server of those models.
+    """Return attacks on a server of these models.
 
     Args:
-        models: Those that continue text.
-        kinds: Models that do something else, by `kinds.KINDS`.
-        restarts: Whether the server may be ended and started again.
+        models: Names of models that generate text.
+        kinds: Names of other models, from `kinds.KINDS`.
+        restarts: True to allow attacks that end and restart the server.
     """
     copies = st.sampled_from([1, 4, 30])
     endings = st.sampled_from(Ending)

@@ -1,4 +1,4 @@
-"""What each endpoint asks for at least: sane requests, into which an attack puts its hostile parts."""
+"""Minimal valid requests of each endpoint, to which attacks add hostile parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.tests.attack.requests.json_pieces import Repeated
 Body = dict[str, Any]
 Base = tuple[str, Body]
 Maker = Callable[[str, int, bool], Body]
-"""Makes a body of a text, the most tokens of the answer, and whether it is streamed."""
+"""Function that makes a body from a text, the maximum number of tokens, and whether to stream."""
 
 
 def _messages(text: str, limit: int, stream: bool) -> Body:
@@ -74,12 +74,12 @@ BODIES: dict[str, Maker] = {
 }
 CHAT = "/v1/chat/completions"
 OFTEN = ("/v1/chat/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat")
-"""Drawn more often than others: most clients ask these."""
+"""Endpoints drawn more often than others, since most clients use them."""
 PATHS = tuple(BODIES)
 
 
 def bases(models: tuple[str, ...]) -> st.SearchStrategy[Base]:
-    """Return sane requests to those models."""
+    """Return valid requests to these models."""
     text = st.sampled_from(["Tell me about the sea", "a", "", "List ten things. " * 40])
     return st.builds(
         _base,

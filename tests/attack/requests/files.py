@@ -1,4 +1,4 @@
-"""Hostile files as pieces of JSON, and as files of forms; each is made once."""
+"""Hostile files as pieces of JSON and as files of forms; each is made once."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ REFUSED = frozenset(
         *(f"sound: {name}" for name in sounds.REFUSED),
     }
 )
-"""Those that nobody may answer but with a 4xx."""
+"""Files that must be refused with a 4xx."""
 
 _URLS = {"image": "data:image/png;base64,", "document": "data:application/pdf;base64,"}
 
 
 @cache
 def content(file: str) -> bytes:
-    """Return one of the files."""
+    """Return the bytes of a file."""
     return FILES[file]()
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Return the files of a kind: `image`, `document` or `sound`."""
+    """Return the names of files of a type: `image`, `document` or `sound`."""
     return tuple(file for file in FILES if file.startswith(f"{kind}: "))
 
 
@@ -51,4 +51,4 @@ ENCODED: Mapping[str, Callable[[int], str]] = {
     **{f"base64 of {file}": _encoded(file, "") for file in FILES},
     **{f"URL of {file}": _encoded(file, prefix) for kind, prefix in _URLS.items() for file in names(kind)},
 }
-"""Makers of texts that hold a file, whatever their size."""
+"""Makers of texts that hold a file; they ignore the size."""

@@ -1,4 +1,4 @@
-"""Lark grammars and regular expressions that cost more than they look."""
+"""Lark grammars and regular expressions with hidden costs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ GRAMMARS: Mapping[str, Maker] = {
     "left_recursion": lambda _: _lines('start: start "x" | start "xx" |'),
     "endless": lambda _: _lines("start: start"),
 }
-"""For `guided_grammar`."""
+"""Makers of values of `guided_grammar`."""
 
 PATTERNS: Mapping[str, Maker] = {
     "groups": lambda n: "(" * n + "a" + ")*" * n,
@@ -62,4 +62,4 @@ PATTERNS: Mapping[str, Maker] = {
     "unfinished": lambda n: "(" * n,
     "look_behind": lambda n: "(?<=a)" * n + "b",
 }
-"""For `guided_regex`."""
+"""Makers of values of `guided_regex`."""

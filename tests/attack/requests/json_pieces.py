@@ -1,4 +1,4 @@
-"""Descriptions of huge bodies that stay small: a report can show them and a search can shrink them."""
+"""Compact descriptions of huge bodies, which reports can print and searches can shrink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 
 @attrs.frozen
 class Repeated:
-    """An array of `count` times the same."""
+    """An array of `count` equal items."""
 
     item: Any
     count: int
@@ -20,7 +20,7 @@ class Repeated:
 
 @attrs.frozen
 class Text:
-    """A string of `count` times the same."""
+    """A string repeated `count` times."""
 
     text: str
     count: int
@@ -28,7 +28,7 @@ class Text:
 
 @attrs.frozen
 class Members:
-    """An object with `count` names and the same value."""
+    """An object of `count` members with equal values."""
 
     value: Any
     count: int
@@ -36,7 +36,7 @@ class Members:
 
 @attrs.frozen
 class Nested:
-    """`count` arrays or objects, one in the other."""
+    """`count` nested arrays or objects."""
 
     opening: str
     count: int
@@ -44,26 +44,26 @@ class Nested:
 
 @attrs.frozen
 class Literal:
-    """JSON, or what claims to be, as it stands."""
+    """JSON text, valid or not, sent unchanged."""
 
     text: str
 
 
 @attrs.frozen
 class Bytes:
-    """Bytes that need not be JSON, nor text: `count` times the same."""
+    """Bytes repeated `count` times; they need not be JSON or text."""
 
     data: bytes
     count: int = 1
 
     def whole(self) -> bytes:
-        """Return all of them."""
+        """Return all the bytes."""
         return self.data * self.count
 
 
 @attrs.frozen
 class Made:
-    """What one of the makers (of schemas, grammars, patterns) returns for a size."""
+    """The result of a maker (of schemas, grammars or patterns) for a size."""
 
     maker: str
     size: int
@@ -73,11 +73,11 @@ Maker = Callable[[int], Any]
 
 
 NESTING = 20_000
-"""Frames that encoding may take: some of what is made is nested a thousand levels deep."""
+"""Recursion limit while encoding: some makers nest a thousand levels deep."""
 
 
 def encode(value: Any, makers: Mapping[str, Maker]) -> str:
-    """Return the JSON text of a value that may hold pieces."""
+    """Return the JSON text of a value that may contain pieces."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, NESTING))
     try:
@@ -102,7 +102,7 @@ def _encode(value: Any, makers: Mapping[str, Maker]) -> str:
         case Made(maker, size):
             return _encode(makers[maker](size), makers)
         case dict():
-            # Lists, since calls within generators count as C's, of which Python 3.12 allows fewer.
+            # Use lists: calls within generators count as C recursion, and Python 3.12 allows fewer of those.
             members = [f"{json.dumps(name)}:{_encode(of, makers)}" for name, of in value.items()]
             return "{" + ",".join(members) + "}"
         case list() | tuple():
@@ -111,7 +111,7 @@ def _encode(value: Any, makers: Mapping[str, Maker]) -> str:
 
 
 def makers_in(value: Any) -> frozenset[str]:
-    """Return the names of the makers that a value needs."""
+    """Return the names of the makers in a value."""
     match value:
         case Made(maker, _):
             return frozenset({maker})
@@ -125,7 +125,7 @@ def makers_in(value: Any) -> frozenset[str]:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value holds no piece."""
+    """Return whether a value contains no piece."""
     match value:
         case dict():
             return all(map(is_plain, value.values()))

@@ -1,4 +1,4 @@
-"""Requests with hostile images, documents and addresses, in the words of each protocol."""
+"""Requests with hostile images, documents and URLs, in each protocol."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from greenroom.tests.attack.requests.steps import Call
 from greenroom.tests.support.hostile import addresses, pictures
 
 Part = Callable[[Any, Any], Any]
-"""Makes a message's part of an image: of its base64, and of its URL."""
+"""Function that makes an image part of a message from the image's base64 and its URL."""
 
 COUNTS = st.sampled_from([1, 1, 1, 2, 6, 60])
-"""Of images in one message; five may be given to a model."""
+"""Numbers of images in a message; the server allows five."""
 
 
 def _chat(part: Any, model: str, stream: bool) -> tuple[str, Any]:
@@ -74,7 +74,7 @@ BY_DOCUMENT = ("chat files", "response files", "messages files")
 def with_file(
     envelope: str, file: str, model: str, count: int = 1, stream: bool = False, copies: int = 1
 ) -> Call:
-    """Return a request with a file, `count` times."""
+    """Return a request with `count` copies of a file."""
     enclose, part = ENVELOPES[envelope]
     piece = part(Made(f"base64 of {file}", 0), Made(f"URL of {file}", 0))
     parts: Any = Repeated(piece, count) if count > 1 else [piece]
@@ -90,7 +90,7 @@ def with_text(envelope: str, text: str, model: str) -> Call:
 
 
 def with_url(envelope: str, url: str, model: str) -> Call:
-    """Return a request with an address that nobody may fetch."""
+    """Return a request with a URL that must not be fetched."""
     if envelope != "messages":
         return with_text(envelope, url, model)
     path, body = _messages([{"type": "image", "source": {"type": "url", "url": url}}], model, False)
@@ -98,7 +98,7 @@ def with_url(envelope: str, url: str, model: str) -> Call:
 
 
 def _huge(envelope: str, length: int, model: str) -> Call:
-    """Return a request with as many bytes in one image; 20 MB each are allowed."""
+    """Return a request with an image of `length` bytes; the server allows 20 MB."""
     enclose, part = ENVELOPES[envelope]
     data = Text("AAAA", length // 4)
     url = Text("data:image/png;base64,AAAA", 1) if length < 4 else Text("A", length)
@@ -107,11 +107,11 @@ def _huge(envelope: str, length: int, model: str) -> Call:
 
 
 def _one_of(texts: tuple[str, ...]) -> st.SearchStrategy[str]:
-    return st.integers(0, len(texts) - 1).map(lambda index: texts[index])  # some are too long for a repr
+    return st.integers(0, len(texts) - 1).map(lambda index: texts[index])  # long texts make long reprs
 
 
 def media_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
-    """Return requests with hostile images and documents to those models, whether they see or not."""
+    """Return requests with hostile images and documents to these models, even to those without vision."""
     model = st.sampled_from(models)
     copies = st.sampled_from([1, 1, 4, 16])
     images = st.builds(

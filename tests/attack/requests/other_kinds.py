@@ -1,4 +1,4 @@
-"""Hostile requests to models that embed, rank, speak and hear."""
+"""Hostile requests to embedding, rerank, speech and transcription models."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ JSON_PATHS = {
     "ranks": ("/v1/rerank", "/v2/rerank", "/v1/score"),
     "speaks": ("/v1/audio/speech",),
 }
-"""Endpoints that take JSON, by who answers them."""
+"""Endpoints that take JSON, by model type."""
 FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 
 
 def sane(path: str) -> Body:
-    """Return what an endpoint is asked for at least, besides its model."""
+    """Return a minimal valid body for an endpoint, without the model."""
     match path:
         case "/v1/embeddings" | "/api/embed":
             return {"input": "Hello"}
@@ -85,7 +85,7 @@ def form_call(
     fields: Mapping[str, str] = MappingProxyType({}),
     copies: int = 1,
 ) -> FormCall:
-    """Return a form with a file."""
+    """Return a multipart form with a file."""
     values = tuple({"model": model, **fields}.items())
     return FormCall(path, values, file, name, copies, refused=file in files.REFUSED)
 
@@ -126,7 +126,7 @@ def _form_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call | FormCall]:
 
 
 def other_calls(kinds: tuple[str, ...], models: tuple[str, ...]) -> st.SearchStrategy[Call | FormCall]:
-    """Return requests to models of those kinds, and now and then to one of another kind."""
+    """Return requests to models of these types, and occasionally to one of another type."""
     asked: list[st.SearchStrategy[Call | FormCall]] = [
         _json_calls(kind, models) for kind in kinds if kind in JSON_PATHS
     ]

@@ -1,4 +1,4 @@
-"""Requests that know the API: what is sane in most places and hostile in a few."""
+"""Well-formed API requests with a few hostile values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from greenroom.tests.attack.requests.steps import Call
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([100, 500, 1_500, 5_000, 20_000]))
 LENGTHS = st.sampled_from([1, 100, 10_000, 300_000, 1_000_000, 3_000_000])
-"""Of arrays and texts of which the size alone is the attack."""
+"""Lengths of arrays and texts whose size alone is the attack."""
 
 OPTIONS = ("num_predict", "num_ctx", "temperature", "top_k", "repeat_penalty", "seed", "stop", "num_keep")
-"""Of Ollama, which keeps the parameters of sampling in an object of their own."""
+"""Ollama's sampling parameters, which go into a nested object."""
 
 Json = st.SearchStrategy[Any]
 T = TypeVar("T")
@@ -52,7 +52,7 @@ FORMATS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "text": lambda schema: {"format": {"type": "json_schema", "name": "x", "schema": schema}},
     "output_config": lambda schema: {"format": {"type": "json_schema", "schema": schema}},
 }
-"""How each protocol says which JSON it wants."""
+"""Functions that make each protocol's field for a JSON Schema."""
 
 
 def _form(field: str, schema: Any) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _raw_bodies() -> st.SearchStrategy[Call]:
 
 
 def calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
-    """Return requests to those models, mostly well-formed ones."""
+    """Return requests to these models, mostly well-formed ones."""
     part = weighted((3, _structured_outputs()), (2, _huge_fields()), (2, _parameters()))
     parts = st.lists(part, min_size=1, max_size=2)
     copies = st.sampled_from([1, 1, 4, 16, 40])
@@ -223,6 +223,6 @@ def calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """Return a strategy that draws from each of these as often as its weight says."""
+    """Return a strategy that draws from each strategy according to its weight."""
     drawn = [strategy for weight, strategy in choices for _ in range(weight)]
     return st.integers(0, len(drawn) - 1).flatmap(lambda index: drawn[index])

@@ -1,4 +1,4 @@
-"""JSON Schemas that cost more than they look: each maker returns one for a size."""
+"""JSON Schemas with hidden costs; each maker returns one for a size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JsonSchema = Any
 
 
 def _definitions(count: int, link: Any) -> JsonSchema:
-    """Return `d0`, which leads to `d1` by `link`, and so on."""
+    """Return a chain of definitions: `d0` refers to `d1` by `link`, and so on."""
     definitions = {f"d{i}": link(f"#/$defs/d{i + 1}") for i in range(count)}
     return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{count}": {"type": "string"}}}
 

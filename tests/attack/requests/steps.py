@@ -1,4 +1,4 @@
-"""What an attack is made of. Steps say what is done, `attacker` does it."""
+"""The steps of an attack; `attacker` carries them out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.tests.attack.requests.json_pieces import Bytes, is_plain, makers_
 
 
 class Phase(Enum):
-    """How far a request has come when its client leaves."""
+    """The phase of a request in which its client leaves."""
 
     CONNECTED = "connected"
     HEAD = "within its head"
@@ -25,7 +25,7 @@ class Phase(Enum):
 
 
 class Ending(Enum):
-    """How a client leaves."""
+    """The way a client closes its connection."""
 
     CLOSE = "FIN"
     HALF_CLOSE = "FIN of its sending half, then reading on"
@@ -34,12 +34,12 @@ class Ending(Enum):
 
 @attrs.frozen
 class Call:
-    """Requests that are sent at once and read to their end.
+    """Requests sent at once and read to their end.
 
     Args:
-        body: JSON with pieces, or `Bytes` to send as they stand.
-        copies: How many connections send it.
-        refused: Only a 4xx is right.
+        body: JSON with pieces, or `Bytes` sent unchanged.
+        copies: Number of connections that send it.
+        refused: True if the server must refuse it with a 4xx.
     """
 
     path: str
@@ -55,10 +55,10 @@ class FormCall:
     """Multipart forms with a file, sent at once and read to their end.
 
     Args:
-        fields: Names and values that stand before the file.
-        file: One of `files.FILES`, or `1 GB` for as many zeros, which are made while they are sent.
-        name: That the file claims.
-        refused: Only a 4xx is right.
+        fields: Names and values of the fields before the file.
+        file: One of `files.FILES`, or `1 GB` for zeros generated while they are sent.
+        name: File name in the form.
+        refused: True if the server must refuse it with a 4xx.
     """
 
     path: str
@@ -80,10 +80,10 @@ class HangUp:
 
 @attrs.frozen
 class Abandoned:
-    """Clients that send a whole request, or as much as is taken, and leave.
+    """Clients that send a whole request, or as much as the server takes, and leave.
 
     Args:
-        after: Seconds from the first byte sent.
+        after: Time limit of sending, and then of waiting, in seconds.
     """
 
     call: Call | FormCall
@@ -94,7 +94,7 @@ class Abandoned:
 
 @attrs.frozen
 class RawBytes:
-    """Bytes that need not be HTTP, sent piece by piece."""
+    """Bytes sent in pieces; they need not be HTTP."""
 
     pieces: tuple[Bytes, ...]
     ending: Ending
@@ -103,14 +103,14 @@ class RawBytes:
 
 @attrs.frozen
 class SlowReaders:
-    """Clients that ask for a stream, and then read nothing of it."""
+    """Clients that request a stream and do not read it."""
 
     copies: int
 
 
 @attrs.frozen
 class SilentReaders:
-    """Clients that ask for a stored conversation of so many megabytes, and read nothing of it."""
+    """Clients that request a stored conversation of `megabytes` MB and do not read it."""
 
     megabytes: int
     copies: int
@@ -118,7 +118,7 @@ class SilentReaders:
 
 @attrs.frozen
 class References:
-    """Requests whose input names one stored item of a megabyte again and again."""
+    """Requests whose input references one stored item of a megabyte `mentions` times."""
 
     mentions: int
     copies: int
@@ -126,14 +126,14 @@ class References:
 
 @attrs.frozen
 class Suspension:
-    """SIGSTOP, and SIGCONT after that many seconds: a laptop that sleeps."""
+    """SIGSTOP, and SIGCONT after `seconds`, as when a laptop sleeps."""
 
     seconds: float
 
 
 @attrs.frozen
 class Shutdown:
-    """SIGTERM while requests of every phase are open; the server is started again afterwards."""
+    """SIGTERM while requests are open in these phases; the server is started again afterwards."""
 
     phases: tuple[Phase, ...]
 
@@ -154,14 +154,14 @@ Step = (
 
 @attrs.frozen
 class Attack:
-    """Steps that begin one after the other, or all at once."""
+    """Steps carried out one after another, or all at once."""
 
     steps: tuple[Step, ...]
     at_once: bool = False
 
     @property
     def ingredients(self) -> frozenset[str]:
-        """What it is made of: attacks that share all of it probably show the same fault."""
+        """Features of the attack; attacks that share all of them probably cause the same fault."""
         return frozenset().union(*map(_ingredients, self.steps))
 
 

@@ -1,4 +1,4 @@
-"""A server with faults that are known: the attack must find them. Run as a process, on a port."""
+"""A server with known faults that the attack must find; run as a process, with a port as argument."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _stalled = threading.Lock()
 
 
 class FaultyServer(BaseHTTPRequestHandler):
-    """Streams words, and stalls every stream while it answers a request for 16 choices."""
+    """A server that streams words, and stalls every stream while it answers a request for 16 choices."""
 
     protocol_version = "HTTP/1.1"
 
@@ -38,7 +38,7 @@ class FaultyServer(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse with a 400: a 501 would be a fault too, and found first."""
+        """Refuse with a 400. A 501 would be a second fault, and found first."""
         super().send_error(min(code, 400), message, explain)
 
     def _answer(self, body: bytes) -> None:
@@ -52,10 +52,10 @@ class FaultyServer(BaseHTTPRequestHandler):
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Says nothing when a client leaves."""
+    """A server that logs nothing when a client leaves."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore it: what clients do here is what the attack is about."""
+        """Ignore errors, since hostile clients cause them."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A port for a server that is started again on the same one."""
+"""A free port for a server that is restarted on the same one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listened on a moment ago."""
+    """Return a port of 127.0.0.1 that was free a moment ago."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Models that do something else than continue text, and what each answers if it is well."""
+"""Tiny models of other types than text generation, and a valid request to each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from greenroom.tests.attack.requests import files
 
 KINDS = ("sees", "embeds", "ranks", "speaks", "hears")
-"""Names of models, each of which says what it does; all other models continue text."""
+"""Model names that tell the model's type; models of other names generate text."""
 
 
 def make_model(kind: str, folder: Path) -> Path:
-    """Make a tiny model that does what its name says, in a folder of that name."""
+    """Make a tiny model of the type that `kind` names, in a folder of that name."""
     from greenroom.tests.support.spoiled.spoiled_kinds import MAKERS
 
     (folder / kind).mkdir(parents=True)
@@ -22,7 +22,7 @@ def make_model(kind: str, folder: Path) -> Path:
 
 
 def plain_request(model: str) -> tuple[str, dict[str, Any]]:
-    """Return a path and what httpx sends there: a small request that a model which is well answers."""
+    """Return the path and httpx arguments of a small valid request."""
     match model:
         case "embeds":
             return "/v1/embeddings", {"json": {"model": model, "input": "Hello"}}

@@ -1,4 +1,4 @@
-"""The server that is attacked, as a command, and a folder for what it leaves."""
+"""The command line of the attacked server, and a folder for its logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def scratch_folder(logs: Path | None) -> Iterator[Path]:
-    """Yield the folder that keeps the logs, or one that is gone afterwards."""
+    """Yield the folder for logs, or else a temporary one."""
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
         yield logs
@@ -20,7 +20,8 @@ def scratch_folder(logs: Path | None) -> Iterator[Path]:
 
 
 def server_command(folders: tuple[Path, ...], hostile: tuple[Path, ...] = ()) -> Callable[[int], list[str]]:
-    """Return what starts a server of those models on a port, no more than four of them loaded at once."""
+    """Return a function from a port to the command line of a server with at most two or four loaded models.
+    """
     from greenroom.tests.support.servers.server_processes import GREENROOM
 
     loaded = "2" if len(folders) <= 3 else "4"

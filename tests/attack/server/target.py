@@ -1,4 +1,4 @@
-"""The server that is attacked: a real process, with a calm client beside it."""
+"""The attacked server: a real process, with a calm client beside it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ START_TIMEOUT = 60.0
 
 @attrs.frozen
 class Resources:
-    """What the server holds: resident bytes, and connections of anybody."""
+    """The server's resources: resident memory in bytes, and number of open connections."""
 
     memory: int
     connections: int
 
 
 class Target:
-    """Starts the server and the calm client, and tells how they are.
+    """A server with its calm client.
 
     Args:
-        command: Starts a server on `port`; its stderr is a log of JSON lines.
-        models: Names of the models that continue text; the calm client streams from the first.
-        folder: For logs.
-        kinds: Models that do something else, by `kinds.KINDS`.
+        command: Function from a port to the server's command line; its stderr is a log of JSON lines.
+        models: Names of models that generate text; the calm client streams from the first.
+        folder: Folder for logs.
+        kinds: Names of other models, from `kinds.KINDS`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Target:
         self.log_path = folder / "server.log"
 
     def start(self) -> None:
-        """Start both, and wait until the calm client's stream runs."""
+        """Start both processes, and wait until the calm client's stream runs."""
         self._starts += 1
         self.log_path = self._folder / f"server-{self._starts}.log"
         with self.log_path.open("w") as log:
@@ -81,7 +81,7 @@ class Target:
         self.log_faults()
 
     def stop(self) -> None:
-        """End both without a question."""
+        """Kill both processes."""
         for process in (self._calm_client, self._server):
             process.kill()
             process.wait()
@@ -89,11 +89,11 @@ class Target:
 
     @property
     def ended(self) -> int | None:
-        """The exit status of the server; None while it runs."""
+        """Exit status of the server; None while it runs."""
         return self._server.poll()
 
     def terminate(self, timeout: float) -> bool:
-        """Send SIGTERM; return whether the server ended in time, in seconds."""
+        """Send SIGTERM; return whether the server ended within `timeout` seconds."""
         self._server.terminate()
         try:
             self._server.wait(timeout)
@@ -102,19 +102,19 @@ class Target:
         return True
 
     def resources(self) -> Resources:
-        """Return what the server holds now; nothing if it has ended."""
+        """Return the server's current resources; zeros if it has ended."""
         try:
             return Resources(self.process.memory_info().rss, len(self.process.net_connections("tcp")))
         except psutil.Error:
             return Resources(0, 0)
 
     def calm_since(self, moment: float) -> Calm:
-        """Return what the calm client saw since a moment of `time.monotonic`; forget what was before."""
+        """Return the calm client's summary since a moment of `time.monotonic`, and drop earlier lines."""
         self._calm.forget(moment)
         return self._calm.since(moment)
 
     def wait_for_calm(self, pieces: int, timeout: float = START_TIMEOUT) -> bool:
-        """Wait until the calm client has got that many further pieces; return whether it did in time."""
+        """Wait for the calm client's next `pieces` chunks; return whether they came in time."""
         began = time.monotonic()
         while self._calm.since(began).pieces < pieces:
             if time.monotonic() - began > timeout or self.ended is not None:
@@ -123,7 +123,7 @@ class Target:
         return True
 
     def log_faults(self) -> list[str]:
-        """Return what the server has logged since the last call that no request should cause."""
+        """Return unexpected errors in the server's log since the last call."""
         with self.log_path.open() as log:
             log.seek(self._log_read)
             text = log.read()
@@ -131,14 +131,14 @@ class Target:
         return [line[:1_000] for line in text.splitlines() if _is_fault(line)]
 
     def answers(self, path: str = "/readyz") -> bool:
-        """Return whether the server says that it is well."""
+        """Return whether the server answers `path` with success."""
         try:
             return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=20).status_code == 200
         except httpx.HTTPError:
             return False
 
     def completes(self, model: str) -> bool:
-        """Return whether a plain request to a model is answered."""
+        """Return whether a plain request to a model succeeds."""
         path, request = plain_request(model)
         try:
             return httpx.post(f"http://127.0.0.1:{self.port}{path}", timeout=30, **request).status_code == 200
@@ -147,7 +147,7 @@ class Target:
 
 
 def _is_fault(line: str) -> bool:
-    """Return whether a line of the log is an error, or no log at all (a traceback, a native abort)."""
+    """Return whether a line of the log is an error, or no JSON (a traceback, a native abort)."""
     try:
         event: Any = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Anthropic's official client, in this version or an older one: everything that it offers for text."""
+"""Anthropic's official client, current or older: all its features for text."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ MAJOR = int(anthropic.__version__.split(".")[0])
 
 
 class Report(BaseModel):
-    """What a structured answer must be."""
+    """The schema of a structured answer."""
 
     rain: bool
     degrees: int

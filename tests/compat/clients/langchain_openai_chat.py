@@ -7,7 +7,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 
 class TestChat(ChatModelIntegrationTests):
-    """What the model cannot do, because it is a small one that reads text, is said here."""
+    """The test suite, without features that a small text model lacks."""
 
     @property
     def chat_model_class(self):

@@ -1,4 +1,4 @@
-"""LiteLLM as a proxy in front: OpenAI's client and Anthropic's requests reach the server through it."""
+"""LiteLLM as a proxy between the server and OpenAI's client, or Anthropic's requests."""
 
 import json
 import os

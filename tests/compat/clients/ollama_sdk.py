@@ -14,7 +14,7 @@ SUM = [{"role": "user", "content": "What is 2 + 2?"}]
 
 
 class Report(BaseModel):
-    """What a structured answer must be."""
+    """The schema of a structured answer."""
 
     rain: bool
     degrees: int

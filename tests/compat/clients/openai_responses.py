@@ -1,4 +1,4 @@
-"""OpenAI's official client over Responses, in this version or an older one."""
+"""OpenAI's official client over Responses, current or older."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ WEATHER = {
 
 
 class Report(BaseModel):
-    """What a structured answer must be."""
+    """The schema of a structured answer."""
 
     rain: bool
     degrees: int

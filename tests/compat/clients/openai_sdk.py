@@ -1,4 +1,4 @@
-"""OpenAI's official client, in this version or an older one: everything that it offers for text."""
+"""OpenAI's official client, current or older: all its features for text."""
 
 import asyncio
 import json
@@ -29,14 +29,14 @@ WEATHER = {
 
 
 class Sky(StrEnum):
-    """What may be seen."""
+    """States of the sky in a report."""
 
     clear = "clear"
     cloudy = "cloudy"
 
 
 class Report(BaseModel):
-    """What a structured answer must be."""
+    """The schema of a structured answer."""
 
     sky: Sky
     rain: bool

@@ -1,4 +1,4 @@
-"""What is written into the folders of tiny models that hear, by mlx-audio's name of their architecture."""
+"""Files of the folders of tiny transcription models, by mlx-audio's name of the architecture."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _voxtral_realtime(_: Mapping[str, int]) -> Config:
             "n_kv_heads": 2,
         },
         "decoder": {
-            "dim": 3072,  # the encoder's code has that number
+            "dim": 3072,  # hard-coded in the encoder
             "n_layers": 1,
             "n_heads": 2,
             "n_kv_heads": 1,

@@ -1,4 +1,4 @@
-"""Architectures that hear, each opened once with a tiny model and compared with mlx-audio's own."""
+"""Trials of transcription architectures: a tiny model of each is opened and compared with mlx-audio."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SECONDS = 1.5
 
 
 def listening_architectures() -> list[str]:
-    """Return what the installed mlx-audio calls its architectures that hear."""
+    """Return the names of the installed mlx-audio's transcription architectures."""
     return sorted(models_of("mlx_audio", "stt/models"))
 
 
 def hear(architecture: str, folder: Path) -> Outcome:
-    """Return what became of an architecture.
+    """Return the outcome of transcribing with an architecture.
 
     Args:
-        folder: An empty one, with a name that tells nothing.
+        folder: Empty folder, whose name must not suggest an architecture.
     """
     if architecture != "whisper" and architecture not in LISTENING_KINDS:
         return _without_weights(architecture, folder)
@@ -82,7 +82,7 @@ def _rate(architecture: str, folder: Path) -> int:
 
 
 def _sound(folder: Path, rate: int) -> Sound:
-    """Write a recording at a model's rate, and return its samples as another library reads them."""
+    """Write a recording at a model's sample rate; return its samples as another library reads them."""
     path = write_recording(folder / "recording.wav", noise(SECONDS), "wavfloat", rate=rate)
     return decode(path.read_bytes()).samples
 

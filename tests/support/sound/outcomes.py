@@ -1,4 +1,4 @@
-"""What became of an architecture that was opened: a line of a table."""
+"""Outcomes of opening an architecture, as lines of a table."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MEANINGS: Mapping[Word, str] = {
 
 @attrs.frozen
 class Outcome:
-    """What became of one architecture.
+    """The outcome of opening one architecture.
 
     Args:
-        why: One line; empty where the word says all.
+        why: One line of explanation; empty if `word` says it all.
     """
 
     word: Word
@@ -31,13 +31,13 @@ class Outcome:
 
 
 def one_line(text: object, longest: int = 240) -> str:
-    """Return a text as a cell of a table."""
+    """Return a text as one line, cut to a table cell."""
     line = " ".join(str(text).split()).replace("|", "\\|")
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def table_of(head: str, outcomes: Mapping[str, Outcome]) -> str:
-    """Return a page with what a head says, the counts, and a line for each architecture."""
+    """Return a page with a head, the counts of outcomes, and a row for each architecture."""
     counts = {word: sum(each.word == word for each in outcomes.values()) for word in MEANINGS}
     legend = [f"| {word} | {count} | {MEANINGS[word]} |" for word, count in counts.items()]
     rows = [f"| `{name}` | {each.word} | {one_line(each.why)} |" for name, each in sorted(outcomes.items())]
@@ -58,6 +58,6 @@ def table_of(head: str, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def rows_of(page: str) -> dict[str, str]:
-    """Return the words of a page's table, by architecture."""
+    """Return the outcomes in a page's table, by architecture."""
     cells = (line.split(" | ") for line in page.splitlines() if line.startswith("| `"))
     return {row[0].removeprefix("| ").strip("`"): row[1].strip() for row in cells}

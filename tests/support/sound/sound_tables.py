@@ -1,4 +1,4 @@
-"""The tables of models that speak and hear, by architecture: `make sound-table` makes them anew."""
+"""Tables of speech and transcription models by architecture; `make sound-table` rewrites them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ can be asked for."""
 
 
 def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> Mapping[str, Outcome]:
-    """Return what became of each architecture, and print it."""
+    """Return the outcome of each architecture, and print it."""
     found = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
@@ -37,18 +37,18 @@ def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> Map
 
 
 def speech_outcomes() -> Mapping[str, Outcome]:
-    """Return what became of each architecture that speaks."""
+    """Return the outcome of each speech architecture."""
     with tempfile.TemporaryDirectory() as cache, cached_codec(Path(cache)):
         return outcomes(speaking_architectures(), speak)
 
 
 def transcription_outcomes() -> Mapping[str, Outcome]:
-    """Return what became of each architecture that hears."""
+    """Return the outcome of each transcription architecture."""
     return outcomes(listening_architectures(), hear)
 
 
 def head(verb: str, folder: str) -> str:
-    """Return what stands above a table."""
+    """Return the text above a table."""
     return _HEAD.format(verb=verb, folder=folder, version=version("mlx-audio"))
 
 

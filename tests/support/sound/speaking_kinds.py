@@ -1,4 +1,4 @@
-"""What is written into the folders of tiny models that speak, by mlx-audio's name of their architecture."""
+"""Files of the folders of tiny speech models, by mlx-audio's name of the architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Architectures that speak, each opened once with a tiny model and compared with mlx-audio's own."""
+"""Trials of speech architectures: a tiny model of each is opened and compared with mlx-audio."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _OWN_MAKERS: Mapping[str, Callable[[Path], Path]] = {
 
 
 def speaking_architectures() -> list[str]:
-    """Return what the installed mlx-audio calls its architectures that speak."""
+    """Return the names of the installed mlx-audio's speech architectures."""
     return sorted(models_of("mlx_audio", "tts/models"))
 
 
 def speak(architecture: str, folder: Path) -> Outcome:
-    """Return what became of an architecture.
+    """Return the outcome of generating speech with an architecture.
 
     Args:
-        folder: An empty one, with a name that tells nothing.
+        folder: Empty folder, whose name must not suggest an architecture.
     """
     if architecture not in _OWN_MAKERS and architecture not in SPEAKING_KINDS:
         return _without_weights(architecture, folder)
@@ -70,7 +70,7 @@ def make(architecture: str, folder: Path) -> None:
 
 
 def library_samples(architecture: str, folder: Path) -> Samples:
-    """Return what mlx-audio's own `generate` says, in chunks of the same length."""
+    """Return the samples of mlx-audio's own `generate`, for text chunks of the same length."""
     import mlx.core as mx
 
     streams = find_abilities(folder, architecture).streams
@@ -82,7 +82,7 @@ def library_samples(architecture: str, folder: Path) -> Samples:
 
 
 def greenroom_samples(folder: Path) -> npt.NDArray[np.int16] | str:
-    """Return what Greenroom says, or why it does not."""
+    """Return Greenroom's samples, or an error message."""
     import mlx.core as mx
 
     adapter, engine = open_adapter(folder), open_engine(folder)
@@ -97,7 +97,7 @@ def greenroom_samples(folder: Path) -> npt.NDArray[np.int16] | str:
 
 @contextmanager
 def cached_codec(folder: Path) -> Iterator[None]:
-    """Have the hub's cache lie in a folder, and hold the tiny codec that Orpheus needs."""
+    """Place the hub's cache in a folder, with the tiny codec that Orpheus needs."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_CACHE
@@ -113,7 +113,7 @@ def _without_weights(architecture: str, folder: Path) -> Outcome:
     record = CapabilityRecord("speech", "default", architecture, 0)
     try:
         adapter = open_speech_adapter(folder, record, "model")
-        if architecture == "kokoro":  # its library is wanted by the text's language
+        if architecture == "kokoro":  # its text library depends on the language
             (folder / "voices").mkdir()
             (folder / "voices" / "af_heart.safetensors").touch()
             open_speech_adapter(folder, record, "model").prepare_input(spoken(TEXT))

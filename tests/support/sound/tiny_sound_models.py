@@ -1,4 +1,4 @@
-"""Tiny models of mlx-audio's architectures with random weights: what they hear and say is noise."""
+"""Tiny models of mlx-audio's architectures with random weights; their output is noise."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Category = Literal["tts", "stt"]
 Config = dict[str, Any]
 
 _SCALE = 3.0
-"""Of random weights: plain ones say the same whatever they hear."""
+"""Scale of random weights. Unscaled ones give the same output for any input."""
 _LEAST = 0.02
-"""Spread of what an architecture sets to zero until it is trained."""
+"""Spread of weights that an architecture initialises to zero."""
 
 
 @attrs.frozen
 class SoundKind:
-    """What is written into the folder of one architecture.
+    """Contents of one architecture's folder.
 
     Args:
-        config: config.json, by the ids of the tokens.
-        tokens: Added to the tokenizer; None for an architecture that has none of the usual form.
-        files: Writes what it needs besides.
-        scale: By which its weights are larger than random ones.
+        config: Function from token ids to config.json.
+        tokens: Tokens added to the tokenizer; None for an architecture without a standard tokenizer.
+        files: Function that writes further files.
+        scale: Factor on the random weights.
     """
 
     config: Callable[[Mapping[str, int]], Config]
@@ -39,7 +39,7 @@ class SoundKind:
 
 
 def make_sound_model(folder: Path, category: Category, architecture: str, kind: SoundKind) -> Path:
-    """Make a model's folder, and return it."""
+    """Make a model folder, and return it."""
     import mlx.core as mx
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def _random_weights(model: Any, scale: float) -> dict[str, Any]:
 
 
 def _as_published(weights: dict[str, Any], model: Any) -> dict[str, Any]:
-    """Return weights whose axes lie so that the library's `sanitize` brings them where they belong."""
+    """Return weights with axes in the published order, which the library's `sanitize` converts."""
     import mlx.core as mx
 
     sanitize = getattr(model, "sanitize", None)
@@ -92,7 +92,7 @@ _ORDERS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     3: ((0, 2, 1), (2, 0, 1), (1, 2, 0)),
     4: ((0, 3, 1, 2), (0, 2, 3, 1), (3, 0, 1, 2)),
 }
-"""Of axes, by how many there are."""
+"""Permutations of axes, by number of axes."""
 
 
 def _lands(sanitize: Any, name: str, value: Any, axes: tuple[int, ...]) -> bool:
@@ -101,7 +101,7 @@ def _lands(sanitize: Any, name: str, value: Any, axes: tuple[int, ...]) -> bool:
 
 
 def _write_tokenizer(folder: Path, extra: tuple[str, ...]) -> dict[str, int]:
-    """Write a byte-level BPE with these tokens, and return all its tokens' ids."""
+    """Write a byte-level BPE tokenizer with further tokens; return its vocabulary."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
