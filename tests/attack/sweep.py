@@ -1,5 +1,4 @@
-"""A sweep of every hostile file and URL over every endpoint that accepts one. Random attacks may miss some.
-"""
+"""A sweep of all hostile files and URLs over all endpoints that accept them; random attacks miss some."""
 
 from __future__ import annotations
 

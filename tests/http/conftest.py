@@ -1,4 +1,4 @@
-"""Fixtures that several tests of the server share."""
+"""Fixtures shared by several tests of the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.tests.support.servers.http_servers import Served, serving
 
 @pytest.fixture
 async def server_without_model() -> AsyncIterator[Served]:
-    """A server that never has to load its model."""
+    """Serve no model: for requests that need none."""
     settings = Settings(
         allowed_hosts=("greenroom.example",),
         allowed_origins=("https://chat.example",),

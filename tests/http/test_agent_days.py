@@ -1,4 +1,4 @@
-"""The first two requests of coding agents, as recorded: valid streams, and a second prompt that is known."""
+"""The first two recorded requests of coding agents: streams are valid, and the second prompt is cached."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from greenroom.tests.support.models.tiny_kinds import VOCABULARY
 from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 KNOWN = 0.95
-"""Share of the second prompt that need not be computed."""
+"""Minimum fraction of the second prompt's tokens to be found in the cache."""
 
 Prompt = tuple[int, int]
-"""Its tokens, and those of them that were cached."""
+"""Number of prompt tokens, and of the cached ones."""
 
 
 @pytest.fixture
 async def served(tiny_model: Callable[..., Path], tmp_path: Path) -> AsyncIterator[Served]:
-    """A server whose model ends its answers soon: agents allow more tokens than there is room for."""
+    """Serve a model that ends its answers early: agents allow more tokens than the context has."""
     folder = tmp_path / "short"
     shutil.copytree(tiny_model("qwen3", num_hidden_layers=1), folder)
     ends = list(range(2, VOCABULARY, 8))
@@ -51,7 +51,7 @@ async def served(tiny_model: Callable[..., Path], tmp_path: Path) -> AsyncIterat
 
 
 def read_chat(sent: bytes) -> Prompt:
-    """Check a stream of chunks with the client's own helper; return what its usage says of the prompt."""
+    """Check a stream with the client's own helper; return the prompt's usage."""
     *chunks, done, end = sent.decode().split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
     state: Any = ChatCompletionStreamState(input_tools=omit, response_format=omit)
@@ -63,7 +63,7 @@ def read_chat(sent: bytes) -> Prompt:
 
 
 def read_messages(sent: bytes) -> Prompt:
-    """Check a stream of events with the client's own helper."""
+    """Check a stream with the client's own helper; return the prompt's usage."""
     events = events_of(sent)
     assert (events[0]["type"], events[-1]["type"]) == ("message_start", "message_stop")
     message = accumulated(events)
@@ -75,7 +75,9 @@ def read_messages(sent: bytes) -> Prompt:
 
 
 def read_response(sent: bytes) -> Prompt:
-    """Check a stream of events with the client's own helper, which minds ids, indexes and their order."""
+    """Check a stream with the client's own helper, including ids, indexes and order; return the prompt's
+    usage.
+    """
     *events, done, end = sent.decode().split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)

@@ -1,4 +1,4 @@
-"""What every route shares: ids, problems, probes, and a line in the log for each request."""
+"""Behaviour of all routes: request ids, errors, probes, and a log line for each request."""
 
 from __future__ import annotations
 

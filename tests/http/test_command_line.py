@@ -1,4 +1,4 @@
-"""The command line as a whole: help, version, and refusals of one line."""
+"""The command line: help, version, and one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide's and the protocols' tables of routes, and those that the application has; its commands."""
+"""Documented routes and commands agree with those of the application."""
 
 from __future__ import annotations
 

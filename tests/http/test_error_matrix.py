@@ -1,4 +1,4 @@
-"""Every kind of error in every protocol, as its official client reads it over a real socket."""
+"""Every type of error in every protocol, as its official client reads it over a real socket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USER = [{"role": "user", "content": "Hi"}]
 
 @attrs.frozen
 class Seen:
-    """What a client's exception says, beside what a bare request is answered."""
+    """An error as the client's exception describes it."""
 
     status: int
     message: str
@@ -38,7 +38,7 @@ class Seen:
     request_id: str | None
 
 
-# The protocols: where their requests go, what they send, how their clients fail
+# Protocols: paths, requests, and exceptions of their clients
 
 
 def _openai(create: Callable[[openai.OpenAI, dict[str, Any]], Any]) -> Callable[..., Seen]:
@@ -88,9 +88,9 @@ class Spoken:
     """A protocol.
 
     Args:
-        ask: Lets its official client send a body, and returns what it makes of the refusal.
-        prompt: Its field for what is asked, and what that holds for a text.
-        wrong: A field whose value no model can take.
+        ask: Function that sends a body with the official client and returns the error seen.
+        prompt: Function from a text to the field with the prompt.
+        wrong: A field with a value that is always invalid.
     """
 
     path: str
@@ -130,17 +130,17 @@ PROTOCOLS = {
 }
 
 
-# The errors: how each is caused, and what it says
+# Errors: their causes and contents
 
 
 @attrs.frozen
 class Expected:
-    """What a client must be told.
+    """The expected error.
 
     Args:
-        kind: Of an error, in Anthropic's words.
-        retry_after: Seconds as an expression, if waiting helps; they change where a model failed to load.
-        worth_retrying: What an SDK repeats by itself; other server errors say that it should not.
+        kind: Error type in Anthropic's protocol.
+        retry_after: Pattern of the seconds in retry-after, if retrying helps; they vary after a failed load.
+        worth_retrying: True if SDKs should retry; other server errors tell them not to.
     """
 
     status: int
@@ -181,7 +181,7 @@ async def lost(settings: Settings) -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def full(settings: Settings) -> AsyncIterator[Served]:
-    """A server whose queue is full until its test is over."""
+    """Serve with a full queue until the test ends."""
     settings = attrs.evolve(settings, max_batch=1, max_queue=1)
     faults = Faults(gate=threading.Event())
     assert faults.gate is not None
@@ -282,7 +282,7 @@ async def test_every_protocols_client_reads_what_is_wrong(
 async def _check_document(
     served: Served, protocol: Spoken, body: dict[str, Any], headers: dict[str, str], expected: Expected
 ) -> None:
-    """Check what the clients hide: RFC 7807's members, and the hints by which they decide to try again."""
+    """Check the parts that clients hide: RFC 7807's members, and the retry hints."""
     host = headers.get("Host", "localhost")
     others = {name.lower(): value for name, value in headers.items() if name != "Host"}
     answer = await fetch(served.server, "POST", protocol.path, body, host=host, **others)
@@ -299,7 +299,7 @@ async def _check_document(
     assert answer.headers.get("x-should-retry") == ("false" if should_not else None)
 
 
-# After the headers
+# Errors after the response head
 
 
 def _chunks(create: Callable[[openai.OpenAI, dict[str, Any]], Any]) -> Callable[..., str]:
@@ -337,7 +337,7 @@ def _message(address: str, body: dict[str, Any], begun: threading.Event) -> str:
 
 def _lines(address: str, body: dict[str, Any], begun: threading.Event) -> str:
     with ollama.Client(address) as client:
-        begun.set()  # It sends nothing before its stream is read.
+        begun.set()  # This client sends its request only when the stream is read.
         with pytest.raises(ollama.ResponseError) as failed:
             list(client.chat(**body))
     return failed.value.error

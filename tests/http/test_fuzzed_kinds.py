@@ -1,4 +1,4 @@
-"""Requests that are nearly right, to models that see, embed, rank, speak and hear."""
+"""Slightly invalid requests to vision, embedding, rerank, speech and transcription models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _fuzz(kind: str, folder: Path, requests: int, seed: int) -> None:
 
 
 def check_numbers(got: RawResponse) -> None:
-    """Read all JSON of an answer, in which no number may be NaN or infinite; a text or a file may say so."""
+    """Parse all JSON of an answer, and fail on NaN or infinite numbers; texts and files may contain them."""
     lines: list[bytes] = []
     match got.headers["content-type"].partition(";")[0]:
         case "application/json" | "application/problem+json":

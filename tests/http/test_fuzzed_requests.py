@@ -1,4 +1,4 @@
-"""Requests that are nearly right, for every endpoint: each is answered, none with a fault of ours."""
+"""Slightly invalid requests to every endpoint: each is answered without a server error."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from greenroom.tests.support.spoiled.spoiled_requests import SpoiledRequest, spo
 
 AT_ONCE = 4
 ANSWERED_WITHIN = 120.0
-"""Seconds, for a whole answer on a busy machine; no body asks for more than a full context."""
+"""Time limit of a whole answer on a busy machine in seconds; no answer exceeds a full context."""
 FAULTS = (b"internal_error", b"model_crashed", b"model_hung", b"Traceback")
 REFUSALS = {400, 404, 405, 409}
-"""404: another model, response or conversation is named; 405: an empty id makes another path; 409: two turns
-at once in one conversation."""
+"""Expected statuses. 404: an unknown model, response or conversation. 405: an empty id gives another path.
+409: two concurrent turns in one conversation.
+"""
 
 
 @attrs.define
 class Fuzzer:
-    """Sends requests, one after the other on each connection."""
+    """A sender of spoiled requests, one after another on each connection."""
 
     served: Served
     stored: Mapping[str, str]
     statuses: Counter[tuple[str, int]] = attrs.field(factory=Counter)
 
     async def send(self, requests: int, seed: int) -> None:
-        """Send that many."""
+        """Send `requests` requests."""
         source = random.Random(seed)
         async with connected(self.served.server, seconds=ANSWERED_WITHIN * requests) as client:
             for _ in range(requests):
@@ -68,7 +69,7 @@ def route(request: SpoiledRequest) -> str:
 
 
 async def store(served: Served) -> dict[str, str]:
-    """Return the ids of what is then stored, one of each kind."""
+    """Store one record of each type; return their ids."""
     user = [{"role": "user", "content": "Hi"}]
     kinds: dict[str, tuple[str, Json]] = {
         "completion": ("/v1/chat/completions", {"messages": user, "max_tokens": 8, "store": True}),

@@ -1,4 +1,4 @@
-"""Hostile images, documents, recordings and addresses: each a clear 4xx, and the next request is answered."""
+"""Hostile images, documents, recordings and URLs: each gets a 4xx, and the next request is answered."""
 
 from __future__ import annotations
 

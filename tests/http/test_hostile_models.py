@@ -1,4 +1,4 @@
-"""Folders of models that were made to do harm: each is a 503 that says why, and all other models answer."""
+"""Hostile model folders: each gets a 503 with the reason, and all other models answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHAT = "/v1/chat/completions"
 
 
 async def ask(served: Served, model: str, prompt: str = "Hello") -> tuple[int, str, str]:
-    """Return the status, the code and the message of an answer."""
+    """Return status, error code and message of an answer."""
     body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 2}
     got = await fetch(served.server, "POST", CHAT, body)
     error = got.json().get("error", {})

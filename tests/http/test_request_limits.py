@@ -1,4 +1,4 @@
-"""The guide's table of what a request may hold, and the constants that it speaks of."""
+"""The guide's table of request limits agrees with the constants in the code."""
 
 from __future__ import annotations
 

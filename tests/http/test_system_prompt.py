@@ -29,11 +29,11 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("/api/chat", {**OLLAMA, "messages": [USER]}, {"messages": [SYSTEM, USER]}),
     ("/api/generate", {**OLLAMA, "prompt": "one two three"}, {"system": TEXT}),
 ]
-"""Where a request goes, a request without a system message, and what gives it one."""
+"""Path, a request without a system message, and the fields that add one."""
 
 
 async def prompt_tokens(served: Served, path: str, body: dict[str, Any]) -> int:
-    """Return how many tokens the prompt of a request has."""
+    """Return the number of a request's prompt tokens."""
     response = await fetch(served.server, "POST", path, body)
     answer = response.json()
     assert response.status == 200, answer

@@ -1,4 +1,4 @@
-"""The table of models by memory in notes/: every architecture is one that was proved, and everything fits."""
+"""The table of models by memory in notes/: every architecture was checked, and every model fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROW = re.compile(
     re.MULTILINE,
 )
 SHARE = 0.85
-"""What Greenroom takes of what the device has for it."""
+"""Fraction of the device's usable memory that Greenroom takes."""
 
 
 def test_each_model_fits_and_its_architecture_was_proved() -> None:

@@ -20,8 +20,7 @@ def scratch_folder(logs: Path | None) -> Iterator[Path]:
 
 
 def server_command(folders: tuple[Path, ...], hostile: tuple[Path, ...] = ()) -> Callable[[int], list[str]]:
-    """Return a function from a port to the command line of a server with at most two or four loaded models.
-    """
+    """Return a function from a port to the command line of a server that loads few of the models at once."""
     from greenroom.tests.support.servers.server_processes import GREENROOM
 
     loaded = "2" if len(folders) <= 3 else "4"

@@ -1,4 +1,4 @@
-"""Answers in pieces, whose readers must take them."""
+"""Answers sent in pieces, with a minimum rate for their readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATA = bytes(range(256)) * (16 * PIECE_BYTES // 256) + b"end"
 
 
 async def read(rate: float) -> bytes:
-    """Return what a reader gets that takes so many bytes a second."""
+    """Return the bytes received by a client that reads `rate` bytes a second."""
     received = b""
     async with PacedAnswer(DATA) as body:
         async for piece in body:

@@ -1,4 +1,4 @@
-"""What a coding agent sends, as it was recorded: three turns with deferred tools and late system messages."""
+"""Recorded requests of a coding agent: three turns with deferred tools and late system messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def result(call_id: str, *content: Any) -> dict[str, Any]:
 
 
 async def send(server: Server, turn: int, messages: list[Any]) -> Any:
-    """Send one turn; return its message, whose length must be the one that is counted."""
+    """Send one turn; return its message, after checking its prompt's length against the token count."""
     tools = [*(tool(name, 1) for name in NAMES), SERVER_TOOL, *DEFERRED]
     asked = {**OPTIONS, "system": system(turn), "messages": messages, "tools": tools}
     async with connected(server, seconds=300.0) as client:
@@ -103,13 +103,13 @@ async def test_an_agents_turns_are_answered_and_found_in_the_cache(settings: Set
             {"role": "system", "content": [text("The user watches.")]},
         ]
         third = await send(served.server, 3, messages)
-    # Whatever was read for one turn is known in the next.
+    # The next turn finds each turn's whole prompt in the cache.
     for before, after in pairwise((first, second, third)):
         assert after.usage.cache_read_input_tokens >= length(before) - 1
         assert after.usage.cache_read_input_tokens >= 0.9 * length(after)
 
 
 def length(message: Any) -> int:
-    """Return the tokens of its prompt."""
+    """Return the number of the prompt's tokens."""
     usage = message.usage
     return int(usage.input_tokens + usage.cache_read_input_tokens + (usage.cache_creation_input_tokens or 0))

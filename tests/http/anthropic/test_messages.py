@@ -1,4 +1,4 @@
-"""The whole server on a real socket, driven by Anthropic's official client, with a real tiny model."""
+"""The whole server on a real socket, with Anthropic's official client and a real tiny model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from greenroom.tests.support.servers.http_servers import Served, connected, fetc
 
 
 def streamed(client: Any, **fields: Any) -> tuple[str, Any]:
-    """Return the text of a stream and the message that the client's helper makes of it."""
+    """Return the text of a stream, and the message that the client's helper builds from it."""
     with client.messages.stream(**arguments(**fields)) as stream:
         return "".join(stream.text_stream), stream.get_final_message()
 
@@ -41,7 +41,7 @@ async def test_a_streamed_message_is_the_whole_message(settings: Settings) -> No
     assert [block.type for block in message.content] == [block.type for block in whole.content] == ["text"]
     assert text == message.content[0].text == whole.content[0].text
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 12)
-    # The same prompt was cached the second time; its length is the same, and the one that is counted.
+    # The second prompt was cached, but its length stays the same, and equals the token count.
     assert whole.usage.cache_read_input_tokens == 0
     assert message.usage.cache_read_input_tokens > 0
     for usage in (whole.usage, message.usage):

@@ -1,4 +1,4 @@
-"""Thoughts, tools and formats, from a model's text to what Anthropic's client makes of them, and back."""
+"""Reasoning, tools and formats, from a model's text to the objects of Anthropic's client, and back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASKED: dict[str, Any] = {
 
 
 def calling(adapter: Adapter) -> str:
-    """Return a thought, a sentence and two calls, as that model would write them."""
+    """Return reasoning, a sentence and two calls in the model's own format."""
     calls = [ParsedCall(name, json.dumps(arguments)) for name, arguments in CALLS]
     return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + render_calls(adapter.tool_parser, calls)
 
@@ -118,7 +118,7 @@ def create(fields: dict[str, Any], client: Any) -> Any:
 
 
 class Weather(pydantic.BaseModel):
-    """What an answer must look like."""
+    """The schema of an answer."""
 
     city: Literal["Rom", "Zürich"]
     sunny: bool

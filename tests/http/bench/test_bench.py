@@ -1,4 +1,4 @@
-"""The load generator against servers that answer in every way that servers do; figures from known times."""
+"""The load generator against servers of every kind of response, with figures computed from known times."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
 
     with scripted_server(never) as (address, _):
         async with open_response_recorder() as recorder:
-            # Whatever Trio and the first thread need open for good is open after this.
+            # Let Trio and its first thread open their permanent descriptors now.
             await trio.to_thread.run_sync(asked.is_set)
             before = psutil.Process().num_fds()
             async with trio.open_nursery() as nursery:
@@ -137,7 +137,7 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
                 await trio.to_thread.run_sync(asked.wait)
                 nursery.cancel_scope.cancel("enough")
             left.set()
-            # The server's end of the connection, in this process too, may still be open.
+            # The server runs in this process too. Its end of the connection may still be open.
             assert psutil.Process().num_fds() <= before + 1
 
 

@@ -1,4 +1,4 @@
-"""The scenarios that send images: which they send, and to whom a second time."""
+"""Image scenarios: the images they send, and the requests that repeat them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = ((32, 48), (40, 40))
 
 
 async def sent(scenario: Scenario) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Return what one run of a scenario sends, and what it measures."""
+    """Return the bodies that one run of a scenario sends, and its measured values."""
     with scripted_server(stream_answer) as (address, bodies):
         async with open_response_recorder() as recorder:
             target = TargetServer(LoadClient(await find_endpoint(address, None, "none", {}), recorder))
@@ -30,7 +30,7 @@ async def sent(scenario: Scenario) -> tuple[list[dict[str, Any]], dict[str, floa
 
 
 def images_in(body: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return the sizes of the images that a request carries."""
+    """Return the sizes of a request's images."""
     parts = [part for message in body["messages"] for part in message["content"] if isinstance(part, dict)]
     urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
     return [Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).size for url in urls]

@@ -1,4 +1,6 @@
-"""The scenarios of `greenroom bench`: on a real server over a tiny model, and on servers that fall short."""
+"""The scenarios of `greenroom bench`, on a real server with a tiny model, and on servers with missing
+features.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,7 @@ async def test_a_server_that_fails_is_reported(scenario: Scenario) -> None:
 
 
 def without_extras(body: dict[str, Any]) -> Iterator[bytes]:
-    """Takes OpenAI's own fields only, and counts nothing."""
+    """Answer as a server that refuses fields unknown to OpenAI and reports no usage."""
     for field in ("top_k", "min_p", "repetition_penalty", "ignore_eos"):
         if field in body:
             refusal = b'{"error": {"message": "unknown field"}}'
@@ -253,7 +255,7 @@ async def test_two_servers_get_the_same_prompts_in_turns() -> None:
 
 
 def assert_picture(file: Path) -> None:
-    """A PNG with something on it."""
+    """Assert that a file is a PNG, and not blank."""
     with Image.open(file) as picture:
         assert picture.format == "PNG"
         assert min(picture.size) > 200

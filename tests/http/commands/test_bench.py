@@ -1,4 +1,4 @@
-"""`greenroom bench MODEL`: with a server and bare loops of its own."""
+"""`greenroom bench MODEL` with its own server and bare loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`greenroom chat`: through a pipe, and at a real terminal."""
+"""`greenroom chat` through a pipe, and at a real terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def read_until(self, text: str, seconds: float = 300) -> str:
-        """Return what is shown from now on, up to `text`."""
+        """Return the next output up to `text`."""
         shown, deadline = "", time.monotonic() + seconds
         while text not in shown:
             assert time.monotonic() < deadline, self.shown + shown
@@ -57,11 +57,11 @@ class Terminal:
         return shown
 
     def modes(self) -> list[Any]:
-        """Return how the terminal is set (`termios`)."""
+        """Return the terminal's attributes (`termios`)."""
         return termios.tcgetattr(self._fd)
 
     def end(self, number: signal.Signals | None = None) -> int:
-        """Return the exit status; until then send a signal, which readline may miss before it waits."""
+        """Return the exit status; repeat the signal until the end, since readline may miss an early one."""
         ended, status = os.waitpid(self.pid, os.WNOHANG if number else 0)
         while number and not ended:
             os.kill(self.pid, number)
@@ -93,7 +93,7 @@ def test_chat_shows_images(tiny_model: TinyModel, tmp_path: Path) -> None:
     other.write_bytes(pictures.photo())
     shown = ("--image", str(photo), "--image", str(other))
     arguments = ("chat", str(tiny_model("llama")), "--max-tokens", "3", *shown)
-    # A table of them proves that the model was told of both.
+    # The table of images proves that the prompt had both.
     numbered = run_greenroom(*arguments, stdin="Hello\n", GREENROOM_IMAGES_IDS="on")
     assert (numbered.returncode, numbered.stderr) == (0, "")
     names = [

@@ -1,4 +1,4 @@
-"""`greenroom embed`: texts of the command line and of stdin, as a process."""
+"""`greenroom embed` with texts from the command line and from stdin, as a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenroom.tests.support.texts.random_texts import random_texts
 
 def test_every_line_gets_its_vector(tiny_encoder: TinyEncoder) -> None:
     folder = tiny_encoder("bert")
-    texts = random_texts(1_100, longest=3)  # more than are embedded together
+    texts = random_texts(1_100, longest=3)  # more than the command embeds at once
     lines = "\n\n".join(texts)
     printed = run_greenroom("embed", str(folder), "-", "--dimensions", "8", stdin=lines)
     assert (printed.returncode, printed.stderr) == (0, "")

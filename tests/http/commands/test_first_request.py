@@ -1,4 +1,4 @@
-"""What `greenroom serve` prints to be pasted is answered, whatever the first model is for."""
+"""The example request that `greenroom serve` prints works for every type of the first model."""
 
 from __future__ import annotations
 

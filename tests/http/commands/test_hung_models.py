@@ -1,4 +1,4 @@
-"""Commands whose model never returns: they end at once at a signal, and by themselves once it is noticed."""
+"""Commands with a hung model end at once on a signal, and by themselves after the hang timeout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMANDS = ("chat", "embed", "speak", "transcribe")
 
 @pytest.fixture
 def arguments(command: str, request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """Return a command's arguments; it writes into `out`, if it writes a file."""
+    """Return a command's arguments; output files are in `out`."""
     (tmp_path / "out").mkdir()
     model = request.getfixturevalue
     match command:

@@ -31,7 +31,7 @@ def test_a_server_from_start_to_signal(tiny_model: TinyModel) -> None:
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
     events = {line["event"] for line in server.log}
-    assert "received" not in events  # of level debug
+    assert "received" not in events  # logged at level debug only
     assert {"listening", "draining", "state changed", "request finished", "stopped"} <= events
     assert "SECRET" not in json.dumps(server.log)
 
@@ -53,12 +53,12 @@ def test_a_second_interrupt_ends_the_server_at_once(tiny_model: TinyModel) -> No
         server.process.send_signal(signal.SIGINT)
         server.wait_for("draining")
         server.process.send_signal(signal.SIGINT)
-        assert server.end() == 130  # when its answer is complete it would be 0
+        assert server.end() == 130  # 0 if it had finished its answer
 
 
 @contextmanager
 def begun(server: ServerProcess, body: dict[str, Any]) -> Iterator[Callable[[], bytes]]:
-    """A client that has asked, and takes of the answer what the test receives and little more."""
+    """Send a request; yield a function that reads part of the answer. Small buffers hold up the rest."""
     host, port = server.address.removeprefix("http://").split(":")
     encoded = json.dumps(body).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""`greenroom speak`: a text into a file."""
+"""`greenroom speak` with a file as output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_cannot_be_spoken_leaves_no_file(tiny_pocket: Path, tmp_path: Path)
 
 
 def test_what_stands_in_the_place_of_a_file_stays(tiny_pocket: Path, tmp_path: Path) -> None:
-    link, pipe = tmp_path / "link.wav", tmp_path / "pipe.opus"  # which holds all of it
+    link, pipe = tmp_path / "link.wav", tmp_path / "pipe.opus"  # a pipe's buffer holds the whole file
     link.symlink_to("hello.wav")
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

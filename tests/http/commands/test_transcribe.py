@@ -1,4 +1,4 @@
-"""`greenroom transcribe`, in a process of its own."""
+"""`greenroom transcribe` in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings in JSON, in a stream of lines."""
+"""JSON encoding of strings in streams of lines."""
 
 from __future__ import annotations
 

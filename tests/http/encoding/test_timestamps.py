@@ -1,4 +1,4 @@
-"""Points in time as text."""
+"""Timestamps as text."""
 
 from __future__ import annotations
 

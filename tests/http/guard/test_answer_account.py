@@ -1,4 +1,4 @@
-"""Whole answers that wait for their readers are counted, and large ones refused where there is no room."""
+"""The byte budget of complete answers that wait for slow readers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_readers_that_read_nothing_are_refused_once_they_hold_too_much(
     monkeypatch.setattr(answer_account, "ANSWER_BYTES", 4 * MEGABYTE)
     settings = Settings(models=(str(tiny_model("qwen3")),), db=str(tmp_path / "store.db"))
     async with serving(settings) as served:
-        # Much more than what the kernel takes of an answer that nobody reads.
+        # Much more than the kernel's buffers take of an unread answer.
         parts = [PART] * 16
         created = await fetch(
             served.server, "POST", "/v1/conversations", {"items": [{"role": "user", "content": parts}]}
@@ -73,6 +73,6 @@ async def test_readers_that_read_nothing_are_refused_once_they_hold_too_much(
 
 
 async def until_free(served: Served) -> None:
-    """Wait until those who have left are known to have."""
+    """Wait until the server has noticed all closed connections."""
     while served.server.loop.connections:  # noqa: ASYNC110
         await trio.sleep(0.01)

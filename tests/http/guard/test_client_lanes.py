@@ -1,4 +1,4 @@
-"""Who waits for whom in the lanes of clients."""
+"""Limits and order of concurrent work in client lanes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenroom.http.guard.client_lanes import ClientLanes
 
 
 class Work:
-    """Pieces of work that last until they are told to end."""
+    """Pieces of work that last until the test ends them."""
 
     def __init__(self, at_once: int) -> None:
         self.running: list[str] = []

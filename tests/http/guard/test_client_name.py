@@ -1,4 +1,4 @@
-"""How clients are told apart."""
+"""Client identification, by API key or address."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_addresses_of_one_ipv6_network_are_one_client() -> None:
 
     assert name("2001:db8:1:2::3") == name("2001:db8:1:2:ffff::1") != name("2001:db8:1:3::3")
     assert name("fe80::1%eth0") == name("fe80::2")
-    assert name("::1") == name("127.0.0.1")  # a program of this machine, whichever it tries first
+    assert name("::1") == name("127.0.0.1")  # a local program may use either address
     assert name("::ffff:10.0.0.1") == name("10.0.0.1") != name("10.0.0.2")

@@ -1,4 +1,4 @@
-"""Bodies that come compressed: as those that do not, or refused before they cost anything."""
+"""Compressed bodies: read like uncompressed ones, or refused before they cost anything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEXTS = [b"", b"{}", BODY, b"x" * (PIECE - 1), b"x" * PIECE, b"x" * (PIECE + 1),
 
 
 def zstd_frame(content: int, *, window_log: int = 20) -> bytes:
-    """Return a frame of so many blanks, in blocks that say one byte and how often: 4 bytes for 131,072."""
+    """Return a frame of `content` blanks in run-length blocks, 4 bytes for each 131,072."""
     frame = b"\x28\xb5\x2f\xfd" + bytes([0, window_log - 10 << 3])
     blocks = -(-content // 131_072) or 1
     for index in range(blocks):
@@ -75,7 +75,7 @@ def test_several_frames_are_one_body(coding: str) -> None:
     compress = CODINGS[coding]
     data = compress(b"one ") + compress(b"") + compress(b"two")
     if coding == "zstd":
-        data = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + data  # a frame that is to be skipped
+        data = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + data  # a skippable frame
     for at_once in (1, 11, 1 << 20):
         assert decoded(coding, data, at_once) == b"one two"
 
@@ -127,7 +127,7 @@ async def test_a_compressed_body_is_read_in_every_protocol(
     compress = CODINGS[coding.lower().removeprefix("x-")]
     answer = await fetch(server_without_model.server, "POST", path, compress(data), content_encoding=coding)
     plain = await fetch(server_without_model.server, "POST", path, data)
-    # It is known by then that there is no such model.
+    # The body was read: the server knows that there is no such model.
     assert (answer.status, plain.status) == (404, 404)
     assert answer.headers["content-type"] == plain.headers["content-type"]
 
@@ -195,11 +195,11 @@ async def test_a_bomb_is_cut_where_any_body_is(server_without_model: Served, cod
 
 
 NOTHING = {
-    "zstd": (b"\x50\x2a\x4d\x18\xff\xff\xff\xff", bytes(PIECE)),  # a frame that is skipped
-    "gzip": (b"\x1f\x8b\x08\x08" + bytes(6), b"a" * PIECE),  # a name without end
-    "deflate": (b"\x78\x9c", b"\x00\x00\x00\xff\xff" * (PIECE // 5)),  # blocks without data
+    "zstd": (b"\x50\x2a\x4d\x18\xff\xff\xff\xff", bytes(PIECE)),  # a skippable frame of 4 GiB
+    "gzip": (b"\x1f\x8b\x08\x08" + bytes(6), b"a" * PIECE),  # an endless file name
+    "deflate": (b"\x78\x9c", b"\x00\x00\x00\xff\xff" * (PIECE // 5)),  # empty blocks
 }
-"""How a body begins, and goes on, that decompresses to nothing at all."""
+"""First and further bytes of bodies that decompress to nothing."""
 
 
 @pytest.mark.parametrize("coding", NOTHING)
@@ -251,8 +251,8 @@ async def test_what_a_body_becomes_counts_among_those_under_way(monkeypatch: pyt
         await taken.wait()
         refused = await fetch_compressed(server, body)
         done.set()
-    assert refused.status == 500  # the bare application knows no problems
-    # Alone it goes through.
+    assert refused.status == 500  # the bare application has no error handler
+    # Alone, the same body is accepted.
     async with running(app, Settings()) as server:
         assert (await fetch_compressed(server, body)).body == b"1"
 
@@ -286,7 +286,7 @@ async def test_a_length_that_is_not_the_bodys_is_found(server_without_model: Ser
         await client.send(head_of(len(data) - 4) + data)
         answer = await client.receive_response()
         assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_content_encoding")
-    # A client that leaves before all of it has come is not waited for, and the next one is answered.
+    # The server does not wait for the rest from a client that has left, and answers the next one.
     async with connected(server_without_model.server) as client:
         await client.send(head_of(len(data) + 4) + data)
         await client.stream.send_eof()

@@ -1,4 +1,4 @@
-"""Bodies wait their turn to be decoded when those under way hold many objects."""
+"""The object budget: bodies wait to be decoded while current requests hold many objects."""
 
 from __future__ import annotations
 

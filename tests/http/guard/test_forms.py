@@ -1,4 +1,6 @@
-"""Forms with files: on disk within bounds, gone with their request, and refused where they are none."""
+"""Multipart forms: files are limited, stored on disk and deleted with their request; broken forms are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ MAX_BYTES = 4 * MEGABYTE
 
 
 class Receiver:
-    """An application that tells what it was sent.
+    """An application that answers with the form that it received.
 
     Attributes:
-        release: It answers once this is set.
+        release: Event that answers wait for.
     """
 
     def __init__(self, body_timeout: float = 60.0) -> None:
@@ -91,13 +93,13 @@ async def test_a_file_is_its_users_alone_and_is_gone_with_its_request() -> None:
 async def test_what_a_client_calls_its_file_is_part_of_no_path(name: str) -> None:
     receiver = Receiver()
     answer = await post(receiver, form(b"hello", name, model="m"))
-    assert answer.status in (200, 413)  # a name may be longer than any part's head
+    assert answer.status in (200, 413)  # the name may exceed the limit of a part's head
     for path in receiver.paths:
         assert path.name.startswith(f"{os.getpid()}-")
 
 
 async def post_whole(receiver: Receiver, kind: str) -> RawResponse:
-    """Return the answer to a broken form, which may come before all of it is sent."""
+    """Return the answer to a broken form; it may come before the form is completely sent."""
     content_type, body = BROKEN_FORMS[kind]
     async with running(receiver.app, Settings()) as server, connected(server) as client:
         head = f"host: x\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n"
@@ -152,7 +154,7 @@ async def test_a_file_over_the_limit_is_refused_at_once_or_when_it_is_passed() -
         async with connected(served.server) as client:
             lines = "".join(f"{name}: {value}\r\n" for name, value in upload.headers.items())
             head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n"
-            await client.send(head.encode())  # and nothing of the body
+            await client.send(head.encode())  # send no body
             declared = await client.receive_response()
         async with connected(served.server) as client:
             lines = lines.replace(

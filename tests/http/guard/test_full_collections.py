@@ -1,4 +1,4 @@
-"""Full garbage collections: none while requests hold many objects, but for one in very many requests."""
+"""The guard of full garbage collections, which are put off while requests hold many objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from greenroom.tests.support.servers.http_servers import fetch, running
 
 @contextmanager
 def counted_collections() -> Iterator[list[int]]:
-    """Yield the list of full collections, each told by the objects that it found."""
+    """Yield a list of full collections, each given by the number of collected objects."""
     seen: list[int] = []
 
     def tell(phase: str, info: dict[str, int]) -> None:
@@ -39,9 +39,10 @@ def counted_collections() -> Iterator[list[int]]:
 
 
 def make_objects() -> list[list[int]]:
-    """Return more objects than a full collection waits for where none is put off.
+    """Return enough objects to trigger a full collection, unless it is put off.
 
-    It waits for so many collections of younger ones, and for a quarter of what it found the last time.
+    A full collection waits for a number of younger ones, and for a quarter of the objects that survived the
+    last.
     """
     younger = math.prod(threshold + 1 for threshold in full_collections.USUAL)
     return [[] for _ in range(len(gc.get_objects()) + 2 * younger)]
@@ -97,7 +98,7 @@ async def test_bodies_full_of_objects_are_decoded_without_a_full_collection(
     async with running(app, Settings()) as server:
         data: list[list[dict[str, int]]] = [[{}] for _ in range(20_000)]
         with counted_collections() as seen:
-            # The first may be collected: it is not many objects yet.
+            # The first request may trigger a collection, since it alone does not hold many objects.
             async with trio.open_nursery() as nursery:
                 for _ in range(requests):
                     nursery.start_soon(fetch, server, "POST", "/", data)

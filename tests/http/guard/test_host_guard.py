@@ -1,4 +1,4 @@
-"""Which hosts and origins are answered, and how the others are refused."""
+"""Allowed hosts and origins, and the refusal of others."""
 
 from __future__ import annotations
 

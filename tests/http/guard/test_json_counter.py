@@ -1,4 +1,4 @@
-"""What is in a body, counted while it arrives."""
+"""Counting a body's JSON values while it arrives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counted(data: bytes, cuts: list[int] | None = None) -> JsonCounter:
 
 
 def contents(value: Any) -> tuple[int, int, int]:
-    """Return how many containers, members and commas a value has."""
+    """Return the numbers of containers, members and commas in a value's JSON."""
     if not isinstance(value, list | dict):
         return 0, 0, 0
     children = [contents(child) for child in (value.values() if isinstance(value, dict) else value)]

@@ -1,4 +1,4 @@
-"""JSON that anybody may have sent."""
+"""Decoding of untrusted JSON."""
 
 from __future__ import annotations
 

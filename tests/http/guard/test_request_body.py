@@ -1,4 +1,4 @@
-"""Bodies that are refused, most of them before they are read or decoded, and those that others hold."""
+"""Request bodies: most refusals come before they are read or decoded, and their total size is limited."""
 
 from __future__ import annotations
 

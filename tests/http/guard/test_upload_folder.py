@@ -1,4 +1,4 @@
-"""The folder of uploads is this user's alone, whatever others have put into its place."""
+"""The folder of uploads is private to this user, whatever others put in its place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = f"greenroom-uploads-{os.getuid()}"
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, which is this test's own."""
+    """Return this test's own folder for temporary files."""
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
@@ -62,7 +62,7 @@ def test_a_link_in_its_place_is_not_followed(temporary: Path, target: str) -> No
 def test_a_file_is_made_though_the_folder_goes_that_moment(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system cleans between the look at the folder and the making of the file."""
+    """The system deletes temporary folders just after the folder was checked."""
     uploads = UploadFolder(MAX_BYTES)
     look, looks = uploads.path, list[Path]()
 

@@ -1,4 +1,4 @@
-"""An image for a model that sees, sent by every official client, and numbered in a conversation."""
+"""Images sent to a vision model by every official client, and their numbers in a conversation."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def shown(text: str, photo: bytes, kind: str) -> dict[str, Any]:
 
 
 async def read_by(served: Served, model: str, messages: list[dict[str, Any]]) -> str:
-    """Return what a model reads of a conversation."""
+    """Return a model's prompt for a conversation."""
     body = {"model": model, "messages": messages}
     answer = await fetch(served.server, "POST", "/apply-template", body)
     return str(answer.json()["prompt"])
@@ -135,30 +135,30 @@ async def read_by(served: Served, model: str, messages: list[dict[str, Any]]) ->
 async def test_document_002s_workflow_across_models(settings: Settings) -> None:
     sees, reads = (Path(model).name for model in settings.models)
     async with serving(attrs.evolve(settings, images_ids="on")) as served:
-        # 1. The first image goes to the model that sees. 2. Its answer has the table.
+        # 1. The first image goes to the vision model. 2. Its answer has the table.
         first = await ask(served, sees, [shown("describe", BEACH, "jpeg")])
         assert first["content"].endswith(
             "\n\n<!-- greenroom:filenames -->\n| Image | Filename |\n|-------|----------|"
             f"\n| 1 | {BEACH_NAME} |"
         )
-        # 3. The client keeps text alone, and asks a model for text.
+        # 3. The client keeps only text, and asks a text model.
         history = [{"role": "user", "content": "describe"}, first, {"role": "user", "content": "What color?"}]
         second = await ask(served, reads, history)
         assert "filenames" not in second["content"]
         prompt = await read_by(served, reads, history)
         assert f"[Image 1: {BEACH_NAME}]\ndescribe" in prompt
         assert "filenames" not in prompt
-        # 4. Another image, again to the model that sees. 5. It is the second one.
+        # 4. Another image goes to the vision model. 5. It gets number 2.
         history += [second, shown("new picture", MOUNTAIN, "png")]
         third = await ask(served, sees, history)
         assert f"\n| 2 | {MOUNTAIN_NAME} |" in third["content"]
         assert BEACH_NAME not in third["content"]
-        # The first one is sent again, with its old number.
+        # The first image is sent again and keeps its number.
         history[-1] = {"role": "user", "content": "new picture"}
         history += [third, shown("and again", BEACH, "jpeg")]
         fourth = await ask(served, sees, history)
         assert fourth["content"].endswith(f"\n| 1 | {BEACH_NAME} |")
-        # A model for text compares them by their numbers, images dropped or not.
+        # The text model's prompt has both numbers, whether the client dropped the images or not.
         history += [fourth, {"role": "user", "content": "Which is better for a vacation?"}]
         fifth = await ask(served, reads, history)
         prompt = await read_by(served, reads, history)

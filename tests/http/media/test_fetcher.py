@@ -1,4 +1,4 @@
-"""Files that are named by their address: whom a server may be led to, how long, and by how much."""
+"""Files given by URL: allowed hosts and redirects, time limits and size limits."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_no_client_leads_a_server_to_a_private_network(mode: Fetching) -> 
 
 async def test_a_name_is_judged_by_what_it_means_and_redirects_are_judged_again(server: Trap) -> None:
     before = len(server.asked)
-    # "localhost" is trusted by name; where it leads to is another host, and not trusted.
+    # "localhost" is trusted by name. It redirects to an address, which is another host and not trusted.
     named = server.address.replace(LOCAL, "localhost")
     by = fetching("http", "localhost")
     for target in (

@@ -1,4 +1,4 @@
-"""Answers about images, greedy unless somebody says otherwise, asked for by every official client."""
+"""Greedy sampling for chats with images unless the request says otherwise, with every official client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def settings(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> Settings:
-    """A model that sees and whose makers recommend to sample."""
+    """Return settings with a vision model whose makers recommend sampling."""
     folder = tmp_path / "sees"
     shutil.copytree(tiny_vision_model("qwen2_vl"), folder)
     (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.9, "top_p": 0.75}))
@@ -99,7 +99,7 @@ async def ollama(served: Served, *, image: bool, **fields: Any) -> str:
 
 
 async def several(ask: Ask, served: Served, **fields: Any) -> set[str]:
-    """Return the different answers to the same request."""
+    """Return the set of answers to three equal requests."""
     return {await ask(served, **fields) for _ in range(3)}
 
 
@@ -109,7 +109,7 @@ async def test_what_shows_an_image_is_answered_greedily_in_every_protocol(settin
             greedy = await several(ask, served, image=True)
             assert greedy == {await ask(served, image=True, temperature=0)}, ask
             assert len(await several(ask, served, image=True, temperature=1)) > 1, ask
-            # Text is answered by the same model as its makers recommend.
+            # For text, the same model samples as its makers recommend.
             assert len(await several(ask, served, image=False)) > 1, ask
     async with serving(attrs.evolve(settings, images_greedy=False)) as served:
         assert len(await several(chat, served, image=True)) > 1
@@ -134,7 +134,7 @@ async def test_a_response_tells_the_temperature_that_was_used(settings: Settings
         if store:
             kept = await openai_clients.ask(served, lambda client: client.responses.retrieve(seen.id))
             assert kept.temperature == 0.0
-            # The image stands in the history.
+            # The history has the image.
             again = await openai_clients.ask(
                 served,
                 lambda client: client.responses.create(

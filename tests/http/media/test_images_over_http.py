@@ -1,4 +1,4 @@
-"""Images sent to models for text: a word in their place, and their numbers where the settings say so."""
+"""Images sent to text models: a placeholder text, and image numbers if the settings enable them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that leave, models that are wanted elsewhere and servers that stop while an image is computed."""
+"""Images being encoded while their client leaves, their model is unloaded, or the server stops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def said(answer: RawResponse) -> str:
 
 @asynccontextmanager
 async def stopped_in_the_image(engines: WatchedEngines) -> AsyncIterator[WatchedEngine]:
-    """Have the engine stand still behind a step that computes a part of the image, and not yet the answer."""
+    """Pause the engine after a step that encodes part of an image, before the answer begins."""
     engine = engines.engine
     assert engine is not None
     begun = len(engine.steps)
@@ -64,7 +64,7 @@ async def test_whoever_goes_on_waiting_gets_the_answer(settings: Settings) -> No
             answers[name] = said(await fetch(served.server, "POST", PATH, body))
 
         await ask("undisturbed", about_an_image(1))
-        await ask("elsewhere", TEXT)  # what was computed of the image goes with its model
+        await ask("elsewhere", TEXT)  # unloads the vision model with its image features
         await ask("another", about_an_image(2))
         await _leave_while_another_waits(served, engines, ask)
         assert answers["who stays"] == answers["undisturbed"]

@@ -1,4 +1,4 @@
-"""Files inside requests: read strictly, bounded before they are decoded, refused by name."""
+"""Files inside requests: strict parsing, size limits before decoding, errors that name the field."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_is_no_file_that_a_model_is_shown_is_refused_by_name(read: Any, par
 
 
 def test_files_are_measured_before_they_are_decoded() -> None:
-    # What is decoded is refused for its content, what is measured for its size.
+    # A file within the limit is decoded and refused for its content. A larger one is refused for its size.
     exactly, above = "?" * (MAX_FILE_BYTES // 3 * 4), "?" * (MAX_FILE_BYTES // 3 * 4 + 8)
     assert refusal(lambda reader: reader.encoded_image(above, "f")).code == "file_too_large"
     assert refusal(lambda reader: reader.encoded_image(exactly, "f")).code == "invalid_value"

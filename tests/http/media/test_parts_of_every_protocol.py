@@ -1,4 +1,4 @@
-"""Where each protocol's clients put images, documents and recordings, and which part each becomes."""
+"""Images, documents and recordings in each protocol's requests, and the message parts they become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations about images that are too long: refused, or shortened where a client asks for it."""
+"""Overlong conversations with images: refused, or shortened at the client's request."""
 
 from __future__ import annotations
 

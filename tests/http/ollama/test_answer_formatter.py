@@ -1,4 +1,4 @@
-"""Answers in Ollama's words, without a server."""
+"""Answers in Ollama's protocol, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors for Ollama's client over a real socket."""
+"""Embeddings over a real socket, requested by Ollama's client."""
 
 from __future__ import annotations
 

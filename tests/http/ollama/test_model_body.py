@@ -1,4 +1,4 @@
-"""What is told of models whose kinds Ollama does not have."""
+"""Model information in Ollama's protocol for model types that Ollama lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama's API over a real socket, with Ollama's own client and with bytes as other clients send them."""
+"""Ollama's API over a real socket, with Ollama's own client and with raw requests of other clients."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_calls_and_thoughts_come_as_objects(settings: Settings) -> None:
 
 async def test_a_schema_and_the_word_json_are_held(settings: Settings) -> None:
     class Weather(pydantic.BaseModel):
-        """What is asked for."""
+        """The schema of an answer."""
 
         rain: bool
         kind: Literal["rain", "snow"]
@@ -177,7 +177,7 @@ async def test_errors_have_ollamas_shape(settings: Settings) -> None:
 
 async def test_clients_in_other_languages_send_null_and_any_case(settings: Settings) -> None:
     async with serving(attrs.evolve(settings, aliases=(("llama3:latest", "llama"),))) as served:
-        # As Ollama's own client writes a list that is nil.
+        # Ollama's Go client sends a nil list as null.
         loaded = await fetch(served.server, "POST", "/api/chat", {"model": "llama", "messages": None})
         assert loaded.json()["done_reason"] == "load"
         shouted = [{"role": "User", "content": "a"}]

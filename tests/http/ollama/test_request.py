@@ -1,4 +1,4 @@
-"""From Ollama's bodies to the neutral request, without a server."""
+"""Conversion of Ollama's requests, without a server."""
 
 from __future__ import annotations
 

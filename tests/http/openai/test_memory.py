@@ -1,4 +1,4 @@
-"""Too little memory, as clients see it: they wait, or are told why not."""
+"""Low memory as clients see it: requests wait, or fail with a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TinyModel = Callable[..., Path]
 
 
 async def answers(served: Served, count: int) -> list[str | None]:
-    """Return the answers to so many clients that ask at once."""
+    """Return the answers to `count` concurrent clients."""
     texts: list[str | None] = [None] * count
     async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
 

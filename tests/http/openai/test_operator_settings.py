@@ -1,4 +1,4 @@
-"""What the operator sets for requests that say nothing of it, and what no request can exceed."""
+"""The operator's default parameters for requests, and upper limits that no request can exceed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPT = "import os"
 
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
-    """Of a model whose makers recommend nothing."""
+    """Return settings with a model whose makers recommend no parameters."""
     return Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
 
 
@@ -29,7 +29,7 @@ async def complete(served: Served, **fields: Any) -> dict[str, Any]:
 
 
 async def texts(served: Served, **fields: Any) -> set[str]:
-    """Return the answers that three seeds make."""
+    """Return the set of answers with three seeds."""
     return {(await complete(served, seed=seed, **fields))["choices"][0]["text"] for seed in (1, 2, 3)}
 
 

@@ -1,4 +1,4 @@
-"""Prompts as models read them: `/tokenize`, `/detokenize`, `/apply-template`."""
+"""Prompts as models read them, from `/tokenize`, `/detokenize` and `/apply-template`."""
 
 from __future__ import annotations
 

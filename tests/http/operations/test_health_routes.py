@@ -1,4 +1,4 @@
-"""Probes of a server that has models: which of them says that one hangs."""
+"""Health probes of a server with models; one of them reports a hung model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Time that also jumps."""
+    """Return a clock that runs in real time and can jump."""
     return MockClock(rate=1.0)
 
 
@@ -103,7 +103,7 @@ async def test_a_server_that_lost_a_thread_over_a_prompt_answers_and_says_so(
 
 async def test_a_server_that_can_store_nothing_is_ready_and_says_why() -> None:
     async with serving(Settings(db="/dev/null", shutdown_timeout=20.0)) as served:
-        assert (await fetch(served.server, "GET", "/readyz")).json() == {"status": "ok"}  # not looked at yet
+        assert (await fetch(served.server, "GET", "/readyz")).json() == {"status": "ok"}  # not noticed yet
         refused = await fetch(served.server, "POST", "/v1/conversations", {})
         assert (refused.status, refused.json()["error"]["code"]) == (503, "store_unavailable")
         told = await fetch(served.server, "GET", "/readyz")

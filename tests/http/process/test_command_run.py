@@ -1,4 +1,4 @@
-"""How commands end that compute in this process; each case is a process of its own."""
+"""Ends of commands that compute in their own process; each case is a separate process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read(process: subprocess.Popen[bytes], word: bytes) -> None:
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Return the exit status, and what is written to stderr from now on."""
+    """Return the exit status, and the further output on stderr."""
     _, told = process.communicate(timeout=120)
     return process.returncode, told.decode()
 

@@ -1,4 +1,4 @@
-"""The limit of descriptors is raised as far as is wanted and allowed, and never lowered."""
+"""The limit of open files: raised as far as needed and allowed, never lowered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything a process writes becomes log lines of one format; each case is a process of its own."""
+"""A process's whole output is log lines of one format; each case is a separate process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
 
 
 def events(code: str, level: str = "info", status: int = 0) -> list[dict[str, Any]]:
-    """Return what the code logs in JSON; fails if a line does not parse, or if anything is on stdout."""
+    """Return the JSON log lines of a program; fail on any other line, or any output on stdout."""
     done = run(code, "json", level, status)
     assert done.stdout == ""
     return [json.loads(line) for line in done.stderr.splitlines()]

@@ -1,4 +1,4 @@
-"""The name under which a person can call the program again."""
+"""The name under which a user can call the program again."""
 
 from __future__ import annotations
 

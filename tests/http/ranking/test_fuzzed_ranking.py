@@ -1,4 +1,4 @@
-"""Requests to rank that are nearly right: each is answered, none with a fault of ours."""
+"""Slightly invalid rerank requests: each is answered without a server error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_every_request_is_answered(tiny_encoder: Callable[..., Path], kind
         for number in range(requests):
             path, right = BODIES[number % len(BODIES)]
             right = json.loads(json.dumps({"model": "default", **right}))
-            if path == "/v1/rerank":  # documents that are objects
+            if path == "/v1/rerank":  # documents may be objects
                 right["documents"] = [right["documents"][1]] * 2
                 right["rank_fields"] = ["title", "text"]
             elif path == "/v2/rerank":

@@ -1,4 +1,4 @@
-"""`/v1/rerank`, `/v2/rerank` and `/v1/score` over a real socket, with a real model that ranks."""
+"""`/v1/rerank`, `/v2/rerank` and `/v1/score` over a real socket, with a real rerank model."""
 
 from __future__ import annotations
 

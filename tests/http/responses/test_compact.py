@@ -1,4 +1,4 @@
-"""Conversations that are compacted, with the official client: what comes back, and what it stands for."""
+"""Compaction with the official client: its result, and the history that it replaces."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ async def test_a_conversation_becomes_one_sealed_item(settings: Settings) -> Non
         assert answer.usage.output_tokens > 0
         item = item_of(answer)
         alone = await tokens(served, [RULES, *FIRST, *SECOND, *QUESTION])
-    # The key outlives the server.
+    # The key is stored, so it survives a restart.
     async with serving(settings) as served:
         whole = await tokens(served, [item, *QUESTION])
         assert whole > alone
-        # It stands for what came before, and instructions are not said twice.
+        # The item replaces all items before it, and keeps the instructions, so they are not repeated.
         assert await tokens(served, [RULES, said("user", "sea " * 200), item, *QUESTION]) == whole
         assert await tokens(served, [said("developer", "Be brief."), item, *QUESTION]) > whole
         answer = await compacted(served, input=[item, *QUESTION])
@@ -146,7 +146,7 @@ async def test_the_operators_prompt_holds_behind_a_compaction(settings: Settings
         item = item_of(await compacted(served, input=[*FIRST]))
         told = await tokens(served, [item, *QUESTION])
         assert told == await tokens(served, [item, *QUESTION], instructions=operators)
-        # Where the client has instructions of its own, those alone hold.
+        # If the client has its own instructions, the operator's prompt is left out.
         item = item_of(await compacted(served, input=[RULES, *FIRST]))
         assert await tokens(served, [item, *QUESTION]) < await tokens(
             served, [item, *QUESTION], instructions=operators

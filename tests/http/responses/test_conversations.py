@@ -1,4 +1,4 @@
-"""Conversations that the server keeps, with the official client and a real database."""
+"""Stored conversations, with the official client and a real database."""
 
 from __future__ import annotations
 

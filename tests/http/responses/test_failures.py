@@ -1,4 +1,4 @@
-"""Failures over a real socket, before and after a response has begun."""
+"""Failures over a real socket, before and after a response begins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKED = {"model": "qwen3", "input": "one two three", "store": False, "temperatur
 
 
 async def rest_of(client: RawClient, before: bytes = b"") -> list[dict[str, Any]]:
-    """Return the events of the stream, those that were read before among them, without HTTP's chunks."""
+    """Return all events of a chunked stream, from the bytes already read and the rest."""
     received = before + await client.read_until(b"data: [DONE]\n\n")
     blocks = [b"event: " + part.split(b"\n\n")[0] for part in received.split(b"event: ")[1:]]
     return read_events(b"\n\n".join((*blocks, b"data: [DONE]", b"")))

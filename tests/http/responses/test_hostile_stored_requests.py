@@ -1,4 +1,4 @@
-"""Whatever stands in paths and queries of stored responses is answered, and never with a fault of ours."""
+"""Hostile paths and queries of stored responses are answered without a server error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROUTES = (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_item
 
 
 async def statuses(served: Served, requests: list[tuple[str, str]]) -> dict[str, int]:
-    """Return how requests are answered, all of them at once."""
+    """Return the statuses of concurrent requests."""
     answered: dict[str, int] = {}
 
     async def one(method: str, path: str) -> None:

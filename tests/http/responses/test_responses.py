@@ -1,4 +1,4 @@
-"""Responses on a real socket, driven by the official OpenAI client, with real tiny models."""
+"""Responses on a real socket, with the official OpenAI client and real tiny models."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SAME: list[dict[str, Any]] = [
     },
     {"input": None, "messages": [{"role": "user", "content": "one two three"}]},
 ]
-"""The same question in other words."""
+"""Equivalent forms of the same input."""
 
 
 async def test_counted_tokens_are_those_of_the_usage(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""A database that cannot be used is told before the first request needs it."""
+"""An unusable database is reported at startup, before a request needs it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_usual_database_lies_in_the_users_data_folder(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with structlog.testing.capture_logs() as logs:
         settings = locate_database(Settings(port=1))
-        assert locate_database(settings) == settings  # its own file, once it is there
+        assert locate_database(settings) == settings  # the file exists the second time
     assert settings == attrs.evolve(Settings(port=1), db=str(tmp_path / "greenroom" / "greenroom.db"))
     assert not logs
 

@@ -1,4 +1,4 @@
-"""The groups of `greenroom serve --help`."""
+"""Option groups of `greenroom serve --help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings come from a file, the environment and flags; a bad one is refused in one line."""
+"""Settings from a file, the environment and flags; an invalid one is refused in one line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ALL = tuple(attrs.fields_dict(Settings))
 
 
 def load(*arguments: str, **variables: str) -> Settings:
-    """Return the settings that a command gets."""
+    """Return the settings of a command with these arguments and variables."""
     loaded: list[Settings] = []
     command = click.command()(settings_options(*ALL)(lambda settings: loaded.append(settings)))
-    environment: dict[str, str | None] = {"GREENROOM_DEVICE": None}  # which tests may have
+    environment: dict[str, str | None] = {"GREENROOM_DEVICE": None}  # the test run may set this variable
     environment |= {f"GREENROOM_{name.upper()}": value for name, value in variables.items()}
     result = CliRunner().invoke(command, arguments, env=environment, standalone_mode=False)
     if result.exception is not None:

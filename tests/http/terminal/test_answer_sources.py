@@ -22,7 +22,7 @@ CONVERSATION = (Message("system", (TextPart("Be brief."),)), Message("user", (Te
 
 
 async def ask(respond: Respond, model: str | None = None) -> tuple[list[InferenceEvent], dict[str, Any]]:
-    """Return the events of one answer, and the body that the server was sent."""
+    """Return the events of one answer, and the body that the server received."""
     parameters, options = {"temperature": 0.5}, {"enable_thinking": False}
     with scripted_server(respond) as (address, bodies):
         async with (

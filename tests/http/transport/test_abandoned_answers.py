@@ -1,4 +1,4 @@
-"""A client that leaves stops its answer by the next step, whatever protocol it speaks, streamed or not."""
+"""A client that leaves stops its answer by the next step, in every protocol, streamed or not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {**RESPONSE, "store": False},
     "/v1/responses?stored": {**RESPONSE, "store": True},
 }
-"""By path, with a query that nobody reads where one path has two roads."""
+"""Request bodies by path; an ignored query tells apart two cases of one path."""
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -47,7 +47,7 @@ async def test_an_answer_nobody_waits_for_stops_by_the_next_step(path: str, tiny
 async def steps_after_leaving(
     served: Served, engines: WatchedEngines, path: str, stream: bool
 ) -> list[list[InferenceEvent]]:
-    """Leave in the middle of an answer; return what the engine's further steps said until it had no work."""
+    """Leave in the middle of an answer; return the events of the engine's further steps until it is idle."""
     begun = 0 if engines.engine is None else len(engines.engine.steps)
     async with connected(served.server) as client:
         body = {"model": "default", **BODIES[path], "stream": stream}

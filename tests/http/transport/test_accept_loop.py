@@ -25,7 +25,7 @@ async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
 
 
 async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
-    # Neither the connection's idle time, nor the stalled reader's, nor the shutdown's would end it in time.
+    # The timeouts of idle connections, stalled readers and shutdown are all longer than the test.
     settings = Settings(shutdown_timeout=600, idle_connection=600)
     async with running(make_app(), settings, send_timeout=600) as server, connected(server) as idle:
         await idle.request("GET", "/")
@@ -55,7 +55,7 @@ async def test_draining_waits_for_no_client_that_has_not_asked(begun: bytes) -> 
         await client.send(begun)
         await trio.testing.wait_all_tasks_blocked()
         server.drain.set()
-        # The client stays.
+        # The client keeps its connection open.
         await server.stopped.wait()
         answer = await client.read_to_end()
         if b"/length" in begun and b"\r\n\r\n" in begun:

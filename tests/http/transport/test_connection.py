@@ -1,4 +1,4 @@
-"""How connections end: each test fails without one mend of the stack below."""
+"""Ends of connections: each test fails without one of our patches of the libraries below."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_an_answer_before_the_end_of_the_body_is_seen() -> None:
 
 async def test_an_answer_before_the_end_of_the_body_says_that_no_other_request_will_be_taken() -> None:
     async with running(make_app(), Settings()) as server, connected(server) as client:
-        # As clients that send head and body apart: they keep the connection for their next request.
+        # Clients that send head and body separately would keep the connection for their next request.
         await client.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
         answer = await client.receive_response()
         assert (answer.status, answer.headers["connection"]) == (404, "close")

@@ -1,4 +1,4 @@
-"""More connections than there are descriptors for: each is answered, and nothing else suffers."""
+"""More connections than file descriptors: each is answered, and others are unaffected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_flood_of_connections_is_answered(tiny_model: TinyModel) -> None:
         assert set(answers) == {200, 503}
         assert answers.total() == CONNECTIONS
         assert b"data: [DONE]" in b"".join(iter(lambda: calm.recv(65536), b""))
-        # The server may not have seen all of them leave yet.
+        # The server may not have noticed all closed connections yet.
         assert 200 in (probe_alone(server) for _ in range(1000))
         assert {probe_alone(server) for _ in range(3)} == {200}
         server.process.send_signal(signal.SIGTERM)
@@ -48,8 +48,8 @@ def test_a_flood_of_connections_is_answered(tiny_model: TinyModel) -> None:
 
 @contextmanager
 def calm_stream(server: ServerProcess) -> Iterator[socket.socket]:
-    """A stream that began before, on a connection that closes behind it."""
-    # The model is loaded before: 64 descriptors are few for all that its libraries look at.
+    """Start a stream before the flood; its connection closes at its end."""
+    # Load the model first: its libraries open many files, and 64 descriptors are few.
     httpx.post(f"{server.address}/v1/completions", json={**PROMPT, "max_tokens": 1}, timeout=600)
     encoded = json.dumps({**PROMPT, "max_tokens": 1000, "stream": True}).encode()
     head = (
@@ -70,8 +70,8 @@ def connect(server: ServerProcess) -> socket.socket:
 
 
 def probe(client: socket.socket) -> int:
-    """Ask for a sign of life, and return the status of the whole answer; the connection stays open."""
-    with suppress(OSError):  # It was refused already, and its answer is there.
+    """Send a health probe; return the status of its answer, and leave the connection open."""
+    with suppress(OSError):  # The server may have refused and closed it already.
         client.sendall(PROBE)
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -100,7 +100,7 @@ async def test_a_client_is_refused_on_the_last_descriptor() -> None:
                     late.shutdown(socket.SHUT_WR)
                     while server.loop.is_refusing:
                         await trio.lowlevel.checkpoint()
-                    await trio.testing.wait_all_tasks_blocked()  # it accepts again, and fails
+                    await trio.testing.wait_all_tasks_blocked()  # the next accept fails again
             assert (await fetch(server, "GET", "/")).body == b"ok"
     refusals = [event for event in events if event["event"] == "connections refused"]
     assert [event["reason"] for event in refusals] == ["descriptors"]

@@ -1,6 +1,6 @@
-"""Whenever a client leaves, and however, its connection and its request end at once.
+"""A client may leave in any phase and in any way: its connection and its request end at once.
 
-No timer may be what ends them: those of the server are longer than the tests wait.
+The server's timeouts are longer than these tests wait, so no timeout can be the cause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, serving
 
 GUARD = 30.0
-"""Seconds: half of what an upload or an idle connection may take."""
+"""Time limit in seconds: half of the timeouts of uploads and idle connections."""
 
 PATH = "/v1/chat/completions"
 HEAD = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
@@ -34,7 +34,7 @@ HEAD = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/js
 
 @attrs.frozen
 class Scene:
-    """A server whose engine does what the phase needs."""
+    """A server whose engine is in the state that a phase needs."""
 
     served: Served
     model: str
@@ -46,7 +46,7 @@ class Scene:
         await client.request("POST", PATH, json.dumps({**body, "messages": messages}).encode())
 
     async def decode(self, client: RawClient) -> None:
-        """Begin an answer that stands still, until it is cancelled, behind its first words."""
+        """Start an answer that hangs after its first tokens until it is cancelled."""
         await self.ask(client, stream=True)
         head = await client.read_until(b"\r\n\r\n")
         request_id = next(line for line in head.decode().split("\r\n") if line.startswith("x-request-id"))
@@ -55,7 +55,7 @@ class Scene:
             await trio.sleep(0.001)
 
     async def until(self, **counts: int) -> None:
-        """Wait until the pool counts so many requests."""
+        """Wait until the pool has these numbers of requests."""
 
         async def reached() -> bool:
             now = await status(self.served.system.pool, self.model)
@@ -140,7 +140,7 @@ PHASES = [*TRANSPORT, *BEFORE_LOADING, *BEHIND_A_NEIGHBOR, *DECODING]
 
 @asynccontextmanager
 async def scene_of(phase: Phase, folder: Path) -> AsyncIterator[Scene]:
-    """A server in which that phase lasts until it is left, with a neighbour in the way where it takes one."""
+    """Serve so that the phase lasts until the client leaves, with another request in the way if needed."""
     settings = Settings(models=(str(folder),), idle_connection=600, max_batch=BEHIND_A_NEIGHBOR.get(phase, 1))
     faults = Faults()
     if phase in BEFORE_LOADING:

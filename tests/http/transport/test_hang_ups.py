@@ -1,4 +1,4 @@
-"""Streams whose clients leave midway take nothing with them and leave nothing behind."""
+"""Streams whose clients leave midway leak nothing and disturb no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BYTES_PER_REQUEST = 10_000
 
 @attrs.frozen
 class ResourceUsage:
-    """What requests must not leave behind."""
+    """Resources of this process that requests must not leak."""
 
     tasks: int
     threads: int
@@ -39,7 +39,7 @@ class ResourceUsage:
         return cls(tasks, threading.active_count(), sockets, process.memory_info().rss)
 
     def holds_no_more_than(self, other: ResourceUsage) -> bool:
-        """Memory left out."""
+        """Return whether no count exceeds the other's; memory is not compared."""
         pairs = zip(attrs.astuple(self)[:-1], attrs.astuple(other)[:-1], strict=True)
         return all(mine <= theirs for mine, theirs in pairs)
 
@@ -65,7 +65,7 @@ async def read(client: RawClient, hang_up: bool) -> None:
 
 
 async def run_streams(served: Served, requests: int) -> None:
-    """That many streams, a few at once, every second of which hangs up midway."""
+    """Run `requests` streams, a few at once; every second client leaves midway."""
     limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def one(number: int) -> None:
@@ -79,7 +79,7 @@ async def run_streams(served: Served, requests: int) -> None:
 
 
 async def wait_until_idle(served: Served) -> None:
-    """Wait until no request is left in the pool, and no connection in the server."""
+    """Wait until the pool has no request, and the server no connection."""
     with trio.fail_after(300):
         while True:
             status = await served.system.pool.ask(DescribePool(), PoolStatus)
@@ -98,7 +98,7 @@ async def compare(folder: Path, warm_up: int, *requests: int) -> tuple[ResourceU
             await run_streams(served, number)
         after = ResourceUsage.measure()
         with trio.move_on_after(300):
-            # Trio keeps a thread for 10 s after its last job, and the pool a clock for half a second.
+            # Trio keeps idle threads for 10 s, and the pool a timer for half a second.
             while not after.holds_no_more_than(before):
                 await trio.sleep(0.25)
                 after = ResourceUsage.measure()
@@ -112,7 +112,7 @@ async def test_streams_that_hang_up_leave_nothing(tiny_model: Callable[[str], Pa
 
 @pytest.mark.soak
 async def test_memory_does_not_grow_with_requests(tiny_model: Callable[[str], Path]) -> None:
-    batches = [200] * 12  # so many that what MLX keeps for reuse, some 20 MB more or less, does not count
+    batches = [200] * 12  # enough to outweigh the size of MLX's buffer cache, which varies by some 20 MB
     before, after = await compare(tiny_model("qwen3"), 400, *batches)
     slope = (after.resident - before.resident) / sum(batches)
     print(f"{slope:.0f} bytes a request; {before} → {after}")

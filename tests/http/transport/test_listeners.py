@@ -1,4 +1,4 @@
-"""Where a server listens: on this machine's loopback addresses, or on the ones that it is told."""
+"""Listening addresses: this machine's loopback addresses by default, or the configured ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from greenroom.tests.support.servers.http_servers import RawClient, Server, fetc
 
 
 def _bound(port: int, family: socket.AddressFamily) -> socket.socket:
-    """Return another program's listener on a port of a loopback address."""
+    """Return a listener, as of another program, on a port of a loopback address."""
     other = socket.socket(family)
     other.bind(("127.0.0.1" if family == socket.AF_INET else "::1", port))
     other.listen()
@@ -92,7 +92,7 @@ async def test_another_program_on_the_second_address_is_warned_of_by_name() -> N
 
 @needs_ipv6
 async def test_a_free_port_is_free_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the ports that the system offers, the first is another program's on ::1."""
+    """The first port that the system offers is taken by another program on ::1."""
     with _bound(0, socket.AF_INET6) as other, capture_logs() as logs:
         taken, offered = other.getsockname()[1], list[int]()
         open_tcp = trio.open_tcp_listeners
@@ -132,7 +132,7 @@ async def test_a_taken_port_is_an_error_at_once() -> None:
     async with running(make_app(), Settings()) as server:
         with pytest.raises(OSError, match=f"in use: '127.0.0.1:{server.port}'"):
             await open_listeners(Settings(port=server.port), ())
-        # Nothing is left of what was opened before.
+        # Listeners opened before the error are closed.
         with pytest.raises(OSError, match=f"in use: '127.0.0.1:{server.port}'"):
             await open_listeners(Settings(port=0, listen=(f"127.0.0.1:{server.port}",)), ())
 

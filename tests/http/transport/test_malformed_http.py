@@ -1,4 +1,4 @@
-"""Whatever bytes a client sends: an answer of 4xx or a clean end, nothing smuggled, nothing left behind."""
+"""Malformed HTTP gets a 4xx or a clean end of the connection; nothing is smuggled or leaked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are refused before any route sees them are told so in their own protocol."""
+"""Refusals before routing have the format of the client's protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies that arrive at once, in turn."""
+"""Fair reading of request bodies that arrive concurrently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = 5
 
 
 class Rounds(trio.abc.Instrument):
-    """Counts the rounds of the event loop."""
+    """An instrument that counts the iterations of the event loop."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -54,14 +54,14 @@ async def upload(app: QuartTrio, name: str, size: int) -> None:
 
 
 async def rounds_of_parts(size: int) -> dict[str, list[int]]:
-    """Return in which rounds of the event loop the parts of each of several bodies reached their routes."""
+    """Return the event loop iterations in which each body's parts reached their routes."""
     app, rounds = QuartTrio(__name__), Rounds()
     reached: dict[str, list[int]] = {}
 
     @app.post("/<name>")
     async def read(name: str) -> str:
         async for part in request.body:
-            if part:  # Quart 0.23 tells the end by an empty one
+            if part:  # Quart 0.23 marks the end by an empty part
                 reached.setdefault(name, []).append(rounds.count)
         return ""
 

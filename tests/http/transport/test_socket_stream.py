@@ -1,4 +1,4 @@
-"""Readers of a socket that take little."""
+"""Socket clients that read slowly."""
 
 from __future__ import annotations
 

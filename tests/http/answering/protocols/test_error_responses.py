@@ -1,4 +1,4 @@
-"""Errors have the shape of the protocol whose path was asked."""
+"""Error responses in the format of the requested path's protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model can do, in the words of every protocol that lists models, read by official clients."""
+"""Model capabilities in the model lists of every protocol, read by official clients."""
 
 from __future__ import annotations
 

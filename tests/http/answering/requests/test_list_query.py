@@ -1,4 +1,4 @@
-"""Lists are read page by page."""
+"""Pagination of lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sealed opens unchanged, under the same key, and not otherwise."""
+"""Encrypted content: decryption returns it unchanged with the same key, and fails otherwise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refused(sealed: str, seal: Seal = SEAL) -> ProblemError:
 
 def test_every_changed_character_is_noticed() -> None:
     sealed = SEAL.seal("summary")
-    # The last character holds bits that mean nothing.
+    # The last character of base64 has unused bits.
     for index in range(len(sealed) - 3):
         other = "A" if sealed[index] != "A" else "B"
         refused(sealed[:index] + other + sealed[index + 1 :])

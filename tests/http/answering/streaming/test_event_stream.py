@@ -1,4 +1,4 @@
-"""What a client receives while there is nothing to send, on a clock that jumps."""
+"""Heartbeats of a stream while there are no events, on a clock that jumps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProg
 
 
 class Events:
-    """A reply as the stream takes it."""
+    """A reply with the interface that the stream expects."""
 
     def __init__(self, reply: ReplyStream[InferenceEvent]) -> None:
         self._reply = reply
@@ -51,7 +51,7 @@ async def test_a_long_prefill_that_reports_progress_is_not_silence(
 
 
 class WithoutHeartbeat(ChatStream):
-    """A protocol that can only wait."""
+    """A protocol without heartbeats."""
 
     heartbeats = 0
 

@@ -1,4 +1,4 @@
-"""Arguments of calls that a grammar holds, as the official clients get them while they are written."""
+"""Streamed arguments of grammar-constrained tool calls, as official clients receive them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.tests.support.grammars.constrained_chats import PERSON, tool
 from greenroom.tests.support.grammars.grammar_walks import validate
 from greenroom.tests.support.servers.http_servers import serving
 
-MODELS = ("qwen3", "llama")  # Hermes' calls, and those that are a whole answer.
+MODELS = ("qwen3", "llama")  # Tool calls between tags, as in Hermes' format, and as a whole answer.
 USER: Any = {"role": "user", "content": "Greet somebody."}
 ASKED: dict[str, Any] = {"messages": [USER], "max_tokens": 1_500}
 
@@ -28,7 +28,7 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
 
 
 def check_fragments(fragments: list[str]) -> None:
-    """Raise unless fragments come one by one, each a valid beginning, and validate together."""
+    """Assert that there are several fragments, each prefix is partial JSON, and the whole is valid."""
     assert len(fragments) > 5
     for prefix in accumulate(fragments):
         from_json(prefix.encode(), partial_mode="trailing-strings")

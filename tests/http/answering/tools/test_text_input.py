@@ -1,4 +1,4 @@
-"""The text in the arguments of a call, read whole and in pieces."""
+"""The text argument of a tool call, decoded as a whole and in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's blocks as neutral messages: nothing is lost, and tools join when the conversation says so."""
+"""Conversion of Anthropic's content blocks to messages: nothing is lost, and deferred tools are added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Anthropic's clients, and others, are told of the prefix cache."""
+"""Prefix cache usage in responses to Anthropic's clients and others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_what_is_kept_of_a_marked_prompt_is_what_the_next_one_finds(
     assert first.cache_creation_input_tokens == again.cache_read_input_tokens > 32
     assert again.cache_creation_input_tokens == 0
     assert first.input_tokens == again.input_tokens == 1
-    # Who has asked for nothing is charged for nothing but input.
+    # Without a cache marker, all prompt tokens count as input.
     assert unmarked.cache_creation_input_tokens == 0
     assert unmarked.input_tokens > 32
 

@@ -1,4 +1,4 @@
-"""Errors as Anthropic's client sees them: by status before an answer has begun, as an event afterwards."""
+"""Errors as Anthropic's client sees them: a status before the answer begins, an event afterwards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MATRIX = {
 
 
 def refusing_app() -> QuartTrio:
-    """An application that answers `POST /v1/messages` with the status that is called its model."""
+    """Return an application that answers `POST /v1/messages` with the status given as the model's name."""
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
     answer_errors(app, PROTOCOLS)

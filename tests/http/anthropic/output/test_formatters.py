@@ -1,4 +1,4 @@
-"""Answers on the wire, without a server: pure functions against the types of Anthropic's client."""
+"""Answers on the wire, without a server: formatters tested against the types of Anthropic's client."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_stream_is_the_whole_message(answer: list[InferenceEvent], display: st
     assert thought["thinking"] == ("" if display == "omitted" else said)
     assert signed_thought(thought["thinking"], thought["signature"]) == said
     if answer is ANSWER:
-        # White space before a text belongs to it, unless there is nothing but white space.
+        # White space before a text belongs to it, but white space alone makes no text block.
         assert rest == [{"type": "text", "text": '\n\nHe said "hö"\n\u2028🎭'}]
         assert (whole["stop_reason"], whole["stop_sequence"]) == ("end_turn", None)
         assert whole["usage"] == {

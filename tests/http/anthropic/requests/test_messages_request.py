@@ -1,4 +1,4 @@
-"""Bodies of `POST /v1/messages` as neutral requests: parameters, thinking, formats, and what is refused."""
+"""Parsing of `POST /v1/messages`: parameters, reasoning, formats, and refused fields."""
 
 from __future__ import annotations
 

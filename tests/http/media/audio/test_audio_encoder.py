@@ -1,4 +1,4 @@
-"""Speech encoded chunk by chunk."""
+"""Audio encoding of speech, chunk by chunk."""
 
 from __future__ import annotations
 

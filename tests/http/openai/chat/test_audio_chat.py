@@ -1,4 +1,4 @@
-"""Chats about sounds with the official client: answers are those of mlx-vlm itself."""
+"""Chats with audio through the official client; the answers equal mlx-vlm's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LENGTH = 10
 
 
 def asked(*parts: str | bytes, **fields: Any) -> dict[str, Any]:
-    """Return a request: texts, and files of sounds and images."""
+    """Return a request with texts, audio files and images."""
     content: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, str):

@@ -1,4 +1,4 @@
-"""The whole server on a real socket, driven by the official OpenAI client, with real tiny models."""
+"""The whole server on a real socket, with the official OpenAI client and real tiny models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of `POST /v1/chat/completions` as neutral requests."""
+"""Parsing of `POST /v1/chat/completions`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ TEXT = {"type": "text", "text": "hi"}
 
 
 def parse_chat(*messages: Any, **fields: Any) -> InferenceRequest:
-    """Return the neutral request for a body."""
+    """Return the protocol-independent request of a chat's messages and fields."""
     return parse({"model": "m", "messages": list(messages), **fields})
 
 
 def parse(body: Any) -> InferenceRequest:
-    """Return the neutral request for a whole body."""
+    """Return the protocol-independent request of a body."""
     return parse_chat_request(structure(body, ChatRequest, OPENAI), body, "req_1")
 
 
 def conversation(*messages: Any, **fields: Any) -> ChatInput:
-    """Its input."""
+    """Return the chat input of a body with these messages and fields."""
     request = parse_chat(*messages, **fields).input
     assert isinstance(request, ChatInput)
     return request

@@ -1,4 +1,4 @@
-"""Tool calls over HTTP that are forced or strict, from models of random weights."""
+"""Forced and strict tool calls over HTTP, from models with random weights."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_forced_calls_are_made_and_validate(
 
 
 async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings) -> None:
-    # A string of the answer may hold what reads like a call.
+    # A string in the answer may look like a tool call.
     quoted = '<tool_call>\n{"name": "greet", "arguments": {}}\n</tool_call>'
     fields: dict[str, Any] = {"tools": [TOOLS[0]], "response_format": formatted({"enum": [[1], [quoted]]})}
     async with serving(settings) as served:
@@ -80,7 +80,7 @@ async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settin
 
 
 async def test_strict_tools_leave_text_free_and_neighbours_alone(settings: Settings) -> None:
-    """Greedy text is what it is without tools' grammars, alone or beside constrained rows."""
+    """Strict tools change no greedy text, whether the sequence runs alone or beside constrained ones."""
     greedy = {"tools": [tool("greet")], "temperature": 0, "max_tokens": 60}
     strict = {**greedy, "tools": [tool("greet", strict=True)]}
     async with serving(settings) as served:

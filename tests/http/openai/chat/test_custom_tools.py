@@ -1,4 +1,4 @@
-"""Custom tools over HTTP, through OpenAI's own clients."""
+"""Custom tools over HTTP, with OpenAI's own clients."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_forced_call_comes_as_text(settings: Settings, choice: Any, mode
         with client.chat.completions.stream(model=model, **fields) as events:
             for _ in events:
                 pass
-            # The SDK's last step knows no custom calls in streams; what it has put together is whole.
+            # The SDK's final step does not support streamed custom calls, but its snapshot is complete.
             return events.current_completion_snapshot
 
     def whole(client: openai.OpenAI) -> Any:

@@ -1,4 +1,4 @@
-"""`functions` and `function_call`, as clients from before November 2023 send and read them."""
+"""`functions` and `function_call`, as used by clients from before November 2023."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGUMENTS = json.dumps({"city": "Rom"})
 
 
 def calling(adapter: Adapter) -> str:
-    """Return two calls, of which a client of `functions` can be told one."""
+    """Return a text with two calls; the legacy protocol can report only one."""
     calls = [ParsedCall("weather", json.dumps({"city": city})) for city in ("Rom", "Oslo")]
     return render_calls(adapter.tool_parser, calls)
 

@@ -1,4 +1,4 @@
-"""Chat completions that are stored when they are complete, with the official client and a real database."""
+"""Chat completions stored on completion, with the official client and a real database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thoughts and tool calls, from a model's text to what OpenAI's client makes of them."""
+"""Reasoning and tool calls, from a model's text to the objects of OpenAI's client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOLS: list[Any] = [openai.pydantic_function_tool(GetWeather, name="get_weather"
 
 
 def calling(adapter: Adapter) -> str:
-    """Return a thought, a sentence and two calls, as that model would write them."""
+    """Return reasoning, a sentence and two calls in the model's own format."""
     calls = [ParsedCall(name, json.dumps(arguments)) for name, arguments in CALLS]
     return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + render_calls(adapter.tool_parser, calls)
 

@@ -1,4 +1,4 @@
-"""Conversations that are too long, over a real socket: refused, or shortened where a client asks for it."""
+"""Overlong conversations over a real socket: refused, or shortened at the client's request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_chat_is_shortened_where_its_client_asks_for_it(short: Settings)
             *[None] * (len(chunks) - 1),
             dropped,
         ]
-        # It is the answer to what stayed.
+        # The answer equals that to the remaining messages alone.
         kept = [long[0], *long[1 + dropped :]]
         same = await ask(served, lambda client: client.chat.completions.create(**body(messages=kept)))
         assert same.choices[0].message.content == whole.choices[0].message.content

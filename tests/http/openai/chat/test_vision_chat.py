@@ -1,4 +1,4 @@
-"""Chats about images with the official client: answers are those of mlx-vlm itself."""
+"""Chats with images through the official client; the answers equal mlx-vlm's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LENGTH = 10
 
 
 def shown(*parts: str | tuple[int, int]) -> dict[str, Any]:
-    """Return a user's message: text, and sizes of pictures."""
+    """Return a user message with texts, and pictures of the given sizes."""
     content = [
         {"type": "text", "text": part}
         if isinstance(part, str)

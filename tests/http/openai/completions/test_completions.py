@@ -1,4 +1,4 @@
-"""Raw completions over a real socket, asked for by OpenAI's client."""
+"""Raw completions over a real socket, requested by OpenAI's client."""
 
 from __future__ import annotations
 

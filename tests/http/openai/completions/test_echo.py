@@ -1,4 +1,4 @@
-"""Prompts that are sent back, with what the model thinks of them, and the best of several answers."""
+"""Echoed prompts with their log-probabilities, and `best_of` several answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def complete(served: Served, prompt: Any, **fields: Any) -> Any:
 
 
 async def streamed(served: Served, prompt: Any, **fields: Any) -> list[dict[str, Any]]:
-    """Return the choices of a stream, put together."""
+    """Return the choices of a stream, joined from its chunks."""
     fields = {"model": "qwen3", "temperature": 0, "max_tokens": 5, "stream": True, **fields}
     chunks = await ask(served, lambda client: list(client.completions.create(prompt=prompt, **fields)))
     choices: dict[int, dict[str, Any]] = {}
@@ -77,13 +77,13 @@ async def test_an_echoed_prompt_has_the_log_probabilities_of_its_tokens(settings
                 "tops": shown.top_logprobs,
             }
             assert await streamed(served, prompt, logprobs=2, echo=True) == [whole]
-        # What a token is given before it is what it is given as an answer.
+        # A prompt token's log-probability equals that of the same token as an answer.
         half = (await complete(served, ids[:4], logprobs=0, max_tokens=1)).choices[0].logprobs
         [again] = (
             await complete(served, [*ids[:4], *await ids_of(served, half.tokens[0])], **SCORES)
         ).choices
         assert again.logprobs.token_logprobs[4] == pytest.approx(half.token_logprobs[0], abs=1e-3)
-        # OpenAI's schema has a list here, and no null.
+        # OpenAI's schema has a list here, not null.
         assert not any(again.logprobs.top_logprobs)
 
 
@@ -102,7 +102,7 @@ async def test_only_the_prompt_may_be_wanted(settings: Settings) -> None:
             assert whole.usage.completion_tokens == 0
         alone = await complete(served, TEXT, echo=True, max_tokens=0)
         assert (alone.choices[0].text, alone.choices[0].logprobs) == (TEXT, None)
-        # One that fills the context has room for no answer, but can be read.
+        # A prompt that fills the context leaves no space for an answer, but can be scored.
         async with serving(attrs.evolve(settings, max_context=64)) as short:
             filled = await complete(short, [300] * 64, **SCORES)
             assert len(filled.choices[0].logprobs.tokens) == 64

@@ -1,4 +1,4 @@
-"""Vectors over a real socket, asked for by OpenAI's client."""
+"""Embeddings over a real socket, requested by OpenAI's client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(tiny_encoder: TinyEncoder) -> Settings:
 
 
 def create(model: str, texts: Any, **fields: Any) -> Callable[[openai.OpenAI], Any]:
-    """Return what asks for vectors."""
+    """Return a call that requests embeddings."""
     return lambda client: client.embeddings.create(model=model, input=texts, **fields)
 
 
@@ -44,7 +44,7 @@ async def test_clients_get_the_vectors_of_the_engine(
     settings: Settings, tiny_encoder: TinyEncoder, model: str
 ) -> None:
     async with serving(settings) as served:
-        # The client asks for base64 by itself, and decodes it.
+        # By default, the client requests base64 and decodes it.
         usual = await ask(served, create(model, list(TEXTS)))
         floats = await ask(served, create(model, list(TEXTS), encoding_format="float"))
         cut = await ask(served, create(model, TEXTS[0], dimensions=16))

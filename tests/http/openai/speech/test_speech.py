@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech` through the official client, and byte by byte."""
+"""`POST /v1/audio/speech` with the official client, and as raw HTTP."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from greenroom.tests.support.servers.http_servers import Served, connected, fetc
 PATH = "/v1/audio/speech"
 TEXT = "The sea. The tide."
 SECONDS = 8.0
-"""Of `TEXT`: two words in each of two pieces, with two seconds more."""
+"""Duration of `TEXT` in seconds: two text chunks of two words, each with two seconds more."""
 FRAMES = 100
-"""Of 80 ms."""
+"""Frames of 80 ms in `TEXT`'s audio."""
 LONG = f"{TEXT} " * 20
 LONG_SECONDS = 80.0
-"""At least: a second for each word."""
+"""Minimum duration of `LONG` in seconds: one for each word."""
 
 FORMS = {
     "mp3": ("mp3", "mp3", "audio/mpeg"),
@@ -191,7 +191,7 @@ async def test_a_model_of_another_kind_is_refused_and_a_voice_writes_nothing(ser
 
 
 class _Broken(Engines):
-    """Engines whose speech fails after its first piece."""
+    """Engines whose speech fails after its first text chunk."""
 
     def load_engine(self, *arguments: Any) -> Any:
         engine: Any = super().load_engine(*arguments)

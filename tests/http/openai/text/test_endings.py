@@ -1,4 +1,4 @@
-"""The stop string that ended a choice, and the time that a request took, told to OpenAI's client."""
+"""The matched stop string of a choice, and a request's timings, reported to OpenAI's client."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from greenroom.tests.support.servers.http_servers import Served, serving
 
 
 def endings(choices: list[Any]) -> dict[int, tuple[str, str | None]]:
-    """Return why each choice ended and by which stop string."""
+    """Return finish reason and stop string by choice."""
     return {choice.index: (choice.finish_reason, choice.stop_reason) for choice in choices}
 
 
 def last_choices(chunks: list[Any]) -> list[Any]:
-    """Return the choices that ended in a stream; none of the others names a stop string."""
+    """Return the last chunk's choices of a stream; earlier ones must name no stop string."""
     choices = [choice for chunk in chunks for choice in chunk.choices]
     assert not any(hasattr(choice, "stop_reason") for choice in choices if choice.finish_reason is None)
     return [choice for choice in choices if choice.finish_reason is not None]
@@ -59,7 +59,7 @@ async def test_each_of_several_choices_names_its_own(settings: Settings) -> None
 
 
 def first_match(text: str, stops: list[str]) -> str | None:
-    """Return the string that a text reaches first."""
+    """Return the stop string that appears first in a text."""
     found = {text.index(stop) + len(stop): stop for stop in stops if stop in text}
     return found[min(found)] if found else None
 
@@ -82,11 +82,11 @@ async def test_a_raw_completion_names_it_for_every_prompt(settings: Settings) ->
 @pytest.mark.parametrize("stream", [False, True])
 async def test_timings_have_the_wait_and_the_whole(settings: Settings, stream: bool) -> None:
     async with serving(attrs.evolve(settings, max_loaded_models=1)) as served:
-        began = time.perf_counter()  # which the engine's times are of
+        began = time.perf_counter()  # the clock of the engine's times
         answer = (await stream_of(served))[-1] if stream else await chat(served)
         figures = answer.timings
         passed = (time.perf_counter() - began) * 1e3
         parts = figures["queued_ms"] + figures["prompt_ms"] + figures["predicted_ms"]
-        assert figures["queued_ms"] > 0  # the model was loaded first
+        assert figures["queued_ms"] > 0  # includes loading the model
         assert figures["total_ms"] == pytest.approx(parts, abs=0.01)
         assert figures["total_ms"] <= passed

@@ -1,4 +1,4 @@
-"""Answers on the wire, without a server: pure functions against OpenAI's own types."""
+"""Answers on the wire, without a server: formatters tested against OpenAI's own types."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CALLS: list[InferenceEvent] = [
 
 
 def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
-    """Return what a client receives."""
+    """Return the streamed response of events."""
     formatter = ChatStream("chatcmpl-1", "m", 123, **options)
     sent = formatter.opening() + b"".join(map(formatter.event, events))
     assert formatter.finished
@@ -79,7 +79,7 @@ def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
 
 
 def complete(events: list[InferenceEvent]) -> dict[str, Any]:
-    """Return what a client receives that does not want a stream."""
+    """Return the unstreamed response of events."""
     collector = ChoiceCollector()
     for event in events:
         collector.add(event)
@@ -89,7 +89,7 @@ def complete(events: list[InferenceEvent]) -> dict[str, Any]:
 
 
 def chunks(sent: bytes) -> list[dict[str, Any]]:
-    """Return the chunks in it; `[DONE]` is the last line, once."""
+    """Return the chunks of a stream, after checking that `[DONE]` comes once, at the end."""
     lines = sent.split(b"\n\n")
     assert lines.pop() == b""
     assert lines.pop() == b"data: [DONE]"

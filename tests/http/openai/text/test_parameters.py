@@ -1,4 +1,4 @@
-"""Which parameters OpenAI's clients can set, and which are refused."""
+"""Parameters that OpenAI's clients may set, and refused ones."""
 
 from __future__ import annotations
 

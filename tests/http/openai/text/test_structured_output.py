@@ -1,4 +1,4 @@
-"""Constrained answers over HTTP, from models of random weights that would never say such things freely."""
+"""Constrained answers over HTTP, from models whose random weights would never produce them freely."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from greenroom.tests.support.servers.http_servers import serving
 
 
 class City(pydantic.BaseModel):
-    """Where somebody is."""
+    """A city with its country."""
 
     kind: Literal["city", "village"]
     inhabitants: int = pydantic.Field(ge=0, le=10**9)

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions` and `/v1/audio/translations` through the official client."""
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations` with the official client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from greenroom.tests.support.media.recordings import noise, silence, write_recor
 from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
-"""Of the client: OpenAI has newer models for translations."""
+"""Filter of the client's warning: OpenAI recommends newer models for translations."""
 
 TEXT = "hello from the tiny whisper."
 ENGLISH = "in English."
@@ -35,19 +35,19 @@ async def served(tiny_whisper: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    """A recording in which something is said twice, a minute apart."""
+    """Return a recording with speech at two times, a minute apart."""
     sound = np.concatenate([noise(4), silence(60), noise(3)])
     return write_recording(tmp_path / "speech.mp3", sound, "mp3")
 
 
 @pytest.fixture
 def spoken(recording: Path) -> bytes:
-    """That recording's bytes."""
+    """Return that recording's bytes."""
     return recording.read_bytes()
 
 
 def spooled_files() -> list[Path]:
-    """Return the files that this process keeps for its clients."""
+    """Return the uploaded files that this process keeps."""
     folder = Path(tempfile.gettempdir())
     return list(folder.glob(f"greenroom-uploads-*/{os.getpid()}-*"))
 
@@ -147,7 +147,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"model": ""}, "model"),
     ({"language": ["en", "de"]}, "language"),
 )
-"""Fields that are refused, and which one is named."""
+"""Refused fields, with the name in the error."""
 
 
 async def test_what_is_not_supported_is_refused_by_name(served: Served, spoken: bytes) -> None:
@@ -164,7 +164,7 @@ async def test_what_is_no_recording_is_refused(served: Served) -> None:
         answer = await post(served, "/audio/transcriptions", {"model": "default"}, file)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "file")
     without = await post(served, "/audio/transcriptions", {"model": "default"}, None)
-    assert without.status_code == 415  # the client sends a form without a file as another type
+    assert without.status_code == 415  # without a file, the client uses another content type
 
 
 async def test_fields_are_taken_before_and_behind_the_file(served: Served, spoken: bytes) -> None:

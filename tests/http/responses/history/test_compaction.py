@@ -1,4 +1,4 @@
-"""What a compacted conversation keeps, and what it stands for later."""
+"""The messages that compaction keeps, and the history that a compaction item replaces."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ITEMS = st.lists(
 @given(ITEMS, st.integers(0, 800))
 def test_no_call_is_parted_from_its_result(items: list[dict[str, Any]], room: int) -> None:
     kept = last_turns(items, room)
-    # Items are told apart by identity: two may be equal.
+    # Compare items by identity, since two may be equal.
     places = [next(i for i, item in enumerate(items) if item is other) for other in kept]
     assert places == sorted(set(places))
     for place in places:

@@ -1,4 +1,4 @@
-"""Turns of conversations that the server keeps, one after another: caches, branches, what is too long."""
+"""Turns of stored conversations: cache hits, branches, and truncation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def turn(served: Served, asked: Any, **fields: Any) -> Response:
 
 
 def prompt_of(answer: Response) -> tuple[int, int]:
-    """Return the tokens of a prompt, and how many of them were known."""
+    """Return the number of prompt tokens, and of those found in the cache."""
     assert answer.usage
     return answer.usage.input_tokens, answer.usage.input_tokens_details.cached_tokens
 
@@ -52,7 +52,7 @@ async def test_a_turn_finds_the_prompts_before_it_in_the_cache(settings: Setting
             prompt, cached = prompt_of(answer)
             assert cached >= 0.95 * known
             known = prompt
-        # A conversation's turn can be continued apart from it.
+        # A turn of a conversation can be continued outside of it.
         branch = await ask_for("And now?", previous_response_id=answer.id)
         assert prompt_of(branch)[1] >= known - 1
 
@@ -92,7 +92,7 @@ async def test_instructions_are_not_inherited(settings: Settings) -> None:
         plain = await turn(served, "Hi")
         pirate = await turn(served, "Hi", instructions="Speak like a pirate, always, to everybody.")
         after = [await turn(served, "And?", previous_response_id=answer.id) for answer in (plain, pirate)]
-        # The answers differ, the instructions do not come back: both prompts are as long as what they say.
+        # The instructions are not part of the history: each prompt is as long as its visible messages.
         assert [answer.instructions for answer in after] == [None, None]
         for answer, parent in zip(after, (plain, pirate), strict=True):
             said: list[Any] = [{"role": "user", "content": "Hi"}, *(item.to_dict() for item in parent.output)]

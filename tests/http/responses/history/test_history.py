@@ -1,4 +1,4 @@
-"""What was said before a response, put together from a real database and counted by the official client."""
+"""Histories of responses, assembled from a real database and counted by the official client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stored(items: list[dict[str, Any]], stem: str) -> tuple[StoredItem, ...]:
 async def keep(
     served: Served, name: str, asked: list[dict[str, Any]], answered: list[dict[str, Any]], **fields: Any
 ) -> str:
-    """Store a response as if it had been generated, and return its id."""
+    """Store a response as if it had been generated; return its id."""
     response = StoredResponse(
         f"resp_{name}",
         "",
@@ -168,7 +168,7 @@ async def test_a_response_may_be_named_beside_its_conversation(settings: Setting
         added: list[Any] = [said("user", "Say it in a few words.")]
         await ask(served, lambda client: client.conversations.items.create(made.id, items=added))
         both: dict[str, Any] = {"conversation": made.id, "previous_response_id": first}
-        # What was added behind the response belongs to the conversation, not to the response.
+        # An item added after the response belongs to the conversation, but not to the response's history.
         whole = await tokens(served, [*FIRST, *SECOND, *added, *QUESTION])
         assert await tokens(served, QUESTION, **both) == whole
         alone = await tokens(served, QUESTION, previous_response_id=first)
@@ -186,7 +186,7 @@ async def test_a_response_may_be_named_beside_its_conversation(settings: Setting
         items = await ask(served, lambda client: list(client.conversations.items.list(made.id, order="asc")))
         assert len(items) == 7
         assert items[-1].id == answer.output[-1].id
-        # An earlier turn is answered anew: the later one is not read.
+        # Continuing an earlier turn leaves out the later one.
         assert await tokens(served, QUESTION, **both) == whole
         later = {**both, "previous_response_id": answer.id}
         assert await tokens(served, OTHER[:1], **later) == await tokens(
@@ -214,7 +214,7 @@ async def test_a_response_of_another_conversation_is_refused(settings: Settings)
         with pytest.raises(openai.NotFoundError) as unknown:
             await tokens(served, QUESTION, conversation=made.id, previous_response_id="resp_none")
         assert unknown.value.param == "previous_response_id"
-        # The refusal has left the conversation free.
+        # The refusal released the conversation's lock.
         await respond(served, QUESTION, conversation=made.id)
 
 
@@ -356,7 +356,7 @@ def large(parts: int, length: int) -> dict[str, Any]:
 
 
 async def test_references_count_as_often_as_they_are_made(settings: Settings) -> None:
-    """A body of 160 kB took 3 GB: it named one item of 1 MB 2,000 times."""
+    """A body of 160 kB once took 3 GB: it referenced one item of 1 MB 2,000 times."""
     async with serving(settings) as served:
         made = await ask(
             served, lambda client: client.conversations.create(items=[cast("Any", large(1_000, 960))])
@@ -406,7 +406,7 @@ async def test_reading_a_history_ends_when_its_client_has_left(
                     with contextlib.suppress(trio.Cancelled):
                         trio.from_thread.run(hang_up)
                     with contextlib.suppress(trio.Cancelled):
-                        for _ in range(60_000):  # this thread may be told of it later than that task
+                        for _ in range(60_000):  # the cancellation may reach this thread late
                             trio.from_thread.check_cancelled()
                             time.sleep(0.001)
                 return decode_item(stored_body)

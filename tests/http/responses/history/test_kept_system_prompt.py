@@ -1,4 +1,4 @@
-"""The operator's system prompt, kept by the conversations that began with it, over restarts."""
+"""The operator's system prompt: conversations keep the one they began with, even over restarts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Setting = Callable[[str | None], Settings]
 
 @pytest.fixture
 def setting(settings: Settings, tmp_path: Path) -> Setting:
-    """Return settings with a system prompt, all with the same database."""
+    """Return a function that makes settings with a system prompt and the same database."""
     settings = attrs.evolve(settings, db=str(tmp_path / "store.db"))
     file = tmp_path / "prompt"
 
@@ -42,7 +42,7 @@ async def respond(served: Served, asked: Any = "Hi", **fields: Any) -> Any:
 
 
 async def tokens(served: Served, **fields: Any) -> int:
-    """Return how many tokens a prompt has, asked as something that is counted, and as something answered."""
+    """Return the number of prompt tokens, after checking the count against that of a real answer."""
     wanted: Any = {"model": "qwen3", "input": QUESTION, **fields}
     counted = await ask(served, lambda client: client.responses.input_tokens.count(**wanted))
     answer = await respond(served, QUESTION, store=False, **fields)
@@ -51,7 +51,7 @@ async def tokens(served: Served, **fields: Any) -> int:
 
 
 async def told(served: Served, prompt: str, first: Any, **fields: Any) -> int:
-    """Return how many tokens the prompt behind a first turn has that begins with this system prompt."""
+    """Return the number of prompt tokens of a second turn with this system prompt."""
     said: list[Any] = [{"role": "user", "content": "Hi"}, *(item.to_dict() for item in first.output)]
     system: list[Any] = [{"role": "system", "content": prompt}] if prompt else []
     counted = await ask(
@@ -85,7 +85,7 @@ async def test_later_turns_keep_the_system_prompt_though_the_setting_changes(
         ):
             assert await tokens(served, **fields) == expected[one.id] != otherwise[one.id], fields
         third = await respond(served, "Go on", previous_response_id=second.id)
-        # What was said in this server's time goes on as it began, too.
+        # A branch made on this server keeps the old prompt too.
         branch = await respond(served, QUESTION, previous_response_id=first.id)
         assert branch.usage.input_tokens == expected[first.id]
         background = await respond(served, previous_response_id=third.id, background=True)
@@ -96,7 +96,7 @@ async def test_later_turns_keep_the_system_prompt_though_the_setting_changes(
         assert all(getattr(item, "role", None) != "system" for item in items)
         listed = await ask(served, lambda client: list(client.responses.input_items.list(first.id)))
         assert len(listed) == 1
-        # It goes with what it was kept for.
+        # Deleting all its responses deletes the stored prompt.
         await ask(served, lambda client: client.conversations.delete(made.id))
         for response in (joined, first, second):
             await ask(served, lambda client: client.responses.delete(response.id))  # noqa: B023
@@ -113,7 +113,7 @@ async def test_a_turns_own_instructions_go_before_what_is_kept(setting: Setting)
         later = await told(bare, LONG, instructed)
     async with serving(setting(LONG)) as served:
         assert await tokens(served, previous_response_id=first.id, instructions="Speak Latin.") == latin
-        # Nothing was settled by a turn that brought its own: the next one is told what is set now.
+        # A turn with its own instructions fixes no system prompt, so the next turn gets the current one.
         assert await tokens(served, previous_response_id=instructed.id) == later
         second = await respond(served, QUESTION, previous_response_id=instructed.id)
         assert second.usage.input_tokens == later

@@ -1,4 +1,4 @@
-"""Items as messages: turns, thoughts, calls and their results."""
+"""Conversion of items to messages: reasoning, calls and their results."""
 
 from __future__ import annotations
 

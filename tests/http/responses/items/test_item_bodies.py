@@ -1,4 +1,4 @@
-"""Items are listed in the shapes of the official SDK."""
+"""Listed items in the shapes of the official SDK."""
 
 from __future__ import annotations
 

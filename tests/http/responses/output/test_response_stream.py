@@ -1,4 +1,4 @@
-"""The events of a streamed response, held against the official types and against the whole answer."""
+"""Events of a streamed response, checked against the official types and against the whole response."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def kinds(events: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def whole_of(events: Sequence[InferenceEvent], repeated: ResponseEcho) -> dict[str, Any]:
-    """Return the complete response of the same answer."""
+    """Return the unstreamed response of the same events."""
     collector = ChoiceCollector()
     for event in events:
         collector.add(event)
@@ -197,7 +197,7 @@ def test_the_first_events_wait_for_the_parameters_that_are_used() -> None:
     events = read_events(sent(formatter, [Admitted(10, parameters=used), TextDelta("a"), STOP]))
     told = [event["response"] for event in events if "response" in event]
     assert [(one["temperature"], one["top_p"]) for one in told] == [(0.25, 0.5)] * 3
-    # Silence must not last until then.
+    # A heartbeat must not wait for the parameters.
     early = stream(echo=ResponseEcho(members))
     assert b'"response.created"' in early.heartbeat()
 
@@ -290,7 +290,7 @@ def logprob(text: str) -> TokenLogprob:
 
 
 def random_answer(source: random.Random) -> list[InferenceEvent]:
-    """Return the events of an answer whose parts come in any order, empty and blank ones among them."""
+    """Return the events of a random answer, with parts in any order, some empty or blank."""
     events: list[InferenceEvent] = []
     calls = 0
     for _ in range(source.randrange(8)):

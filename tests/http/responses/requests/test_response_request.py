@@ -1,4 +1,4 @@
-"""Bodies as requests, without a server: what is taken, what is repeated, and what is refused by name."""
+"""Parsing of request bodies, without a server: accepted, echoed and refused fields."""
 
 from __future__ import annotations
 

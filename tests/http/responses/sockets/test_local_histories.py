@@ -1,4 +1,4 @@
-"""What sockets keep is bounded, and theirs alone."""
+"""Histories kept for a socket are bounded and private to it."""
 
 from __future__ import annotations
 

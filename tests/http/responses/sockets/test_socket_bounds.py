@@ -1,4 +1,4 @@
-"""Sockets of clients that are of other sites, hostile, slow, silent or gone."""
+"""Sockets of foreign, hostile, slow, silent or vanished clients."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_message_may_come_in_pieces(server_without_model: Served) -> Non
 
 
 async def closed_with(socket: RawSocket) -> tuple[int, list[str]]:
-    """Return the code of the close frame, and the codes of the errors before it."""
+    """Return the close frame's code, and the error codes before it."""
     errors = []
     while (event := await socket.receive()) is not None:
         errors.append(event["error"]["code"])
@@ -125,7 +125,7 @@ async def test_a_binary_message_closes_the_socket(server_without_model: Served) 
 
 async def test_a_message_that_is_too_large_closes_the_socket(server_without_model: Served) -> None:
     async with open_socket(server_without_model) as socket:
-        # Its length alone is no reason: what comes of it is.
+        # The announced length alone is accepted. The size received counts.
         await socket.client.send(b"\x81\xff" + (2**62).to_bytes(8) + b"\0\0\0\0")
         for _ in range(2 * 16 + 1):
             await socket.client.send(b"x" * (MEGABYTE // 16))
@@ -138,8 +138,8 @@ async def test_a_message_that_is_too_large_closes_the_socket(server_without_mode
     [
         (b"\x81\x02{}", 1002),  # not masked
         (b"\xf1\x80\0\0\0\0", 1002),  # reserved bits
-        (b"\x80\x80\0\0\0\0", 1002),  # goes on from nothing
-        (b"\x81\x81\0\0\0\0\xff", 1007),  # no UTF-8
+        (b"\x80\x80\0\0\0\0", 1002),  # continuation without a start
+        (b"\x81\x81\0\0\0\0\xff", 1007),  # invalid UTF-8
     ],
 )
 async def test_malformed_frames_close_the_socket(
@@ -160,7 +160,7 @@ async def test_a_client_that_closes_is_answered(server_without_model: Served) ->
 
 @asynccontextmanager
 async def hanging(settings: Settings, tokens: int = 1000) -> AsyncIterator[tuple[Served, RawSocket, Faults]]:
-    """Give a socket whose answer stands still behind its first words."""
+    """Yield a socket whose answer hangs after its first tokens."""
     faults = Faults()
     async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         try:

@@ -1,4 +1,4 @@
-"""Responses over WebSocket: what Open Responses' suite asks (2026-04-24), and OpenAI's own client."""
+"""Responses over WebSocket, with the cases of Open Responses' suite (2026-04-24) and OpenAI's own client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCAL = {**CREATE, "store": False}
 
 
 async def ended(socket: RawSocket, message: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return the response that a message gets."""
+    """Send a message; return its completed response."""
     events = await socket.answer(message, **fields)
     assert events[0]["type"] == "response.created", events
     assert events[-1]["type"] in ("response.completed", "response.incomplete"), events[-1]
@@ -28,7 +28,7 @@ async def ended(socket: RawSocket, message: dict[str, Any], **fields: Any) -> di
 
 
 async def error(socket: RawSocket, message: dict[str, Any], **fields: Any) -> tuple[int, str, str | None]:
-    """Return status, code and parameter of the one event that a message gets."""
+    """Send a message; return status, code and parameter of its error."""
     [event] = await socket.answer(message, **fields)
     assert event["type"] == "error"
     assert event["error"]["message"]
@@ -60,7 +60,7 @@ async def test_a_message_gets_the_events_of_a_stream(settings: Settings) -> None
         whole = await posted(served, {**CREATE, "input": "one two three"})
         assert "".join(deltas) == text_of(last) == text_of(whole)
         assert last["usage"]["output_tokens"] == 6
-        # It is stored, unless the message says otherwise.
+        # A response is stored by default.
         stored = await fetch(served.server, "GET", f"/v1/responses/{last['id']}")
         assert stored.json() == last
 
@@ -138,7 +138,7 @@ async def test_a_socket_goes_on_from_what_is_stored(settings: Settings) -> None:
         stored = await ended(socket, CREATE, input="one")
         local = await ended(socket, LOCAL, previous_response_id=stored["id"], input="two")
         assert (await ended(socket, LOCAL, previous_response_id=local["id"], input="three"))["id"]
-        # What is stored is not forgotten by a failure.
+        # A failure does not delete a stored response.
         assert (await error(socket, LOCAL, previous_response_id=stored["id"], input=[ORPHAN]))[0] == 400
         assert (await ended(socket, LOCAL, previous_response_id=stored["id"], input="two"))["id"]
 

@@ -1,4 +1,4 @@
-"""Thoughts and calls, from a model's text to what OpenAI's client makes of them, and back."""
+"""Reasoning and tool calls, from a model's text to the objects of OpenAI's client, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GetWeather(pydantic.BaseModel):
 
 
 class City(pydantic.BaseModel):
-    """Where somebody is."""
+    """A city with its country."""
 
     kind: Literal["city", "village"]
     inhabitants: int = pydantic.Field(ge=0, le=10**9)
@@ -48,7 +48,7 @@ TOOLS: list[Any] = [function_tool(), CUSTOM, {"type": "web_search"}]
 
 
 def calling(adapter: Adapter) -> str:
-    """Return a thought, a sentence and two calls, as that model would write them."""
+    """Return reasoning, a sentence and two calls in the model's own format."""
     calls = [
         ParsedCall("get_weather", json.dumps({"city": "Rom"})),
         ParsedCall("shell", json.dumps({"input": "curl 'Zürich'\n"})),

@@ -1,4 +1,4 @@
-"""Responses in the background: polled, streamed again from anywhere, cancelled, and found after a restart."""
+"""Background responses: polled, streamed again from any event, cancelled, and found after a restart."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
 def poll(client: openai.OpenAI, ident: str) -> Any:
-    """Return a response when it has ended."""
+    """Wait for a response to end, and return it."""
     while (response := client.responses.retrieve(ident)).status not in ENDED:
         time.sleep(0.01)
     return response
 
 
 def resumed(client: openai.OpenAI, ident: str, after: int | None = None) -> list[dict[str, Any]]:
-    """Return the events of a response behind one of them."""
+    """Return the events of a response's stream after a sequence number."""
     query: dict[str, Any] = {} if after is None else {"starting_after": after}
     return [event.to_dict() for event in client.responses.retrieve(ident, stream=True, **query)]
 
 
 async def events_of(served: Served, ident: str, query: str = "") -> bytes:
-    """Return a stream as it is sent."""
+    """Return the raw stream of a response."""
     answer = await fetch(served.server, "GET", f"/v1/responses/{ident}?stream=true{query}")
     assert answer.status == 200, answer.body
     return answer.body
@@ -239,7 +239,7 @@ async def test_a_response_whose_server_died_has_failed_for_who_reads_on(
     async with serving(attrs.evolve(settings, db=f"{tmp_path}/running/db"), engines=engines) as served:
         asked = body(background=True, max_output_tokens=3_000)
         created = await ask(served, lambda client: client.responses.create(**asked))
-        # What lies on the disk is what a server leaves that is killed.
+        # This copy of the files equals those of a killed server.
         shutil.copytree(tmp_path / "running", tmp_path / "left")
         await ask(served, lambda client: client.responses.cancel(created.id))
     async with serving(attrs.evolve(settings, db=f"{tmp_path}/left/db")) as served:

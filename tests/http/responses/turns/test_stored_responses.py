@@ -1,4 +1,4 @@
-"""Responses that are kept, read and deleted with the official OpenAI client on a real socket."""
+"""Stored responses, read and deleted with the official OpenAI client on a real socket."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def streamed(client: openai.OpenAI, **changed: Any) -> list[dict[str, Any]]:
 
 
 async def refusal(served: Served, call: Any) -> openai.APIStatusError:
-    """Return the error that a call ends with."""
+    """Return the error that a call raises."""
     with pytest.raises(openai.APIStatusError) as raised:
         await ask(served, call)
     return raised.value
@@ -78,7 +78,7 @@ async def test_the_end_of_a_stream_is_stored_before_it_is_sent(settings: Setting
 
 
 def _without_parsed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item without what the client's helper adds."""
+    """Return an item without the fields that the client's helper adds."""
     content = [{k: v for k, v in part.items() if k != "parsed"} for part in item["content"]]
     return {**item, "content": content}
 
@@ -207,7 +207,7 @@ async def test_a_model_that_fails_in_the_middle_is_told_and_stored(settings: Set
 
 
 class _CrashingEngines(Engines):
-    """Every request's second step raises."""
+    """Engines that raise in the second step of every request."""
 
     def load_engine(self, *arguments: Any) -> Any:
         return _CrashingEngine(super().load_engine(*arguments))

@@ -1,4 +1,4 @@
-"""Streams that are read again: as their request asked for them, but for what the reader asks otherwise."""
+"""Streams read again: with the options of their request, unless the reader overrides them."""
 
 from __future__ import annotations
 
