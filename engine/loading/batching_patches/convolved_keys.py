@@ -1,4 +1,4 @@
-"""The last key and value of each row, for an attention that convolves them."""
+"""Last key and value of each row, for attention layers that convolve keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in which of mlx-lm's files when rows of unequal length are computed together."""
+"""Architectures of mlx-lm that compute padded batches wrong, and the patch for each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from greenroom.engine.loading.batching_patches.row_starts import RowStarts
 
 @attrs.frozen
 class KnownFault:
-    """A file of mlx-lm and what mends its models.
+    """A faulty file of mlx-lm, and the patch for its models.
 
     Args:
-        digest: Of the file as it is known, so that a release that mends it is not patched.
-        mend: Changes a loaded model in place.
+        digest: Digest of the faulty file; a release that mends the file has another and is not patched.
+        mend: Patch, applied to a loaded model in place.
     """
 
     digest: str
@@ -29,7 +29,7 @@ class KnownFault:
 
 
 def _replace(attribute: str, patch: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Return what replaces the blocks of that name in all layers which have one."""
+    """Return a patch that replaces a block by its attribute's name in each layer that has one."""
 
     def mend(model: Any) -> None:
         for layer in model.layers:
@@ -40,7 +40,7 @@ def _replace(attribute: str, patch: Callable[[Any], Any]) -> Callable[[Any], Non
 
 
 def _replace_recurrent(attribute: str, kind: str) -> Callable[[Any], None]:
-    """Return what cuts rows for blocks of one class, where layers of several kinds call theirs alike."""
+    """Return a patch that computes padded rows in pieces, for blocks of one class with that name."""
     return _replace(attribute, lambda block: RaggedRows(block) if type(block).__name__ == kind else block)
 
 
@@ -76,8 +76,8 @@ KNOWN_FAULTS: Mapping[str, KnownFault] = {
     "recurrent_gemma": KnownFault("da6f722180ac78aaf2ce568769e8e47f", _mend_recurrent_gemma),
     "rwkv7": KnownFault("2ea45313e1297e3b4b8e1a64742edf74", _mend_rwkv7),
 }
-"""By the name of the file; falcon_mamba's is mamba.
+"""Known faults by file name; falcon_mamba uses mamba's file.
 
-Not mended is minimax_m3_vl, whose rows decode alone: its sparse attention cuts blocks where the padded cache
-has them, and to cut them by row would be to write it anew.
+minimax_m3_vl has no patch, and its rows decode alone: its sparse attention divides the padded cache into
+blocks, and dividing each row instead would mean a rewrite.
 """

@@ -9,10 +9,10 @@ import mlx.nn as nn
 
 
 class NgramContext(nn.Module):  # type: ignore[misc]
-    """LongCat's embeddings, which keep the last tokens of a padded input, and fewer of a short row.
+    """LongCat's n-gram embeddings, mended: their own context holds padding, and too few tokens of short rows.
 
-    Before a row's first token they read token 0, so a context that is filled up with it on the left says the
-    same, and is as wide in every row.
+    Before a row's first token they read token 0. So a context that is padded on the left with token 0 gives
+    the same result and has the same width in every row.
     """
 
     def __init__(self, embeddings: Any) -> None:

@@ -1,4 +1,4 @@
-"""Patches to models of mlx-lm that compute several rows otherwise than each alone."""
+"""Patches for mlx-lm models that compute a row in a batch otherwise than alone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from greenroom.engine.loading.batching_patches.known_faults import KNOWN_FAULTS
 
 
 def patch_for_batching(model: Any) -> bool:
-    """Patch a model whose architecture's file is one that is known to be wrong; return whether it is.
+    """Patch a model whose architecture has a known fault; return whether it has one.
 
-    A file that is not exactly that one is left as it is: it may be mended.
+    A file with another digest is not patched, because a newer release may have mended it.
 
     Args:
         model: One of mlx-lm's, with its weights in memory.

@@ -1,4 +1,4 @@
-"""Rows of unequal length for a recurrent block that knows nothing of padding."""
+"""Batches of unequal rows, for recurrent blocks that ignore padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.engine.kv_cache.caches import KnownLengths
 
 
 class RaggedRows(nn.Module):  # type: ignore[misc]
-    """A block whose state would run on over the padding on a row's right.
+    """A recurrent block, kept from updating its state with the padding on the right of a row.
 
     The input is cut wherever a row ends, and the block computes each piece with the rows that reach so far,
     from the state in which the piece before left them: what it does with a prompt in chunks, and right
@@ -57,7 +57,7 @@ def _compute_pieces(
     cache: Any,
     lengths: Sequence[int],
 ) -> Any:
-    """Compute the rows, longest first, so that those which reach a place are always the first ones."""
+    """Compute the rows, longest first, so that the rows that reach a position are always the first ones."""
     from mlx.utils import tree_map
     from mlx_lm.models.cache import ArraysCache
 

@@ -9,9 +9,9 @@ import mlx.nn as nn
 
 
 def share_positions(model: Any) -> None:
-    """Have AFM's last layers place their queries as the layer does whose keys they reuse.
+    """Give the queries of AFM's last layers the positions of the layer whose keys they reuse.
 
-    They count what its cache holds, which is a row's length only where nothing is padded.
+    By themselves they use the length of its cache, which equals a row's length only without padding.
     """
     last = model.model.layers[-1].self_attn
     last.rope = source = _KeptPositions(last.rope)
@@ -20,7 +20,7 @@ def share_positions(model: Any) -> None:
 
 
 class _KeptPositions(nn.Module):  # type: ignore[misc]
-    """Rotary embeddings that remember where they began."""
+    """Rotary embeddings that remember their last offset."""
 
     def __init__(self, rope: Any) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _KeptPositions(nn.Module):  # type: ignore[misc]
 
 
 class _SharedPositions(nn.Module):  # type: ignore[misc]
-    """Rotary embeddings that begin where others did."""
+    """Rotary embeddings that reuse the last offset of others."""
 
     def __init__(self, rope: Any, source: _KeptPositions) -> None:
         super().__init__()

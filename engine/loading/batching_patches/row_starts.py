@@ -1,4 +1,4 @@
-"""The first token of a row among rows that are under way."""
+"""First tokens of rows in a batch with rows that have begun."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import mlx.nn as nn
 class RowStarts(nn.Module):  # type: ignore[misc]
     """RecurrentGemma's linear recurrence, which treats a sequence's first token in a way of its own.
 
-    It knows a first token by the state that is missing; in a batch that of an empty row is zeros, which a
-    state that has seen a token never is.
+    It recognizes a first token by the missing state. In a batch, an empty row has a state of zeros instead,
+    which no state after a token equals.
     """
 
     def __init__(self, recurrence: Any) -> None:
