@@ -199,10 +199,10 @@ def test_rooms_form_no_circle_and_a_file_beside_them_counts_as_a_room() -> None:
         TopologicalSorter(imports).prepare()
 
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "notes").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "notes").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)).removeprefix("notes/"))
 def test_pages_name_files_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     paths = re.findall(r"`((?:engine|actors|http|schemas|tests|notes)/[a-z][\w/.]+)`", text)

@@ -20,7 +20,8 @@ from greenroom.engine.tokenizer.text_pieces import encode_in_pieces
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.problems import ProblemError
 
-PROSE = (Path(__file__).parents[3] / "notes" / "decisions.md").read_text() * 12
+_PAGES = sorted((Path(__file__).parents[3] / "notes" / "decisions").glob("*.md"))
+PROSE = "".join(page.read_text(encoding="utf-8") for page in _PAGES) * 12
 _LLAMA_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
