@@ -1,4 +1,4 @@
-"""Rows of DeepSeek V4.1's quantized hash tables, gathered on the CPU without telling other threads."""
+"""Row lookup in DeepSeek V4.1's quantized hash tables, on the CPU, that leaves the default device alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _MODULE = "mlx_vlm.models.deepseek_v41.engram"
 
 
 def gather_without_default_device() -> None:
-    """Replace the library's lookup, if its code has been imported.
+    """Replace mlx-vlm's lookup, if its module is imported.
 
-    It enters `mx.stream(mx.cpu)`, which sets the default device of the whole process until it leaves: other
-    models' threads would build operations for the CPU meanwhile.
+    The library's version enters `mx.stream(mx.cpu)`, which changes the default device of the whole process:
+    other models' threads would meanwhile build operations for the CPU.
     """
     if (library := sys.modules.get(_MODULE)) is not None:
         library.QuantizedEngramEmbedding.__call__ = _gather
 
 
 def _gather(table: Any, indices: mx.array) -> mx.array:
-    """Return the rows `[..., numbers]` in bfloat16, gathered on the CPU, unpacked where models compute."""
+    """Return the rows `[..., width]` in bfloat16, gathered on the CPU, dequantized on the default device."""
     packed = [table.weight, table.scales] + ([] if table.biases is None else [table.biases])
     rows = [mx.take(part, indices, axis=0, stream=mx.cpu) for part in packed]
     mx.eval(rows)

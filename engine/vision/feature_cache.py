@@ -1,4 +1,4 @@
-"""Features of images that were computed before, within the account of memory."""
+"""A cache of image features, charged to the memory account."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from greenroom.engine.vision.image_features import ImageFeatures
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Of features that are kept for prompts to come: some hundred images of the largest models."""
+"""Default size limit of the cache in bytes: some hundred images of the largest models."""
 
 
 class FeatureCache:
-    """Features by the digest of their image; the least recently used go first.
+    """An LRU cache of image features, keyed by the image's digest.
 
     Args:
-        budget: Bytes that it may hold.
+        budget: Size limit in bytes.
 
     Attributes:
-        reserve: Given the bytes that it wants to hold, returns how many it may.
-        nbytes: Bytes that it holds.
+        reserve: Callback that takes the bytes wanted and returns the bytes granted.
+        nbytes: Size of the cached features in bytes.
     """
 
     def __init__(self, budget: int = MAX_BYTES) -> None:
@@ -29,14 +29,14 @@ class FeatureCache:
         self.nbytes = 0
 
     def get(self, digest: bytes) -> ImageFeatures | None:
-        """Return the features of an image, if they are here."""
+        """Return an image's cached features, or None."""
         features = self._kept.get(digest)
         if features is not None:
             self._kept.move_to_end(digest)
         return features
 
     def put(self, digest: bytes, features: ImageFeatures) -> None:
-        """Keep the features of an image, as far as there is room."""
+        """Insert an image's features, evicting others as the budget requires."""
         if digest in self._kept or features.nbytes > self._budget:
             return
         self._kept[digest] = features
@@ -44,7 +44,7 @@ class FeatureCache:
         self.evict_to(min(self._budget, self.reserve(self.nbytes)))
 
     def evict_to(self, nbytes: int) -> None:
-        """Hold no more than so many bytes."""
+        """Evict the least recently used entries until at most `nbytes` are held."""
         while self.nbytes > nbytes and self._kept:
             _, features = self._kept.popitem(last=False)
             self.nbytes -= features.nbytes

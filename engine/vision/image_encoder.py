@@ -1,4 +1,4 @@
-"""The images of a model's prompts: what they need is computed once, and kept for prompts to come."""
+"""The vision encoder of one model: computes image features and caches them for later prompts."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPro
 from greenroom.schemas.problems import Problem, ProblemError
 
 _WIDTHS = ("hidden_size", "embed_dim", "intermediate_size")
-"""Fields of a vision configuration that tell how many numbers a patch has at most."""
+"""Fields of a vision configuration that bound the width of a patch's activations."""
 
 _COLORS, _NUMBER_BYTES, _ACTIVATIONS = 3, 4, 4
-"""Activations of a patch, each as wide as its widest, that a tower has at once."""
+"""Number of activations per patch that a tower holds at once, each counted at the largest width."""
 
 _INPUT_FACTOR = 10
-"""Bytes that a tower has at once for each byte of its inputs, where its sizes are not known."""
+"""Memory a tower needs, in bytes per byte of input, if its configuration states no sizes."""
 
 
 class ImageEncoder:
-    """Fulfils `FeatureSource`: gives prompts the features of their images.
+    """Computes image features for prompts; implements `FeatureSource`.
 
     Args:
-        model: Its tower computes them.
-        clock: Seconds, from any origin.
+        model: The model whose vision tower computes the features.
+        clock: Clock in seconds, of any origin.
 
     Attributes:
-        sees_whole_images: Prompts may cut no image.
+        sees_whole_images: True if prefill must not split an image between chunks.
     """
 
     def __init__(self, model: VisionLanguageModel, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -54,22 +54,22 @@ class ImageEncoder:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of features that are kept."""
+        """Size of the cached features in bytes."""
         return self._cache.nbytes
 
     def evict_to(self, nbytes: int) -> None:
-        """Keep no more than so many bytes of features."""
+        """Evict cached features until at most `nbytes` are held."""
         self._cache.evict_to(nbytes)
 
     def charge_with(self, reserve: Callable[[int], int]) -> None:
-        """Have what is kept charged: of the bytes that are wanted, `reserve` returns how many there are."""
+        """Set the callback that charges cached features: it maps bytes wanted to bytes granted."""
         self._cache.reserve = reserve
 
     def open(self, prepared: PreparedPrompt) -> ImagePrompt | None:
-        """Return the features of a prompt; None if it has no images.
+        """Return a prompt's image features; None if it has no images.
 
         Raises:
-            ProblemError: 400: the images do not fit the prompt.
+            ProblemError: 400: the prompt ends in an image.
         """
         if not prepared.images:
             return None
@@ -79,14 +79,14 @@ class ImageEncoder:
         return ImagePrompt(self, prepared.tokens, prepared.images)
 
     def cached(self, image: PreparedImage) -> ImageFeatures | None:
-        """Return the features of an image that was computed before."""
+        """Return an image's cached features, or None."""
         return self._cache.get(image.digest)
 
     def encoding(self, image: PreparedImage, tokens: Sequence[int]) -> ImageEncoding:
-        """Return how far the image has come that another prompt may wait for too.
+        """Return the encoding of an image, shared by all prompts that wait for it.
 
         Args:
-            tokens: Of its span.
+            tokens: Token ids of the image's span.
         """
         encoding = self._under_way.get(image.digest)
         if encoding is None:
@@ -95,42 +95,42 @@ class ImageEncoder:
         return encoding
 
     def keep(self, image: PreparedImage, features: ImageFeatures) -> None:
-        """Keep the features of an image for prompts to come."""
+        """Insert an image's features into the cache."""
         self._cache.put(image.digest, features)
 
     def embed_tokens(self, tokens: Sequence[int]) -> ImageFeatures:
-        """Return the embeddings of tokens that stand for themselves, not evaluated."""
+        """Return the embeddings of text tokens, not evaluated."""
         embedded = self._model.model.get_input_embeddings(mx.array([list(tokens)])).to_dict()
         return ImageFeatures.of(embedded, len(tokens))
 
     def positions(
         self, tokens: Sequence[int], images: Sequence[PreparedImage]
     ) -> tuple[np.ndarray[Any, Any] | None, int]:
-        """Return the positions of a prompt's tokens, `[axes, prompt]`, and how much they are ahead behind it.
+        """Return a prompt's position ids, `[axes, prompt]`, and the shift of positions after it.
 
-        None where positions are places.
+        The position ids are None if each token's position is its index.
         """
         if not self._model.has_grid_positions:
             return None, 0
         names = {name for image in images for name in image.inputs if "grid" in name}
-        if not names:  # its images are given rows and columns nowhere, though its language model could
+        if not names:  # The processor returns no grid, so the images have no rows and columns.
             return None, 0
         grids = {name: mx.array(np.concatenate([image.inputs[name] for image in images])) for name in names}
         positions, shift = self._model.grid_positions(tokens, grids)
         return np.array(positions)[:, 0], shift
 
     def token_kinds(self, tokens: Sequence[int], images: list[PreparedImage]) -> np.ndarray[Any, Any]:
-        """Return which tokens of a prompt stand for parts of those images."""
+        """Return a mask of the prompt's tokens that stand for parts of `images`."""
         image_token = getattr(self._model.model.config, "image_token_id", -1)
         return token_kinds(np.array(tokens), images, image_token)
 
     def bytes_for(self, images: Sequence[PreparedImage]) -> int:
-        """Return the bytes of all features of a prompt, and of the tower while it computes the largest."""
+        """Return the bytes of a prompt's features, plus the tower's peak for its largest image."""
         features = sum(image.end - image.start for image in images) * self._token_bytes
         return features + max(map(self._tower_bytes, images), default=0)
 
     def _tower_bytes(self, image: PreparedImage) -> int:
-        """Return what a tower has at once: its inputs, and some activations of every patch."""
+        """Return the tower's estimated peak memory: its inputs and some activations per patch."""
         inputs = size_of(list(image.inputs.values()))[1]
         pixels, _ = size_of(image.inputs.get("pixel_values", []))
         size = getattr(self._vision_config, "patch_size", None)

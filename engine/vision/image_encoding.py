@@ -1,4 +1,4 @@
-"""One image on its way through the vision tower."""
+"""The encoding of one image by the vision tower, in steps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from greenroom.schemas.messages.prepared_input import PreparedImage
 
 
 class ImageEncoding:
-    """Computes the features of an image, which several prompts may wait for.
+    """Computes an image's features; several prompts may share one.
 
     Args:
-        model: One of mlx-vlm's.
-        tokens: Of its span.
-        clock: Seconds, from any origin.
+        model: A model of mlx-vlm.
+        tokens: Token ids of the image's span.
+        clock: Clock in seconds, of any origin.
 
     Attributes:
-        features: None until they are computed.
+        features: The image's features; None until they are computed.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ImageEncoding:
         self._pieces = TowerPieces(model, lambda: model.get_input_embeddings(ids, mask=mask, **inputs))
 
     def advance(self, milliseconds: float) -> None:
-        """Compute for about so long: a piece at least, and no more than are likely to fit."""
+        """Compute for about `milliseconds`: at least one piece, then more while they are likely to fit."""
         end = began = self._clock()
         longest = self._last
         while self.features is None:

@@ -1,4 +1,4 @@
-"""What a model makes of one image alone: the inputs of its language model for the image's tokens."""
+"""Features of one image: the inputs of the language model at the image's tokens."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _KNOWN = {
     "position_ids",
     "rope_deltas",
 }
-"""Parts of mlx-vlm's `InputEmbeddingsFeatures` of which a slice can be computed.
+"""Fields of mlx-vlm's `InputEmbeddingsFeatures` that can be computed for a slice of the prompt.
 
-Positions follow from the whole prompt. The mask is Gemma 3's, which no language model reads.
+Position ids are computed from the whole prompt instead. The mask is Gemma 3's; no language model reads it.
 """
 
 
 @attrs.frozen(eq=False)
 class ImageFeatures:
-    """Features of a span of tokens, evaluated.
+    """Evaluated features of a span of tokens.
 
     Args:
-        embeddings: `[span, hidden]`.
+        embeddings: Input embeddings, `[span, hidden]`.
         layers: Inputs of every layer, `[span, layers, width]` (Gemma's per-layer embeddings), or None.
-        seen: Which tokens of the span stand for a part of the image, `[span]` (bool), for `deep`.
-        deep: What is added to the first layers' output there, layer by layer, `[seen, hidden]` (Qwen3-VL's
-            deepstack).
+        seen: Mask of the tokens that stand for a part of the image, `[span]` (bool), for `deep`.
+        deep: Tensors added to the output of the first layers at those tokens, one per layer, `[seen, hidden]`
+            (Qwen3-VL's DeepStack).
     """
 
     embeddings: mx.array
@@ -45,12 +45,12 @@ class ImageFeatures:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it occupies."""
+        """Size in bytes."""
         layers = 0 if self.layers is None else self.layers.nbytes
         return self.embeddings.nbytes + layers + sum(each.nbytes for each in self.deep)
 
     def deep_of(self, span: slice) -> list[mx.array]:
-        """Return `deep` for a part of the tokens."""
+        """Return `deep` for a slice of the tokens."""
         if self.seen is None:
             return []
         first, count = int(self.seen[: span.start].sum()), int(self.seen[span].sum())
@@ -58,13 +58,14 @@ class ImageFeatures:
 
     @classmethod
     def of(cls, output: Mapping[str, Any], count: int) -> ImageFeatures:
-        """Return what one of mlx-vlm's models has returned for one row of tokens.
+        """Return the features in the output of an mlx-vlm model for one row of tokens.
 
         Args:
-            count: Tokens of the row.
+            count: Number of tokens in the row.
 
         Raises:
-            ProblemError: 501: it has parts that belong to the whole prompt, or is not as long as the row.
+            ProblemError: 501: a field depends on the whole prompt, or the number of embeddings is not
+                `count`.
         """
         parts = {name: value for name, value in output.items() if value is not None}
         if unknown := parts.keys() - _KNOWN:

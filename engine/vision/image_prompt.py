@@ -1,4 +1,4 @@
-"""A prompt with images: what its language model is given beside the tokens."""
+"""The image features of a prompt that is being prefilled."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from greenroom.engine.vision.image_encoder import ImageEncoder
 
 _NO_TOKEN = 1 << 31
-"""Marks keys that stand for a part of an image: no vocabulary is so large."""
+"""Bit set in keys that stand for a part of an image: above any vocabulary's token ids."""
 
 
 class ImagePrompt:
-    """Fulfils `PromptFeatures`.
+    """A prompt's image features; implements `PromptFeatures`.
 
     Args:
-        encoder: Computes features, and keeps them.
-        images: Of the prompt, in its order.
+        encoder: Encoder that computes and caches features.
+        images: The prompt's images, in order.
     """
 
     def __init__(self, encoder: ImageEncoder, tokens: Sequence[int], images: Sequence[PreparedImage]) -> None:
@@ -43,21 +43,21 @@ class ImagePrompt:
         self._kinds = encoder.token_kinds(tokens, self._whole)
 
     def ready(self, start: int) -> int:
-        """Return how many tokens from that one on can be computed; 0 if `compute` comes first."""
+        """Return the number of tokens from `start` on that can be prefilled; 0 if `compute` is due."""
         for index, image in enumerate(self._images):
             if image.end > start and not self._has_features(index):
                 return max(0, image.start - start)
         return len(self._tokens) - start if start < len(self._tokens) else _NO_TOKEN
 
     def chunk(self, start: int, count: int) -> int:
-        """Return how many tokens from that one on are computed at once, if about so many shall be."""
+        """Return the length of the prefill chunk at `start`: about `count`, without splitting an image."""
         return whole_pieces(self._whole, start, count)
 
     def compute(self, start: int, milliseconds: float) -> None:
-        """Compute features of the image at that token, for about so long."""
+        """Compute the features of the image at token `start` for about `milliseconds`."""
         index = next(i for i, image in enumerate(self._images) if image.start <= start < image.end)
         image = self._images[index]
-        if self._encoding is None or self._encoding[0] != index:  # preempted, a prompt begins again
+        if self._encoding is None or self._encoding[0] != index:  # A preempted prompt starts again.
             self._encoding = index, self._encoder.encoding(image, self._tokens[image.start : image.end])
         encoding = self._encoding[1]
         encoding.advance(milliseconds)
@@ -67,7 +67,7 @@ class ImagePrompt:
             self._encoding = None
 
     def arguments(self, start: int, stop: int) -> dict[str, Any]:
-        """Return what the model is called with beside those tokens, which are ready, and their cache."""
+        """Return the model's extra arguments for the tokens `start` to `stop`, whose features are ready."""
         for index, image in enumerate(self._images):
             if image.end <= start:
                 self._features.pop(index, None)
@@ -101,8 +101,10 @@ class ImagePrompt:
         return mx.array(np.concatenate([known, rest], axis=1).astype(np.int32))[:, None]
 
     def _inputs(self, start: int, stop: int, shown: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
-        """Return the embeddings of tokens, with those of the images' parts among them."""
-        plain = self._encoder.embed_tokens(self._tokens[start:stop])  # none is behind the prompt: see `ready`
+        """Return the input embeddings of the tokens, with the features of `shown` images inserted."""
+        plain = self._encoder.embed_tokens(
+            self._tokens[start:stop]
+        )  # All are tokens of the prompt: see `ready`.
         embeddings, layers, at = list[mx.array](), list[mx.array](), start
         seen, deep = np.zeros(stop - start, dtype=bool), list[list[mx.array]]()
         for begin, end, index in shown:
@@ -130,7 +132,7 @@ class ImagePrompt:
 
 
 def _keys(tokens: Sequence[int], images: Sequence[PreparedImage]) -> tuple[int, ...]:
-    """Return the tokens, with those of images replaced by numbers that follow from the image's digest."""
+    """Return the token ids, with those of images replaced by numbers derived from the image's digest."""
     keys = np.array(tokens, dtype=np.uint32)
     for image in images:
         drawn = hashlib.shake_256(image.digest).digest(4 * (image.end - image.start))

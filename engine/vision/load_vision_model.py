@@ -1,4 +1,4 @@
-"""A model that sees from its folder: named weights that are not read yet."""
+"""Loading a vision language model from its folder, with lazy weights."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from greenroom.engine.vision.whole_images import see_behind_cached
 from greenroom.schemas.settings.settings import Settings
 
 _ATTENDS_BOTH_WAYS = frozenset({"moondream1", "moondream2", "moondream3", "paligemma"})
-"""Architectures whose images, or whole prompt, attend to what comes later: slices would change them.
+"""Architectures with bidirectional attention over images or the whole prompt: chunked prefill would be wrong.
 
-mlx-vlm makes moondream's mask, and drops it where it generates: its own answers are not the model's.
+mlx-vlm builds moondream's mask but drops it in generation, so its own answers differ from the model's.
 """
 
 _ONE_AXIS = frozenset({"minimax_m3_vl"})
-"""Architectures with `get_rope_index` whose language model takes one position for a token."""
+"""Architectures that have `get_rope_index` but whose language model takes one position per token."""
 
 
 def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
-    """Return one of mlx-vlm's models.
+    """Return a model of mlx-vlm whose weights are not evaluated yet.
 
     Raises:
-        ValueError: One sentence about what is missing, or not trusted.
+        ValueError: One sentence about what is missing, unsupported or not trusted.
     """
     check_weight_files(folder)
     config = read_json_object(folder / "config.json")
@@ -54,7 +54,7 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     model = load_model(folder, lazy=True)
     if not hasattr(model, "language_model") or not hasattr(model, "get_input_embeddings"):
         raise ValueError("its architecture has no language model that takes images")
-    mx.eval(mx.random.state)  # random weights that are never read stay alive through it
+    mx.eval(mx.random.state)  # Otherwise its graph keeps the initial random weights alive.
     if settings.dtype != "auto":
         cast_weights(model, getattr(mx, settings.dtype))
     see_behind_cached(model)

@@ -1,4 +1,4 @@
-"""Opening a model that sees: the engine of text models, over mlx-vlm's weights, with features of images."""
+"""Opening a vision model: the text engine over mlx-vlm's weights, with image features."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 
 
 def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
-    """Load a model's weights and everything that generates with them, all confined to this thread.
+    """Load a model's weights and all that generates with them, confined to this thread.
 
     Args:
         adapter: See `open_text_engine`.
 
     Raises:
-        ProblemError: 503 `load_failed`, also where its images cannot be served; 507: there is not enough
+        ProblemError: 503 `load_failed`, also if its images cannot be served; 507: there is not enough
             memory for the weights.
-        LoadAbandonedError: It was abandoned.
+        LoadAbandonedError: The load was abandoned.
     """
     sample = adapter.pop_sample() if isinstance(adapter, VisionAdapter) else None
 

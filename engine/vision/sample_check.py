@@ -1,7 +1,6 @@
-"""Whether a model's images can be served at all: one image is joined with its tokens while it is loaded.
+"""A check at load time that a model's images can be served, with one sample image.
 
-MLX computes nothing before it is asked to, so this builds the graph of the tower, looks at its shapes, and
-computes none of it.
+MLX evaluates lazily: this builds the tower's graph and checks its shapes, but computes none of it.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from greenroom.engine.vision.prompts.input_arrays import to_mlx
 from greenroom.schemas.problems import ProblemError
 
 _COME_WITH_CALLS = frozenset({"_position_ids", "_rope_deltas"})
-"""State that no answer reads where positions come with each call."""
+"""Model state that does not affect answers, since each call passes its positions."""
 
 
 def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
-    """Refuse a model whose answers about images would be wrong, or fail, whatever the image.
+    """Reject a model whose answers about images would fail or be wrong for every image.
 
     Args:
-        model: One of mlx-vlm's.
-        sample: An image, as the model's processor has made it ready.
-        folder: The model's.
+        model: A model of mlx-vlm.
+        sample: An image processed by the model's processor.
+        folder: The model's folder.
 
     Raises:
-        ValueError: One sentence that says why.
+        ValueError: One sentence with the reason.
     """
     before = _state(model)
     tokens = sample.written.tokens
@@ -39,7 +38,7 @@ def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
     inputs = {name: to_mlx(value) for name, value in sample.inputs.items()}
     try:
         output = model.get_input_embeddings(ids, mask=mx.ones_like(ids), **inputs).to_dict()
-    except Exception as error:  # whatever mlx-vlm's code raises
+    except Exception as error:  # mlx-vlm's code may raise anything.
         raise_unless_own(error)
         reason = failure_reason(error, folder)
         raise ValueError(f"mlx-vlm fails with its images ({type(error).__name__}: {reason})") from error
@@ -59,7 +58,7 @@ def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
 
 
 def _state(model: Any) -> dict[str, Any]:
-    """Return what a model and its language model hold beside modules and weights, by name."""
+    """Return the state, by name, that a model and its language model hold besides modules and weights."""
     holders = (model, model.language_model, getattr(model.language_model, "model", None))
     return {
         name: value

@@ -1,4 +1,4 @@
-"""Attention of a few heads and queries at a time: none knows of the others."""
+"""Attention split by heads and queries, which are independent of each other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import mlx.core as mx
 
 
 class SplitAttention:
-    """An attention whose parts are computed one by one.
+    """An attention operation that can be computed in parts.
 
     Args:
         attend: `mx.fast.scaled_dot_product_attention`.
         queries: `[rows, heads, queries, width]`.
-        keys: `[rows, heads of keys, keys, width]`, of which several heads may share one; so have `values`.
-        named: What else `attend` is given. A mask is an array or None.
+        keys: `[rows, KV heads, keys, width]`; several query heads may share a KV head.
+        values: Same layout as `keys`.
+        named: Further arguments of `attend`. A mask must be an array or None.
     """
 
     def __init__(
@@ -34,22 +35,22 @@ class SplitAttention:
 
     @property
     def operands(self) -> list[mx.array]:
-        """What every part needs."""
+        """The arrays that every part needs."""
         return [self._keys, self._values]
 
     def heads_at_once(self, work: float, limit: float, tile: int) -> int:
-        """Return how many heads a part has.
+        """Return the number of heads per part.
 
         Args:
-            work: Of one query in one head.
-            limit: Of a part's work.
-            tile: Queries that it has at least.
+            work: Operations for one query in one head.
+            limit: Operations per part.
+            tile: Smallest number of queries per part.
         """
         wanted = int(limit / (work * tile)) // self._shared * self._shared
         return min(max(wanted, self._shared), self._queries.shape[1])
 
     def part(self, row: int, first: int, count: int, begin: int, end: int) -> mx.array:
-        """Return what queries `begin` to `end` of `count` heads from the first on attend to, in one row."""
+        """Return one row's attention output for queries `begin` to `end` and `count` heads from `first`."""
         heads = slice(first, first + count)
         theirs = slice(first // self._shared, (first + count) // self._shared)
         rest = dict(self._named)
@@ -71,5 +72,5 @@ class SplitAttention:
 
 
 def _as_multiplied(keys: mx.array) -> mx.array:
-    """Return keys as a CPU multiplies by them, which otherwise copies all of them for every part."""
+    """Return keys in the layout a CPU multiplies by; otherwise every part would copy all of them."""
     return mx.contiguous(keys.swapaxes(-1, -2)).swapaxes(-1, -2)

@@ -1,4 +1,4 @@
-"""Layers whose rows do not depend on each other, computed some rows at a time."""
+"""Layers whose rows are independent, computed a few rows at a time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mlx import nn
 from greenroom.engine.vision.split_attention import SplitAttention
 
 _PIECE_WORK = {"cpu": 1e7, "gpu": 1e11}
-"""Floating-point operations that a device does in some five to ten milliseconds."""
+"""Floating-point operations that take a device about five to ten milliseconds."""
 
 _ELEMENT_WORK = 24
-"""Operations that an exponential, and what else is done to each number between two layers, counts as."""
+"""Operations counted per output element for an exponential and other elementwise work between layers."""
 
 _ROWWISE_WORK = 100
-"""Operations that an activation or a norm of a number counts as, for the same reason."""
+"""Operations counted per element of an activation or a norm, for the same reason."""
 
 _TILE = {"cpu": 16, "gpu": 32}
 """Rows that a device computes together."""
 
 _JOINED = 32
-"""Parts that are joined at once."""
+"""Number of parts concatenated at once."""
 
 _LINEAR = (nn.Linear, nn.QuantizedLinear)
 _ROWWISE = (nn.LayerNorm, nn.RMSNorm, nn.GELU, nn.SiLU)
@@ -37,11 +37,10 @@ _patching = threading.Lock()
 
 
 class SplitLayers:
-    """Replaces layers of a module meanwhile, and notes what to evaluate so that no piece is long.
+    """Replaces a module's layers temporarily and records arrays to evaluate, so that no piece takes long.
 
-    What is computed is the same: a linear layer's rows, a convolution's images and an attention's queries
-    know nothing of each other. Attention within a compiled function cannot be split: see
-    `uncompile_attention`.
+    The result is the same: a linear layer's rows, a convolution's images and an attention's queries are
+    independent. Attention inside a compiled function cannot be split: see `uncompile_attention`.
     """
 
     def __init__(self) -> None:
@@ -52,19 +51,19 @@ class SplitLayers:
         self._open_work = 0.0
 
     def pop_pieces(self) -> Iterator[list[mx.array]]:
-        """Yield what to evaluate together, one short piece after the other; each is kept here until then."""
+        """Yield groups of arrays to evaluate together, in order; each is released here once yielded."""
         pieces = [*self._pieces, self._open] if self._open else self._pieces
         self._pieces, self._open, self._open_work = [], [], 0.0
         pieces.reverse()
         while pieces:
-            yield pieces.pop()  # kept from then on by what follows from it alone
+            yield pieces.pop()  # From now on only arrays that depend on it keep it alive.
 
     @contextmanager
     def replacing(self, module: Any, skip: Container[str] = ()) -> Iterator[None]:
-        """Replace the layers of a module, and attention on this thread.
+        """Replace the layers of a module, and attention on this thread, within the context.
 
         Args:
-            skip: Names of children whose layers stay.
+            skip: Names of children to leave alone.
         """
         replaced: list[tuple[Any, Any, Any]] = []
         attend, thread = mx.fast.scaled_dot_product_attention, threading.get_ident()
@@ -146,7 +145,12 @@ class SplitLayers:
     def _in_pieces(
         self, count: int, work: float, part: Callable[[int, int], mx.array], tile: int
     ) -> list[mx.array]:
-        """Return parts of what `part` makes of so many rows, each of which takes so much work."""
+        """Return the outputs of `part` over spans of `count` rows, sized so that none exceeds the work limit.
+
+        Args:
+            work: Operations per row.
+            tile: Number of rows of which each span is a multiple.
+        """
         if count * work <= self._limit:
             return [self._note(part(0, count), count * work)]
         step = -(-max(1, int(self._limit / work)) // tile) * tile
@@ -154,7 +158,7 @@ class SplitLayers:
         return [self._note(part(begin, end), work * (end - begin)) for begin, end in spans]
 
     def _note(self, output: mx.array, work: float) -> mx.array:
-        """Add to the pieces: parts beside each other are all named, since none leads to another."""
+        """Record an output in the current piece; every parallel part is one, as none depends on another."""
         if self._open and self._open_work + work > self._limit:
             self._pieces.append(self._open)
             self._open, self._open_work = [], 0.0
@@ -164,7 +168,7 @@ class SplitLayers:
 
 
 def _concatenated(parts: list[mx.array], axis: int = 0) -> mx.array:
-    """Return parts behind each other, joined some at a time: many at once cost as their square."""
+    """Return the parts concatenated in groups: one large concatenation has quadratic cost."""
     while len(parts) > 1:
         begins = range(0, len(parts), _JOINED)
         parts = [mx.concatenate(parts[begin : begin + _JOINED], axis=axis) for begin in begins]
@@ -172,7 +176,7 @@ def _concatenated(parts: list[mx.array], axis: int = 0) -> mx.array:
 
 
 class Stand:
-    """Has all that a module has, but is called otherwise."""
+    """A proxy of a module with another `__call__`."""
 
     def __init__(self, module: Any, call: Callable[..., Any]) -> None:
         self._module = module

@@ -1,4 +1,4 @@
-"""A vision tower computed in pieces, so that steps of running answers fit between them."""
+"""A vision tower computed in pieces, so that steps of running sequences fit in between."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from greenroom.engine.vision.split_layers import SplitLayers, Stand
 from greenroom.schemas.logs import get_logger
 
 _TOWERS = ("vision_tower", "vision_model", "visual", "vision_encoder")
-"""What mlx-vlm's models call the part that is expensive."""
+"""Names of the vision tower in mlx-vlm's models."""
 
 log = get_logger(__name__)
 
 
 class _TowerCalledError(Exception):
-    """A model has called its tower, with these arguments."""
+    """Raised when a model calls its tower; holds the arguments."""
 
     def __init__(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         super().__init__("the tower was called")
@@ -27,15 +27,14 @@ class _TowerCalledError(Exception):
 
 
 class TowerPieces:
-    """Computes what a model makes of an image: `advance` until `is_done`, then `result`.
+    """Computes a model's output for an image: call `advance` until `is_done`, then `result`.
 
-    MLX computes nothing before it is asked to. So the tower is called once, which builds its whole graph,
-    and the parts of its layers are asked for one after the other; likewise what projects its output into
-    the language model. A tower that is none of those known by name, or that does not bear its layers to be
-    split, is computed in one piece: as `result`.
+    MLX evaluates lazily. The tower is called once, which builds its whole graph; then the parts of its layers
+    are evaluated one after the other, and likewise the projection into the language model. A tower with an
+    unknown name, or whose layers cannot be split, is computed in one piece by `result`.
 
     Args:
-        model: One of mlx-vlm's. Its tower is replaced while `advance` runs, and only then.
+        model: A model of mlx-vlm. Its tower is replaced only while `advance` runs.
         embed: Calls the model's `get_input_embeddings`, perhaps more than once.
     """
 
@@ -56,25 +55,24 @@ class TowerPieces:
             return
         except StopIteration as built:
             self._result = built.value
-        except Exception as error:  # whatever comes of a graph that is not evaluated as its makers did
+        except Exception as error:  # The library's code may fail with replaced layers.
             raise_unless_own(error)
-            self._pieces = None  # with it goes what is computed of the graph: all is computed anew
+            self._pieces = None  # Frees the partly computed graph; the image is computed anew.
             log.info("image computed in one piece", reason=f"{type(error).__name__}: {error}")
         self.is_done = True
 
     def result(self) -> Any:
-        """Return what `embed` returns, not evaluated where only the tower is."""
+        """Return the output of `embed`; unevaluated, except for the tower's part."""
         return self._embed() if self._result is None else self._result
 
 
 def _build(model: Any, name: str, embed: Callable[[], Any]) -> Generator[list[mx.array], None, Any]:
-    """Build the graph of the tower and of what follows; yield what is to be evaluated, in order.
+    """Build the graph of the tower and of the projection; yield arrays to evaluate, in order.
 
-    Nothing here refers to what advances it: a graph that nobody wants any more is freed at once, with all
-    that is computed of it.
+    The generator holds no reference to its caller, so an abandoned graph is freed at once with its arrays.
 
     Returns:
-        What `embed` returns; None if it has not called the tower.
+        The output of `embed`; None if it did not call the tower.
     """
     tower, split = model[name], SplitLayers()
     try:

@@ -1,4 +1,4 @@
-"""Attention of vision towers, taken out of the compiled functions that would hide it."""
+"""Removal of `mx.compile` from functions of vision towers that contain attention."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import mlx.core as mx
 
 _LIBRARY = "mlx_vlm.models."
 _LANGUAGE = ".language"
-"""The end of modules that are never split, and so stay compiled."""
+"""Suffix of modules that are never split and stay compiled."""
 
 _ATTENTION = "scaled_dot_product_attention"
 
 
 def uncompile_attention() -> None:
-    """Replace compiled functions of imported towers that attend by the functions that were compiled.
+    """Replace compiled attention functions of imported towers by the functions they were compiled from.
 
-    A compiled function is traced once, on arrays that nothing can evaluate, and is not called again for the
-    same shapes: attention in it could not be computed in pieces. Compiling spares nothing there, since it
-    fuses elementwise operations alone. It happens once for all threads, before a tower is first called;
-    MLX's own switch would have all models of the process run uncompiled meanwhile.
+    A compiled function is traced once, on arrays that cannot be evaluated, and is not called again for the
+    same shapes: attention inside it could not be computed in pieces. Compilation gains nothing there, since
+    it only fuses elementwise operations. This runs once for all threads, before a tower is first called;
+    MLX's own switch would disable compilation for all models of the process.
     """
     for module in [module for name, module in sys.modules.items() if _may_be_split(name)]:
         for name, function in attending_functions(module).items():
@@ -30,7 +30,7 @@ def uncompile_attention() -> None:
 
 
 def attending_functions(module: ModuleType) -> dict[str, Any]:
-    """Return the compiled functions of a module that attend, by name."""
+    """Return a module's compiled functions that contain attention, by name."""
     compiled = type(mx.compile(lambda array: array))
     found = {name: value for name, value in vars(module).items() if isinstance(value, compiled)}
     return {name: value for name, value in found.items() if _attends(value.__code__)}
@@ -46,7 +46,7 @@ def _attends(code: CodeType) -> bool:
 
 
 def _plain(compiled: Any) -> Callable[..., Any]:
-    """Return what was compiled: MLX's object has all attributes of that function."""
+    """Return the function a compiled one was made from; MLX's object keeps all its attributes."""
     plain = FunctionType(
         compiled.__code__,
         compiled.__globals__,

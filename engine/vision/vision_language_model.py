@@ -1,4 +1,4 @@
-"""One of mlx-vlm's models, as our batches call a model: tokens and a cache in, logits out."""
+"""An adapter from mlx-vlm's models to the batches' interface: tokens and a cache in, logits out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from greenroom.engine.loading.batching.digest import digest_of_files
 
 
 class VisionLanguageModel:
-    """The language model of a model that sees, without memory of its own.
+    """The language model of a vision model, without state of its own.
 
-    mlx-vlm keeps the positions of the last prompt on the instance, which rows of a batch would share. Here
-    they come with each call, so that rows with images, rows without and resumed ones mix.
+    mlx-vlm keeps the positions of the last prompt on the instance, which the rows of a batch would share.
+    Here each call passes them, so that a batch can mix rows with images, rows without and resumed ones.
 
     Args:
-        model: One of mlx-vlm's.
+        model: A model of mlx-vlm.
 
     Attributes:
-        model: That one: the tower, what joins images and tokens, and the language model.
+        model: The same model: tower, projector and language model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -47,10 +47,10 @@ class VisionLanguageModel:
 
         Args:
             tokens: `[rows, tokens]`.
-            position_shifts: What the position of each row's tokens is more than their places.
+            position_shifts: Difference of position and index for each row's tokens.
             positions: `[axes, rows, tokens]` in place of those that follow from the cache and the shifts.
             input_embeddings: `[rows, tokens, hidden]` in place of the tokens' own.
-            features: What else the language model takes of images.
+            features: Further arguments of the language model about images.
         """
         if self._has_grid_positions:
             if positions is None:
@@ -61,12 +61,12 @@ class VisionLanguageModel:
         return logits
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # not there yet
+        if name == "model":  # Not set yet; a lookup would recurse.
             raise AttributeError(name)
         return getattr(self.model.language_model, name)
 
     def parameters(self) -> Any:
-        """Return all weights, those of the tower too."""
+        """Return all weights, including the tower's."""
         return self.model.parameters()
 
     def update(self, parameters: Any) -> None:
@@ -74,16 +74,16 @@ class VisionLanguageModel:
         self.model.update(parameters)
 
     def make_cache(self) -> Cache:
-        """Return an empty plain cache, of mlx-lm's classes where mlx-vlm has copies of them."""
+        """Return an empty cache without batching, with mlx-lm's classes in place of mlx-vlm's copies."""
         from mlx_vlm.models.cache import make_prompt_cache
 
         return [_own_class(layer) for layer in make_prompt_cache(self._language_model)]
 
     def grid_positions(self, tokens: Sequence[int], inputs: dict[str, mx.array]) -> tuple[mx.array, int]:
-        """Return the positions of a prompt's tokens, `[axes, 1, prompt]`, and the shift behind it.
+        """Return a prompt's position ids, `[axes, 1, prompt]`, and the shift of positions after it.
 
         Args:
-            inputs: What the processor says of all its images, one below the other.
+            inputs: The processor's outputs of all the prompt's images, concatenated.
         """
         takes = self._language_model.get_rope_index.__code__.co_varnames
         grids = {name: value for name, value in inputs.items() if "grid" in name and name in takes}
@@ -94,7 +94,7 @@ class VisionLanguageModel:
 
     @property
     def code_digest(self) -> str | None:
-        """A hash of the code that computes it; None if that came with the model."""
+        """A hash of the code that computes the model; None if the code came with the model."""
         module = sys.modules[type(self.model).__module__].__file__
         models = Path(importlib.import_module("mlx_vlm.models").__path__[0])
         if module is None or models not in Path(module).parents:
@@ -104,12 +104,12 @@ class VisionLanguageModel:
 
     @property
     def has_grid_positions(self) -> bool:
-        """Whether the tokens of an image have positions in rows and columns (M-RoPE)."""
+        """True if image tokens have row and column positions (M-RoPE)."""
         return self._has_grid_positions
 
 
 def _positions(shape: Sequence[int], cache: Cache | None, shifts: Sequence[int]) -> mx.array:
-    """Return where tokens stand that follow what is cached, alike on each axis: `[3, rows, tokens]`."""
+    """Return positions that continue the cache, the same on each axis: `[3, rows, tokens]`."""
     rows, count = shape
     layers = flat_layers(cache or [])
     offset = next((layer.offset for layer in layers if hasattr(layer, "offset")), 0)
@@ -120,7 +120,7 @@ def _positions(shape: Sequence[int], cache: Cache | None, shifts: Sequence[int])
 
 
 def _own_class(layer: Any) -> Any:
-    """Return mlx-lm's cache of the same name, which this server knows how to pad, store and quantize."""
+    """Return mlx-lm's cache of the same name, which this server can pad, store and quantize."""
     from mlx_lm.models.cache import KVCache, RotatingKVCache
 
     if type(layer).__name__ == "KVCache":

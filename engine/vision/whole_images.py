@@ -1,4 +1,4 @@
-"""Models in which a token of an image attends to all of it, also to what stands behind (Gemma 4)."""
+"""Support for models with bidirectional attention within an image (Gemma 4)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from greenroom.schemas.messages.prepared_input import PreparedImage
 
 _OVERLAY = "_apply_blockwise_bidirectional_overlay"
-"""mlx-vlm's method that lets them; it does so only where nothing is cached."""
+"""mlx-vlm's method that adds this attention to the mask; it works only with an empty cache."""
 
 
 def sees_whole_images(model: Any) -> bool:
-    """Return whether one of mlx-vlm's models has to be given each image in one piece."""
+    """Return whether prefill must give the model each image in one chunk."""
     text_model = getattr(model.language_model, "model", None)
     attention = getattr(getattr(text_model, "config", None), "use_bidirectional_attention", None)
     return attention == "vision" and hasattr(text_model, _OVERLAY)
 
 
 def see_behind_cached(model: Any) -> None:
-    """Have such a model see whole images behind cached tokens too, and behind chunks before."""
+    """Replace a model's mask overlay by one that also works after cached tokens and earlier chunks."""
     if not sees_whole_images(model):
         return
     text_model = model.language_model.model
@@ -41,7 +41,7 @@ def see_behind_cached(model: Any) -> None:
 def token_kinds(
     tokens: np.ndarray[Any, Any], images: list[PreparedImage], image_token: int
 ) -> np.ndarray[Any, Any]:
-    """Return 1 for each token of a prompt that stands for a part of an image, else 0: `mm_token_type_ids`."""
+    """Return `mm_token_type_ids`: 1 for each token that stands for a part of an image, else 0."""
     kinds = np.zeros(len(tokens), dtype=np.int32)
     for image in images:
         span = slice(image.start, image.end)
@@ -50,7 +50,7 @@ def token_kinds(
 
 
 def whole_pieces(images: list[PreparedImage], start: int, count: int) -> int:
-    """Return how many tokens from that one on make a chunk of about so many that cuts no image."""
+    """Return the length of a chunk of about `count` tokens from `start` on that splits no image."""
     for image in images:
         if image.start < start + count < image.end:
             return (image.start if image.start > start else image.end) - start

@@ -1,4 +1,4 @@
-"""Which images of a conversation its model is given, and what it reads in place of the others."""
+"""Selection of the media of a conversation that the model sees, with text notes in place of the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from greenroom.schemas.problems import invalid
 from greenroom.schemas.settings.settings import ImageHistory
 
 NOT_SHOWN = TextPart("[An earlier image that is not shown again]")
-"""Stands where an image was."""
+"""Text that replaces a dropped image."""
 RECORDING = TextPart("[Recording]")
 DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
 
@@ -29,18 +29,18 @@ DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
 def given_messages(
     messages: Sequence[Message], history: ImageHistory, limits: ImageLimits, *, hears: bool = False
 ) -> tuple[Message, ...]:
-    """Return a conversation with as many images as its model is given.
+    """Return the conversation with at most as many images and recordings as the limits allow.
 
-    With `all` these are the newest ones. The oldest go some at a time, so that most prompts begin like the
-    one before. With `last` a user's message with images is answered by itself (document 002, "Stateless
-    Prompt"): of what was said before, system messages alone remain; other messages lose their images.
+    With `all` the newest ones are kept. The oldest are dropped several at a time, so that most prompts share
+    a prefix with the one before. With `last` a user's message with images is answered by itself (document
+    002, "Stateless Prompt"): of earlier messages only system messages remain; otherwise earlier messages lose
+    their images.
 
     Args:
-        hears: Recordings are given, too.
+        hears: True to keep recordings.
 
     Raises:
-        ProblemError: 400: there are too many since the assistant last said something, or a recording for a
-            model that does not hear.
+        ProblemError: 400: the current turn has too many, or a recording for a model that takes no audio.
     """
     if not hears:
         messages = _without_sounds(messages)
@@ -54,7 +54,7 @@ def given_messages(
 def _newest(
     messages: Sequence[Message], kind: type, words: str, note: TextPart, limits: ImageLimits
 ) -> Sequence[Message]:
-    """Return messages with as many parts of a kind as are given, and a note for each of the others."""
+    """Return the messages with the newest parts of one kind, and a note for each dropped one."""
     most = limits.images
     new = [part for message in last_turn(messages) for part in message.content if isinstance(part, kind)]
     if len(new) > most:
@@ -71,10 +71,10 @@ def _newest(
 
 
 def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
-    """Refuse images and documents whose files are too large together.
+    """Reject images, documents and recordings whose files are too large in total.
 
     Raises:
-        ProblemError: 400 that names the first that is too much.
+        ProblemError: 400 that names the first part over the limit.
     """
     total = 0
     for part in media_of(messages):
@@ -86,7 +86,7 @@ def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
 
 
 def _without_sounds(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return messages with a word for each recording; the last turn must have none."""
+    """Return the messages with a note for each recording; reject recordings in the last turn."""
     for part in media_of(last_turn(messages)):
         if isinstance(part, AudioPart):
             named = f"`{part.param}`" if part.param else "The last message"
@@ -124,7 +124,7 @@ def _without_images(message: Message) -> Message:
 
 
 def _without_first(messages: Sequence[Message], kind: type, note: TextPart, count: int) -> Sequence[Message]:
-    """Return messages with a note for each of the first parts of a kind."""
+    """Return the messages with the first `count` parts of a kind replaced by a note."""
     if not count:
         return messages
     left: list[Message] = []

@@ -1,7 +1,7 @@
-"""How much memory the arrays of processed images take, of all requests that wait or run in this process.
+"""A limit on the memory of processed images, over all waiting and running requests of this process.
 
-A photograph that a processor takes whole is 300 MB of arrays, for as long as its request lives: requests that
-wait in a queue would fill the memory, which no account of the engine knows of before they are let in.
+A photograph that is processed at full size takes 300 MB of arrays for as long as its request lives. The
+engine's memory account does not see queued requests, which could fill the memory.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from greenroom.engine.vision.prompts.input_arrays import size_of
 from greenroom.schemas.problems import Problem, ProblemError
 
 _SHARE = 0.25
-"""Of the machine's memory."""
+"""Limit as a share of the machine's memory."""
 
 
 class Arrays(dict[str, Any]):
-    """Arrays by name, whose end can be watched."""
+    """A dict of arrays by name that supports weak references."""
 
 
 class HeldArrays:
-    """Counts the bytes of arrays until nobody holds them any more. May be used from any thread.
+    """Counts the bytes of arrays until they are garbage-collected. Thread-safe.
 
     Args:
-        limit: Bytes that may be held.
+        limit: Limit in bytes.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lock = threading.RLock()  # a finalizer may run while it is held
+        self._lock = threading.RLock()  # A finalizer may run while this thread holds it.
         self.nbytes = 0
 
     def hold(self, arrays: Mapping[str, Any]) -> Arrays:
-        """Return the same arrays, counted.
+        """Return the same arrays, counted until they are freed.
 
         Raises:
-            ProblemError: 503: others hold too much; alone, any image may.
+            ProblemError: 503: other requests hold too much; if none hold any, every size is accepted.
         """
         held = Arrays(arrays)
         size = size_of(list(held.values()))[1]
@@ -60,4 +60,4 @@ class HeldArrays:
 
 
 HELD = HeldArrays(int(main_memory() * _SHARE))
-"""Of all models of the process."""
+"""Counter shared by all models of the process."""

@@ -1,4 +1,4 @@
-"""A model's own processor, as mlx-vlm has it: pixels or samples in, tokens and arrays out."""
+"""A model's own processor, as loaded by mlx-vlm: pixels or samples in, tokens and arrays out."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _OF_THE_TEXT = frozenset(
         "num_image_tokens",
     }
 )
-"""What a processor returns beside what it makes of images."""
+"""Outputs of processors that describe the text, not the image."""
 
 _BY_TOKEN = frozenset({"images_seq_mask"})
-"""What it returns for every token, of which a model takes the part of its image."""
+"""Outputs with one value per token; the model takes the slice of its image."""
 
 _PLACES = frozenset({"image_bound", "image_input_idx"})
-"""What says where its tokens stand among all of them."""
+"""Outputs that hold the indexes of the image's tokens in the prompt."""
 
 _TAIL = "\n"
-"""Written behind a marker for processors that cut the last token off (DeepSeek-OCR's `inference_mode`)."""
+"""Text after the marker for processors that drop the last token (DeepSeek-OCR's `inference_mode`)."""
 
 _MARKERS: Mapping[Medium, tuple[str, ...]] = {
     "image": ("boi_token", "image_token", "image_placeholder"),
     "audio": ("audio_token", "boa_token"),
 }
-"""Attributes of processors."""
+"""Attributes of processors that hold a marker, by medium."""
 
 
 @attrs.frozen
 class ProcessedImage:
-    """What a model's processor has made of an image or a sound, alone.
+    """The processor's output for one image or sound.
 
     Args:
-        digest: SHA-256 over its file and whatever else decides the rest.
-        written: Its tokens.
-        tokens: How many of them take an embedding from it.
+        digest: SHA-256 over the file and everything else that determines the output.
+        written: Tokens that stand for it, with the text around them.
+        tokens: Number of those tokens that take an embedding from it.
         inputs: NumPy arrays by the name of the model's argument.
-        of: Pages of the document that it is a page of; 1 for any other image.
+        of: Number of pages of the document it is a page of; 1 for any other image.
     """
 
     digest: bytes
@@ -68,7 +68,7 @@ class ProcessedImage:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         return size_of(list(self.inputs.values()))[1]
 
 
@@ -76,13 +76,13 @@ class ImageProcessor:
     """Processes images and sounds one by one, on the thread that prepares prompts.
 
     Args:
-        processor: As mlx-vlm loads it.
-        fingerprint: Differs where the processor's configuration does.
-        hears: The model has a tower for sound.
+        processor: A processor loaded by mlx-vlm.
+        fingerprint: Hash of the processor's configuration.
+        hears: True if the model has an audio tower.
 
     Attributes:
-        sight: How large images may be of which it loses no pixels.
-        hearing: What the model hears, if it does.
+        sight: Size up to which an image keeps all its pixels.
+        hearing: Audio limits; None if the model takes no audio.
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class ImageProcessor:
         }
 
     def markers(self, medium: Medium) -> tuple[str, ...]:
-        """Return what the processor says it replaces by images or sounds, likeliest first."""
+        """Return the processor's markers for a medium, the likeliest first."""
         values = (getattr(self._processor, name, None) for name in _MARKERS[medium])
         return tuple(str(value) for value in values if value)
 
     def process(self, given: Image.Image | Samples, marker: str, digest: bytes) -> ProcessedImage:
-        """Return what the model is given of an image or a sound, and the tokens that stand for it.
+        """Return the processed form of an image or a sound: its tokens and arrays.
 
         Args:
             given: An image, or samples at the rate of `hearing`.
-            marker: What the processor replaces by its tokens.
+            marker: Text that the processor replaces by its tokens.
 
         Raises:
-            ValueError: It cannot process that.
+            ValueError: The processor writes no usable tokens for it.
         """
         seen = isinstance(given, Image.Image)
         made = self._prepare(marker + self._tail, {"images": [given]} if seen else {"audio": [given]})
@@ -132,7 +132,7 @@ class ImageProcessor:
         )
 
     def _prepare(self, marker: str, media: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what mlx-vlm's own preparation returns, without its copies into MLX's memory and back."""
+        """Return the output of mlx-vlm's own preparation, without its copies into MLX memory and back."""
         from mlx_vlm import utils
         from mlx_vlm.models.base import BaseImageProcessor
 
@@ -147,7 +147,7 @@ class ImageProcessor:
         return {name: value for name, value in made.items() if value is not None}
 
     def _written(self, ids: Sequence[int]) -> tuple[ImageTokens, int]:
-        """Return the tokens of an image, and where they begin."""
+        """Return the tokens of an image, and the index of the first one."""
         bos = self._tokenizer.added_tokens.get(self._tokenizer.bos_token or "")
         begins = self._tokenizer.beginning or ([] if bos is None else [bos])
         skipped = len(begins) if list(ids[: len(begins)]) == begins else 0
@@ -166,18 +166,18 @@ class ImageProcessor:
         counts = Counter(tokens)
         if counts[ident] > 1:
             return counts[ident]
-        # It stands once where parts of an image have a token of their own (Llama 4's `<|patch|>`).
+        # It occurs once if the parts of an image have a token of their own (Llama 4's `<|patch|>`).
         return counts.most_common(1)[0][1]
 
 
 def call_parameters(processor: Any) -> Collection[str]:
-    """Return what a processor takes when mlx-vlm calls it."""
+    """Return the parameter names of the method that mlx-vlm calls on a processor."""
     call = getattr(processor, "process", processor)
     return inspect.signature(call).parameters if callable(call) else ()
 
 
 def _of_span(name: str, value: Any, span: slice) -> Any:
-    """Return what a processor says of all tokens as it is of those of a span."""
+    """Return an output of the processor with per-token values and indexes relative to `span`."""
     if name in _BY_TOKEN:
         return value[:, span]
     if name in _PLACES:

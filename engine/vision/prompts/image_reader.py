@@ -1,4 +1,4 @@
-"""The images and sounds of a conversation, made ready for one model, in place of what its client sent."""
+"""Replacement of a conversation's images, sounds and documents by their processed forms."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _Pages = Sequence[ProcessedImage]
 
 
 class ImageReader:
-    """Reads the images of one model's conversations; belongs to the thread that prepares its prompts.
+    """Processes the media of one model's conversations, on the thread that prepares its prompts.
 
     Args:
-        markers: What the processor replaces by the tokens of images, and of sounds if the model hears.
-        history: Which images of a conversation are shown.
+        markers: Text that the processor replaces by tokens, by medium; has audio only if the model takes it.
+        history: Policy that selects the images of a conversation to show.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class ImageReader:
         self._kept = ProcessedImages()
 
     def read_slices(self, chat: ChatInput, client: str = "") -> Slices[ChatInput]:
-        """Return a conversation whose images and sounds are processed, and whose documents are images.
+        """Return the conversation with its images, sounds and documents' pages processed.
 
-        Others may go on between two of them, while large ones and sounds are decoded, and while
-        pages are drawn.
+        Yields between images, and while large ones and sounds are decoded and pages are rendered, so that
+        other requests go on.
 
         Args:
-            client: Who sent it.
+            client: The client's name; clients take fair turns.
 
         Raises:
-            ProblemError: 400 that names an image, or the first of too many.
+            ProblemError: 400 that names an invalid image, or the first of too many.
         """
         if not any(message.media for message in chat.messages):
             return chat
@@ -130,9 +130,9 @@ class ImageReader:
         return self._kept.get(digest, process)
 
     def _read_documents(self, messages: Sequence[Message]) -> Slices[Mapping[int, _Pages]]:
-        """Return the pages of documents, by the identity of their parts.
+        """Return the pages of documents, by the `id` of their parts.
 
-        Those that came first are left out where there are too many pages; all since the last answer must fit.
+        If there are too many pages, the oldest documents are dropped; those of the current turn must all fit.
         """
         parts = [part for part in media_of(messages) if isinstance(part, DocumentPart)]
         new = {id(part) for part in media_of(last_turn(messages))}
@@ -182,8 +182,8 @@ class ImageReader:
             return self._processor.process(given, self._markers[medium], digest)
         except ProblemError:
             raise
-        except Exception as error:  # foreign code over what a client made
-            if is_device_error(error):  # some processors compute with MLX
+        except Exception as error:  # Third-party code on a client's file may raise anything.
+            if is_device_error(error):  # Some processors compute with MLX.
                 raise
             named = f"`{param}`" if param else f"The {medium}"
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
@@ -191,11 +191,11 @@ class ImageReader:
             raise invalid(detail, param, f"invalid_{medium}") from None
 
     def _digest(self, file: bytes, way: str) -> bytes:
-        """Return what differs where the model is given something else.
+        """Return the cache key of a file: it depends on its content, the processor and the mode of reading.
 
         Args:
             file: SHA-256 of the file.
-            way: How it is read.
+            way: Mode of reading, such as "low" or a page number.
         """
         return hashlib.sha256(file + self._processor.fingerprint + way.encode()).digest()
 

@@ -1,6 +1,6 @@
-"""What a processor has made of an image, on its way from the thread that prepares to the one that computes.
+"""Conversion of a processor's output between MLX and NumPy, to pass it between threads.
 
-No memory of MLX's may go from thread to thread, so arrays travel as NumPy's. That has no bfloat16.
+MLX arrays must not move from thread to thread, so the data travels as NumPy arrays. NumPy has no bfloat16.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class BrainFloats:
-    """Numbers in bfloat16.
+    """An array of bfloat16 numbers.
 
     Args:
-        bits: Of each number, 16.
+        bits: The numbers' bits as an array of uint16.
     """
 
     bits: np.ndarray[Any, Any]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take."""
+        """Size in bytes."""
         return self.bits.nbytes
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Number of elements."""
         return self.bits.size
 
 
 def to_numpy(value: Any) -> Any:
-    """Return a value of which no memory is MLX's; lists of arrays stay lists."""
+    """Return a value without MLX memory; lists of arrays stay lists."""
     import mlx.core as mx
     import numpy as np
 
@@ -49,7 +49,7 @@ def to_numpy(value: Any) -> Any:
 
 
 def to_mlx(value: Any) -> Any:
-    """Return a value as mlx-vlm's models take it: lists and texts stay what they are."""
+    """Return a value as mlx-vlm's models take it; lists and strings stay as they are."""
     import mlx.core as mx
     import numpy as np
 
@@ -61,7 +61,7 @@ def to_mlx(value: Any) -> Any:
 
 
 def size_of(value: Any) -> tuple[int, int]:
-    """Return how many numbers a value holds, and their bytes."""
+    """Return a value's number of elements and its bytes."""
     if isinstance(value, list):
         sizes = [size_of(item) for item in value]
         return sum(count for count, _ in sizes), sum(nbytes for _, nbytes in sizes)

@@ -1,4 +1,4 @@
-"""The processor of a model's folder, as mlx-vlm loads it."""
+"""Loading the processor of a model's folder through mlx-vlm."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def load_image_processor(
     trust_remote_code: bool = False,
     name: str = "",
 ) -> ImageProcessor:
-    """Read the image processor of a model's folder; needs no weights.
+    """Load the image processor of a model's folder; needs no weights.
 
     Args:
         architecture: `model_type` of config.json.
-        name: What the model is called in errors.
+        name: The model's name in errors.
 
     Raises:
         ProblemError: 503 `load_failed`.
@@ -38,9 +38,9 @@ def load_image_processor(
     with named_failures(folder, name, "its image processor"):
         from mlx_vlm.utils import load_processor
 
-        import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # It registers its processor.
+        import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # This registers its processor.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of filters that hear nothing, and of names to come
+            warnings.simplefilter("ignore")  # about empty mel filters and deprecated names
             processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
         if not takes_images(processor):
             processor = _own_processor(folder, architecture, trust_remote_code)
@@ -50,13 +50,13 @@ def load_image_processor(
 
 
 def _own_processor(folder: Path, architecture: str, trust_remote_code: bool) -> Any:
-    """Return what the library's package of an architecture has for a processor.
+    """Return the processor that mlx-vlm's package of an architecture defines.
 
-    mlx-vlm gives a tokenizer in its place where making it fails, and says nothing of why.
+    If that processor fails, mlx-vlm returns a tokenizer in its place and hides the error.
 
     Raises:
-        Exception: Whatever it raises.
-        ValueError: It has none.
+        Exception: Any error of the processor.
+        ValueError: The package has no usable processor.
     """
     package = f"mlx_vlm.models.{vision_module(architecture)}"
     modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
@@ -73,18 +73,18 @@ def _own_processor(folder: Path, architecture: str, trust_remote_code: bool) -> 
 
 
 def takes_images(processor: Any) -> bool:
-    """Return whether a processor can be called with images, whatever it makes them ready with."""
+    """Return whether a processor can be called with images."""
     return hasattr(processor, "image_processor") or "images" in call_parameters(processor)
 
 
 def _keep_in_numpy(processor: Any) -> None:
-    """Have a processor return NumPy: large images would be copied twice, holding the GIL."""
+    """Make a processor return NumPy arrays: otherwise large images are copied twice under the GIL."""
     import numpy as np
 
     def to_array(value: Any) -> Any:
         try:
             return np.array(value) if isinstance(value, list) else value
-        except ValueError:  # rows of different lengths
+        except ValueError:  # The rows differ in length.
             return value
 
     def to_arrays(made: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Processed images that are kept, so that an image which comes again costs a hash."""
+"""A cache of processed images: an image that comes again costs only a hash."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from greenroom.engine.vision.prompts.image_processor import ProcessedImage
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Of all that is kept: some twenty photographs of a megapixel."""
+"""Default size limit in bytes: some twenty photographs of a megapixel."""
 
 
 class ProcessedImages:
-    """The images that were used last, of one model; belongs to the thread that prepares its prompts.
+    """An LRU cache of one model's processed images, used by the thread that prepares its prompts.
 
     Args:
-        max_bytes: Of their arrays; an image that takes more is not kept.
+        max_bytes: Size limit of the arrays in bytes; an image above it is not cached.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -24,7 +24,7 @@ class ProcessedImages:
         self.nbytes = 0
 
     def find(self, digests: Iterable[bytes]) -> list[ProcessedImage]:
-        """Return images as far as they are kept, up to the first that is not."""
+        """Return the cached images for `digests`, up to the first that is missing."""
         found = []
         for digest in digests:
             if digest not in self._kept:
@@ -34,7 +34,7 @@ class ProcessedImages:
         return found
 
     def get(self, digest: bytes, process: Callable[[], ProcessedImage]) -> ProcessedImage:
-        """Return an image, processed only if it is not kept."""
+        """Return the image from the cache, or process and insert it."""
         kept = self._kept.get(digest)
         if kept is not None:
             self._kept.move_to_end(digest)

@@ -1,4 +1,4 @@
-"""How much a model sees and hears, as far as the attributes of its processor tell."""
+"""Image and audio limits of a model, as far as the attributes of its processor state them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import attrs
 from greenroom.engine.media.images.limits import SightLimit
 
 _LARGEST_AREA = 16 * 1024 * 1024
-"""Pixels that are kept for a processor that does not say how many it keeps."""
+"""Area in pixels assumed for a processor that states no limit."""
 _LONGEST_SIDE = 16_384
-"""A size above this is no side, but an area: Qwen's processors name both alike."""
+"""Largest side in pixels; a higher `longest_edge` is an area: Qwen's processors use one name for both."""
 
 _LONGEST_SOUND = 300.0
-"""Seconds, for a processor that does not say."""
+"""Longest sound in seconds, assumed for a processor that states no limit."""
 
 
 @attrs.frozen
 class Hearing:
-    """What a model hears.
+    """Audio limits of a model.
 
     Args:
-        rate: Samples a second.
-        seconds: Of a sound at most.
+        rate: Sample rate in Hz.
+        seconds: Longest sound in seconds.
     """
 
     rate: int
@@ -32,7 +32,7 @@ class Hearing:
 
 
 def hearing_of(processor: Any) -> Hearing | None:
-    """Return what a processor makes of sounds; None if it takes none."""
+    """Return a processor's audio limits; None if it takes no audio."""
     extractor = getattr(processor, "feature_extractor", None)
     if extractor is None:
         return None
@@ -41,7 +41,7 @@ def hearing_of(processor: Any) -> Hearing | None:
 
 
 def sight_limit(processor: Any) -> SightLimit:
-    """Return the size above which an image processor loses pixels, as far as its attributes tell."""
+    """Return the size above which an image processor downscales, as far as its attributes state it."""
     area = getattr(processor, "max_pixels", None)
     if isinstance(area, int) and area > 0:
         return SightLimit(area=area)
@@ -58,6 +58,6 @@ def sight_limit(processor: Any) -> SightLimit:
 
 
 def _looks_closer(processor: Any) -> bool:
-    """Return whether an image may be cut into pieces of the processor's size."""
+    """Return whether the processor may cut an image into tiles of its input size."""
     words = ("tile", "crop", "patches", "pinpoints", "pan_and_scan", "splitting")
     return any(value and any(word in name for word in words) for name, value in vars(processor).items())

@@ -1,4 +1,4 @@
-"""Sounds in conversations, decoded as transcription decodes recordings."""
+"""Decoding of sounds in conversations, with the decoder of transcription."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from greenroom.schemas.problems import invalid
 
 
 def decode_sound(part: AudioPart, hearing: Hearing, client: str = "") -> Slices[Samples]:
-    """Return the samples of a sound, as its model hears them, yielding while it is decoded.
+    """Return a sound's samples at the model's rate; yields while it decodes.
 
     Raises:
-        ProblemError: 400: it cannot be decoded, or is longer than the model hears.
+        ProblemError: 400: the sound cannot be decoded, or is longer than the model takes.
     """
     param = part.param or "messages"
     most = int(hearing.seconds * hearing.rate)

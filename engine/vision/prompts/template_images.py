@@ -1,4 +1,4 @@
-"""How a chat template writes images and sounds, found by rendering small conversations with and without."""
+"""Detection of a chat template's image and audio placeholders, by rendering small conversations."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from greenroom.engine.vision.prompts.image_processor import ImageProcessor, Proc
 Render = Callable[[Sequence[TemplateMessage]], str | None]
 
 _SIDE = 320
-"""Pixels of what is shown to the processor when a model is opened: enough for more than one token."""
+"""Side in pixels of the image that probes the processor: large enough for more than one token."""
 _SECONDS = 1
 
 
 def find_marks(
     render: Render, traits: TemplateTraits, tokenizer: ChatTokenizer, processor: ImageProcessor
 ) -> dict[Medium, ImageMark]:
-    """Return how images are written for a model, and sounds if it hears.
+    """Return the placeholders of images, and of sounds if the model takes audio.
 
     Raises:
-        ValueError: Neither its template nor its processor tells how images are.
+        ValueError: Neither the template nor the processor reveals the image placeholder.
     """
     finder = _Finder(render, traits, tokenizer, processor, "image")
     found = finder.find()
@@ -45,7 +45,7 @@ def find_marks(
 def process_samples(
     marks: Mapping[Medium, ImageMark], processor: ImageProcessor
 ) -> Mapping[Medium, ProcessedImage]:
-    """Return what a model is given of an image without content, and of silence if it hears."""
+    """Return the processed form of a gray image, and of silence if the model takes audio."""
     return {
         medium: processor.process(_sample(medium, processor), mark.marker, b"")
         for medium, mark in marks.items()
@@ -55,7 +55,7 @@ def process_samples(
 def reserved_words(
     marks: Mapping[Medium, ImageMark], samples: Mapping[Medium, ProcessedImage], tokenizer: ChatTokenizer
 ) -> tuple[str, ...]:
-    """Return what only templates may write: the markers, and the tokens that take their places."""
+    """Return the strings that only templates may write: the markers and the tokens that replace them."""
     words: list[str] = []
     for medium, mark in marks.items():
         own = set(samples[medium].written.tokens)
@@ -71,7 +71,7 @@ def _sample(medium: Medium, processor: ImageProcessor) -> Image.Image | Samples:
 
 
 def _written(render: Render, medium: Medium) -> str:
-    """Return what a template writes for an image of a user."""
+    """Return the text that a template writes for an image in a user's message."""
     before, after = {"type": "text", "text": "zqbefore"}, {"type": "text", "text": "zqafter"}
     shown = render([{"role": "user", "content": [before, {"type": medium}, after]}]) or ""
     bare = render([{"role": "user", "content": [before, after]}]) or ""
@@ -86,7 +86,7 @@ def _common_beginning(one: str, other: str) -> int:
 
 
 class _Finder:
-    """Finds how images, or sounds, are written for a model."""
+    """Finds the placeholder of one medium."""
 
     def __init__(
         self,
@@ -105,17 +105,17 @@ class _Finder:
 
     @property
     def reason(self) -> str:
-        """Why nothing was found: what the processor said of the likeliest marker."""
+        """The reason why no placeholder was found: the processor's error for the likeliest marker."""
         if not self._failures:
             return "its processor replaces nothing that its template writes for images"
         return f"its processor fails with an image ({self._failures[0]})"
 
     def find(self) -> ImageMark | None:
-        """Return it; None if neither template nor processor tells."""
+        """Return the placeholder; None if neither template nor processor reveals it."""
         text = _written(self._render, self._medium)
         marker = next(filter(self._is_replaced, self._candidates(text)), None)
         if marker is not None and marker in text and not self._is_all(text, marker):
-            marker = text.strip()  # the processor replaces what stands around it, too
+            marker = text.strip()  # The processor also replaces the text around the marker.
         if marker is None or marker not in text:
             return ImageMark(marker, marker) if marker else None
         turns = _turns(self._traits, self._medium)
@@ -123,17 +123,17 @@ class _Finder:
         return ImageMark(text, marker, frozenset(roles))
 
     def _candidates(self, text: str) -> list[str]:
-        """Return what may be the marker: as the processor names it, then tokens that the template writes."""
+        """Return candidates for the marker: the processor's own, then tokens that the template writes."""
         tokens = sorted((token for token in self._tokenizer.added_tokens if token in text), key=text.index)
         markers = self._processor.markers(self._medium)
         written = [*(name for name in markers if name in text), *tokens, text.strip()]
         return [each for each in dict.fromkeys([*written, *markers, f"<{self._medium}>"]) if each]
 
     def _is_replaced(self, marker: str) -> bool:
-        """Return whether the processor puts the tokens of an image in a marker's place."""
+        """Return whether the processor replaces a marker by the tokens of an image."""
         try:
             made = self._processor.process(_sample(self._medium, self._processor), marker, b"")
-        except Exception as error:  # whatever a processor says of a text without its marker
+        except Exception as error:  # A processor may raise anything for a text without its marker.
             if is_device_error(error):
                 raise
             reason = failure_reason(error, self._tokenizer.folder)
@@ -142,7 +142,7 @@ class _Finder:
         return made.tokens > 1 and bool(made.inputs)
 
     def _is_all(self, text: str, marker: str) -> bool:
-        """Return whether a processor leaves what a template writes around a marker as it is."""
+        """Return whether the processor leaves the template's text around a marker unchanged."""
         whole = text.strip()
         if whole == marker or not self._is_replaced(whole):
             return True
@@ -150,19 +150,19 @@ class _Finder:
         return "".join(rest.split()) == "".join(self._replaced(whole).split())
 
     def _replaced(self, marker: str) -> str:
-        """Return the text of what the processor puts in a marker's place."""
+        """Return the text of the tokens that the processor puts in a marker's place."""
         made = self._processor.process(_sample(self._medium, self._processor), marker, b"").written
         return f"{made.before}{self._tokenizer.decode(made.tokens)}{made.behind}"
 
     def _takes(self, messages: Sequence[TemplateMessage], marker: str) -> bool:
-        """Return whether an image is shown where it stands."""
+        """Return whether the template renders the image once, in its place between the texts."""
         rendered = self._render(messages)
         shown = shows_in_order(rendered, "zqbefore", marker, "zqafter")
         return shown and (rendered or "").count(marker) == 1
 
 
 def _turns(traits: TemplateTraits, medium: Medium) -> dict[str, list[TemplateMessage]]:
-    """Return for each role a conversation in which it shows an image."""
+    """Return, by role, a conversation in which a message of that role shows an image."""
     content = [{"type": "text", "text": "zqbefore"}, {"type": medium}, {"type": "text", "text": "zqafter"}]
     user: TemplateMessage = {"role": "user", "content": "zquser"}
     turns: dict[str, list[TemplateMessage]] = {"user": [{"role": "user", "content": content}]}

@@ -1,4 +1,4 @@
-"""The adapter of a model that sees: conversations with images in, tokens and arrays out."""
+"""The adapter of a vision model: conversations with images in, tokens and arrays out."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from greenroom.schemas.settings.settings import Settings
 
 
 class VisionAdapter(Adapter):
-    """An adapter whose conversations may hold images and documents; all else is as with text.
+    """An adapter whose conversations may hold images, sounds and documents; the rest is as for text.
 
     Args:
-        reader: Makes a client's images ready.
-        image_tokens: Tokens that stand for images, which raw prompts must not hold.
-        greedy: What shows images is answered with temperature 0, unless the request or the operator names
-            another one.
-        sample: An image with which the model is tried when it is loaded.
-        arguments: Those of `Adapter`.
+        reader: Processes a request's media.
+        image_tokens: Ids of image tokens, which raw prompts must not contain.
+        greedy: True to answer prompts with images at temperature 0, unless the request or the operator sets
+            a temperature.
+        sample: Processed image that checks the model while it loads.
+        arguments: Arguments of `Adapter`.
     """
 
     sees = True
@@ -58,23 +58,23 @@ class VisionAdapter(Adapter):
         self._greedy_images = greedy
 
     def pop_sample(self) -> ProcessedImage | None:
-        """Return the image with which the model is tried, once."""
+        """Return the sample image and drop it; None on later calls."""
         sample, self._sample = self._sample, None
         return sample
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
-        """Do what `prepare_slices` does, without a pause.
+        """Run `prepare_slices` to its end.
 
         Raises:
-            ProblemError: 400 for whatever the request or the model's template cannot do.
+            ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         return run_slices(self.prepare_slices(request))
 
     def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedPrompt]:
-        """Prepare a request; others go on between its images, while sounds are decoded and pages drawn.
+        """Prepare a request; yields between images, and while sounds are decoded and pages rendered.
 
         Raises:
-            ProblemError: 400 for whatever the request or the model's template cannot do.
+            ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
             return super().prepare_input(request)
@@ -84,18 +84,18 @@ class VisionAdapter(Adapter):
         return self._prepare_read(request, parameters, read, appendix)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Do what `inspect_slices` does, without a pause.
+        """Run `inspect_slices` to its end.
 
         Raises:
-            ProblemError: 400 for whatever the request or the model's template cannot do.
+            ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         return run_slices(self.inspect_slices(request))
 
     def inspect_slices(self, request: InferenceRequest) -> Slices[PromptContents]:
-        """Return a request's prompt as the model reads it, in slices as `prepare_slices`.
+        """Return a request's prompt as the model reads it; yields as `prepare_slices` does.
 
         Raises:
-            ProblemError: 400 for whatever the request or the model's template cannot do.
+            ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
             return super().inspect_prompt(request)
@@ -111,7 +111,7 @@ class VisionAdapter(Adapter):
             return prepared
         if all(image.is_sound for image in prepared.images):
             return prepared
-        # What is seen is told, not made up (document 002); the makers' temperature is for what is written.
+        # Describing an image needs no creativity (document 002); the makers' temperature is for writing.
         greedy = attrs.evolve(prepared.parameters, temperature=0.0)
         return attrs.evolve(prepared, parameters=greedy)
 
@@ -131,12 +131,12 @@ def open_vision_adapter(
     system_prompt: str = "",
     name: str = "",
 ) -> Adapter:
-    """Return the adapter of a model that sees, on the thread that prepares its prompts; needs no weights.
+    """Return a vision model's adapter; needs no weights. Runs on the thread that prepares its prompts.
 
     Args:
-        tokenizer: That of the folder, which nothing else has used yet.
-        system_prompt: Of conversations that come with none.
-        name: What the model is called in errors.
+        tokenizer: The folder's tokenizer, not used by anything else yet.
+        system_prompt: Default for conversations without a system prompt.
+        name: The model's name in errors.
 
     Raises:
         ProblemError: 503 `load_failed`.
@@ -149,7 +149,7 @@ def open_vision_adapter(
 
 
 def image_limits(record: CapabilityRecord, settings: Settings) -> ImageLimits:
-    """Return what a request may show a model."""
+    """Return the limits of images and pages per request."""
     if not record.multi_image:
         return ImageLimits(images=1, pages=1, single=True)
     return ImageLimits(images=settings.images_max_count, pages=settings.images_max_pages)
