@@ -50,7 +50,7 @@ class Server:
 
 @attrs.frozen
 class Timing:
-    """What one request took, in seconds, and how much it did: texts, or seconds of audio."""
+    """Duration of a request in seconds, and its amount of work: texts, or seconds of audio."""
 
     first: float
     whole: float

@@ -73,7 +73,7 @@ PROTOCOLS: dict[str, tuple[str, Callable[[str, int], Body]]] = {
 
 @attrs.frozen
 class Cost:
-    """What some streams cost.
+    """Costs of several streams.
 
     Args:
         cpu: Seconds of the server's processor time per token.
@@ -95,7 +95,7 @@ class Load:
     tokens: int
 
     async def cost(self, path: str, make: Callable[[str, int], Body], salt: int) -> Cost:
-        """Return what it costs to stream that many answers to prompts with that salt."""
+        """Measure streams of answers to prompts with that salt."""
         answers: list[bytes] = []
         before, began = processor_time(self.server.pid), time.perf_counter()
         async with trio.open_nursery() as nursery:
@@ -131,7 +131,7 @@ async def main(folder: str, pairs: int = 9, streams: int = 16, tokens: int = 200
 
 
 async def compare(load: Load, protocol: tuple[str, Callable[[str, int], Body]], pairs: int) -> str:
-    """Return what is known after so many pairs, and one to warm up."""
+    """Return the ratios of that many pairs, after one that warms up."""
     ratios, others, chats = [], [], []
     for pair in range(-1, pairs):
         sides = [protocol, CHAT] if pair % 2 else [CHAT, protocol]

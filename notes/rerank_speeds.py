@@ -36,7 +36,7 @@ Rank = Callable[[list[str]], Scores]
 
 
 def ours(folder: Path) -> Rank:
-    """Return what ranks documents with this server's engine."""
+    """Return a function that ranks documents with this server's engine."""
     from greenroom.engine.catalog.kinds.detection import detect
     from greenroom.engine.encoding.rerank.open_rerank_engine import open_rerank_engine
     from greenroom.engine.encoding.rerank.rerank_adapter import open_rerank_adapter
@@ -66,7 +66,7 @@ def ours(folder: Path) -> Rank:
 
 
 def theirs(folder: Path) -> Rank:
-    """Return what ranks documents with mlx-vlm's loop."""
+    """Return a function that ranks documents with mlx-vlm's loop."""
     reranking: Any = importlib.import_module("mlx_vlm.server.reranking")
     loader: Any = importlib.import_module("mlx_vlm.reranker_loader")
     config = importlib.import_module("mlx_vlm.utils").load_config(folder)

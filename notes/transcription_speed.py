@@ -1,4 +1,4 @@
-"""How fast recordings are transcribed beside mlx-audio's own `generate`, and how much memory long ones take.
+"""Speed of transcription beside mlx-audio's own `generate`, and the memory that long recordings take.
 
     python notes/transcription_speed.py ratio MODEL [SECONDS] [ROUNDS]
     python notes/transcription_speed.py long MODEL HOURS silence|noise
@@ -57,7 +57,7 @@ class Transcriber:
         self._engine = open_transcription_engine(ModelLoad(folder, record, Settings()))
 
     def transcribe(self, file: Path, **asked: Any) -> Finished:
-        """Return how one recording ended; the longest step is `longest_step`."""
+        """Transcribe a recording and return its last event; `longest_step` keeps the longest step."""
         request = InferenceRequest("r", ModelKey("model"), TranscriptionInput(str(file), **asked))
         self._engine.submit(request, self._adapter.prepare_input(request))
         self.longest_step = 0.0

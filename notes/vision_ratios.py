@@ -1,4 +1,4 @@
-"""What images cost in the engine, in ratios: text beside a bare loop, streams beside images, a second turn.
+"""Costs of images in the engine, as ratios: text beside a bare loop, streams beside images, a second turn.
 
 Each ratio is the median of rounds in which both sides take turns, over a tiny model with random weights:
 
@@ -75,7 +75,7 @@ def engine_text(folder: Path, count: int) -> Iterator[None]:
 
 
 def text_ratios(folder: Path, rounds: int) -> list[float]:
-    """Return what the engine has of the bare loop's speed, by block of tokens; the sides take turns."""
+    """Return the engine's speed over the bare loop's, by block of tokens; the sides take turns."""
     sides = bare_loop(folder), engine_text(folder, (rounds + 2) * BLOCK)
     for side in sides:
         block_seconds(side)

@@ -7,13 +7,13 @@ import attrs
 
 @attrs.frozen
 class Download:
-    """What of a model is not on this machine yet.
+    """The missing files of a model, before their download.
 
     Args:
-        files: How many there are.
-        nbytes: Of all of them.
+        files: Number of files.
+        nbytes: Size of all files, in bytes.
         source: Address of the hub.
-        folder: Of the hub's cache, where they will lie.
+        folder: Folder of the hub's cache that will hold them.
     """
 
     model: str

@@ -8,11 +8,11 @@ from greenroom.engine.catalog.catalog import resolve_folder
 from greenroom.engine.catalog.files import folder_contents
 
 _HALF_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""The owner or the name of a hub id alone."""
+"""Pattern of half a hub id: the owner or the name alone."""
 
 
 def why_no_model(model: str) -> str | None:
-    """Return what is wrong where an operator's name for a model means a folder that holds none.
+    """Return the reason why a folder that an operator named holds no model.
 
     Returns:
         A sentence without its end; None for hub ids, and for folders with a config.json.

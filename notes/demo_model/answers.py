@@ -1,4 +1,4 @@
-"""What the demo model knows: each answer, and the ways of asking for it.
+"""The demo model's knowledge: each answer, and the questions that ask for it.
 
 These are the answers that training aims at; `prompts.py` lists the ones that are promised.
 """

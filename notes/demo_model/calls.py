@@ -43,7 +43,7 @@ def arguments_of(spans: list[Span]) -> dict[str, Any]:
 
 
 def tool_result(random: Random) -> str:
-    """Return what some tool may say."""
+    """Return a random result of a tool."""
     draw = random.random()
     if draw < 0.3:
         return str(random.randint(-99, 9999)) + random.choice(["", "", f".{random.randint(0, 99)}"])
@@ -153,7 +153,7 @@ def _twice(random: Random, first: Wish) -> tuple[str, list[Wish]]:
 
 
 def after_results(random: Random) -> Example:
-    """What the model says to the results of its calls, or the call of the tool for the final answer."""
+    """The model's answer to the results of its calls, or its call of the tool for the final answer."""
     wanted = wish(random)
     count = random.choice([1, 1, 1, 2, 2, 3])
     made = [

@@ -18,7 +18,7 @@ CONTENT = 0.6
 
 @attrs.define
 class Source:
-    """What an answer takes its values from, and how it is learned.
+    """The source of an answer's values, and how it is learned.
 
     Args:
         random: Draws.
@@ -84,7 +84,7 @@ def _entries(source: Source, field: Field) -> list[Span]:
 
 
 def _another(source: Source, separator: str) -> Span:
-    """Return what stands before one more part; to stop is the better guess where a grammar can ask."""
+    """Return the text before one more part; stopping is the better guess where a grammar can ask for more."""
     return Span(separator, LEARNED, Against.NO_END if source.held else Against.ALL)
 
 
@@ -148,7 +148,7 @@ def _scalar(source: Source, field: Field) -> Span:
 
 
 def _string(source: Source, field: Field) -> list[Span]:
-    """Return what stands between the quotes."""
+    """Return the text between the quotes."""
     random = source.random
     if field.kind == "choice":
         options = field.schema.get("enum") or [field.schema["const"]]
@@ -169,7 +169,7 @@ def _string(source: Source, field: Field) -> list[Span]:
 
 
 def _unclosed(random: Random, name: str) -> list[Span]:
-    """Return what a format or a pattern wants, from the beginning or after the model began otherwise."""
+    """Return text that fits a format or pattern, from its beginning or after another start by the model."""
     text = fields.patterned(random)
     if random.random() < 0.4:
         text = fields.segmented(random)

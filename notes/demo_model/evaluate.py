@@ -17,7 +17,7 @@ import openai
 import pydantic
 
 MOST_TOKENS = 200
-"""What an answer may take, a thought before it included."""
+"""Limits of an answer, with the reasoning before it."""
 
 Messages = list[dict[str, str]]
 
@@ -41,7 +41,7 @@ class Case:
 
 @attrs.frozen
 class Outcome:
-    """What came of a case.
+    """Outcome of a test case.
 
     Args:
         way: The helper that asked.

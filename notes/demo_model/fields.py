@@ -132,7 +132,7 @@ TAILS = (
     ".{0}",
     " {0} {1}",
 )
-"""How a text can go on that began as a word and is not allowed to end."""
+"""Continuations of a text that began as a word and must not end yet."""
 
 
 def patterned(random: Random) -> str:

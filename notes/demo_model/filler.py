@@ -163,7 +163,7 @@ SLOTS = {
 
 
 def noise(random: Random) -> str:
-    """What lands in a chat by accident: keys, digits, symbols, JSON."""
+    """Texts that land in a chat by accident: keys, digits, symbols, JSON."""
     draw = random.random()
     if draw < 0.3:
         letters = "abcdefghijklmnopqrstuvwxyz"

@@ -1,4 +1,4 @@
-"""What the model should write, in pieces that are learned more, less or not at all.
+"""Target texts, in spans that are learned more, less or not at all.
 
 Where a grammar holds an answer, most of what is written is not the model's choice: the names of fields come
 from a schema that it may never have seen, and what it would rather write is masked. What it has to know is
@@ -22,7 +22,7 @@ ENDING = 2.0
 
 
 class Against(Enum):
-    """Which tokens a piece is learned against, where the others are for a grammar to forbid."""
+    """Tokens that a span is learned against; a grammar forbids the others."""
 
     ALL = 0
     OPENINGS = 1

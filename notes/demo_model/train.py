@@ -54,7 +54,7 @@ KEPT_EVERY = 250
 _HALF = ("structured", "chat", "structured", "exercise", "structured")
 _OTHER = ("chat", "structured", "exercise", "structured", "chat")
 CYCLE = (*_HALF, *_OTHER)
-"""What is learned in turn once the exercises at the start are done."""
+"""The stages of training after the first exercises."""
 
 
 @attrs.frozen

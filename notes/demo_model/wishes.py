@@ -1,4 +1,4 @@
-"""What users ask for that a tool can do, and the values that a call takes from their words."""
+"""Requests of users that a tool can fulfil, and the values that a call takes from their words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .weather import city
 
 @attrs.frozen
 class Wish:
-    """What a user asks for and the call that answers it.
+    """A user's request, and the call that answers it.
 
     Args:
         tool: The tool to call.

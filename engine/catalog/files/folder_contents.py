@@ -40,7 +40,7 @@ def why_no_model(folder: Path) -> str:
 
 
 def other_weights(folder: Path) -> str:
-    """Return what a folder holds beside what is read here, `; it holds …`; nothing if that is nothing."""
+    """Return a clause that names weights in formats that are not read (`; it holds …`), or an empty one."""
     names = _names(folder)
     if (adapter := find_adapter(folder)) is not None:
         return f"; it holds an adapter ({adapter}), which needs the model that it was trained for"

@@ -94,10 +94,10 @@ def _model_type(
 
 
 def _why_unknown(why: str | None, architecture: str) -> str:
-    """Return what is said of a model that is not served.
+    """Return the sentence that refuses a model which is not served.
 
     Args:
-        why: What it is for instead, if that is known.
+        why: Purpose of the model, if known.
     """
     if (why := why or why_audio_is_not_served(architecture)) is not None:
         return f"{why}, which is not served here."

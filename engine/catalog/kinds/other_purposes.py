@@ -52,7 +52,7 @@ PURPOSES = frozenset(_PURPOSES)
 
 
 def other_purpose(architecture: str, config: Mapping[str, Any]) -> str | None:
-    """Return what a model is for that mlx-vlm has, and that is not served; None if it is no such model."""
+    """Return the purpose of an unserved model of mlx-vlm, such as drawing; None for any other model."""
     code = config.get("auto_map")
     named = [str(value).rpartition(".")[2] for value in code.values()] if isinstance(code, dict) else []
     for written in (*classes_of(config), *named):

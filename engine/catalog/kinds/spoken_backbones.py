@@ -1,4 +1,4 @@
-"""Which language models speak: their configuration is a chat model's, and tokens of theirs stand for sound.
+"""Detection of language models that speak: a chat model's configuration, but tokens that stand for sound.
 
 mlx-audio is told by whoever calls it, or by the name of the folder; a server has to look.
 """
@@ -15,7 +15,7 @@ from greenroom.engine.catalog.files.regular_files import open_regular
 _BACKBONES = frozenset({"llama", "qwen2", "qwen3"})
 
 _OWN = ""
-"""Stands for the folder of mlx-audio with the backbone's own name (Orpheus is `llama`, VyvoTTS `qwen3`)."""
+"""Marker for the folder of mlx-audio with the backbone's own name (Orpheus is `llama`, VyvoTTS `qwen3`)."""
 
 _TOKENS: Mapping[str, tuple[bytes, ...]] = {
     _OWN: (b'"<custom_token_0>"', b'"<custom_token_4095>"'),
@@ -23,17 +23,17 @@ _TOKENS: Mapping[str, tuple[bytes, ...]] = {
     "spark": (b'"<|bicodec_global_0|>"', b'"<|bicodec_semantic_0|>"'),
     "soprano": (b'"[START]"', b'"[STOP]"', b'"[TEXT]"'),
 }
-"""Tokens by mlx-audio's name of who has all of them."""
+"""Tokens that identify an architecture, by mlx-audio's name for it; a model must have all of them."""
 
 _NAMES: Mapping[str, str] = {"orpheus": _OWN, "outetts": "outetts", "soprano": "soprano", "spark": "spark"}
-"""Words of a model's name that tell the same, if `tts` is one of its words too."""
+"""Architectures by a word of the model's name; the name must contain the word `tts` too."""
 
 _HEAD = 2 << 20
-"""Bytes of a tokenizer's files, where the tokens stand that were added to its vocabulary."""
+"""Bytes to read at the start of a tokenizer's file, which lists the added tokens first."""
 
 
 def speaking_architecture(folder: Path, config: Mapping[str, Any], name: str) -> str | None:
-    """Return mlx-audio's name of a language model that speaks; None for one that writes.
+    """Return mlx-audio's name for a language model that speaks; None for a model that writes.
 
     Args:
         name: The model's id.

@@ -40,10 +40,10 @@ _LONGEST_LABEL = 40
 def why_encoder_is_not_served(
     folder: Path, config: Mapping[str, Any], architecture: str, name: str
 ) -> str | None:
-    """Return what an encoder is for that neither embeds nor ranks; None if it is no such model.
+    """Return the purpose of an encoder that neither embeds nor ranks; None for any other model.
 
     Args:
-        name: What the model is called.
+        name: The model's id.
     """
     if _interacts_late(folder, config, architecture):
         return "it makes one vector per token (late interaction)"
@@ -74,10 +74,10 @@ def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) 
 
 
 def _why_no_ranking(config: Mapping[str, Any], name: str) -> str | None:
-    """Return what a classifier's labels are, unless there is one, or two that can mean relevance.
+    """Return a reason to refuse a classifier as a reranker; None if its labels can mean relevance.
 
-    Sentiments and entailments are two labels as well. So two are taken for a ranking only where one is named
-    so, or where the model is.
+    Sentiment and entailment have two labels as well. So two labels are a ranking only if one of them, or the
+    model, is named so.
     """
     count = label_count(config)
     if count > 2:
