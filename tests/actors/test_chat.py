@@ -1,4 +1,4 @@
-"""The calls of programs that have a system of their own."""
+"""Chat calls of programs that run Greenroom as a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greenroom's application inside another one, as notes/mounting_example.py has it, on a real socket."""
+"""Greenroom mounted in another application, as in notes/mounting_example.py, on a real socket."""
 
 from __future__ import annotations
 

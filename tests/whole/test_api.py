@@ -1,4 +1,4 @@
-"""`greenroom.api`, the names that programs take from the library."""
+"""`greenroom.api`: the names that programs import."""
 
 from __future__ import annotations
 

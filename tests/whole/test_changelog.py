@@ -1,4 +1,4 @@
-"""The changelog by version, the list of all changes and the package, which name the same versions."""
+"""Versions in the changelog, the list of all changes and the package are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def versions_of(page: Path) -> list[str]:
-    """The headings of a page's versions, with what stands behind the number."""
+    """Return the version headings of a page, with their titles."""
     return re.findall(r"^## (\d+\.\d+\.\d+.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 

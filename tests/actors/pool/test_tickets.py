@@ -1,4 +1,4 @@
-"""Requests that wait for one model."""
+"""Tickets: requests that wait for one model."""
 
 from __future__ import annotations
 

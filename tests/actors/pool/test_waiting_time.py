@@ -1,4 +1,4 @@
-"""Estimates of how long a request will wait."""
+"""Estimates of a request's waiting time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real tiny model behind the server."""
+"""Fixtures with a real tiny model behind the server."""
 
 from __future__ import annotations
 

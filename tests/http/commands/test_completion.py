@@ -1,4 +1,4 @@
-"""`greenroom completion`: what shells are given, and what they ask of the program then."""
+"""`greenroom completion`: the shells' scripts, and the completions that they request from the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def completions(words: str, cache: Path) -> list[str]:
-    """Return the program's answer to bash, for the last of the words."""
+    """Return the completions of the last word, as bash requests them."""
     asked = {"_GREENROOM_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = run_greenroom(**asked, HF_HUB_CACHE=str(cache))
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Models that a command names by hub id and that are not on this machine, from a hub on a local socket."""
+"""Downloads of models named by hub id on the command line, from a hub on a local socket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def hub(
     tiny_model: TinyModel, tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
-    """Run a hub that has two models; yields the paths that it is asked for."""
+    """Run a hub with two models; yield the list of requested paths."""
     models = {"org/chat": files_of(tiny_model("llama")), "org/bert": files_of(tiny_encoder("bert"))}
     with hub_server(models) as (address, asked):
         monkeypatch.setenv("HF_ENDPOINT", address)

@@ -1,4 +1,4 @@
-"""Commands that need a model of a certain kind, without one: refused at once, with the way to name one."""
+"""Commands that need a certain type of model and have none: refused at once, with advice on naming one."""
 
 from __future__ import annotations
 

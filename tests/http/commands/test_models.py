@@ -1,4 +1,4 @@
-"""`greenroom models`."""
+"""`greenroom models`: the list of models."""
 
 from __future__ import annotations
 

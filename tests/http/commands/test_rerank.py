@@ -1,4 +1,4 @@
-"""`greenroom rerank`: documents of the command line and of stdin, as a process."""
+"""`greenroom rerank` with documents from the command line and from stdin, as a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUERY = "who walks"
 
 def test_documents_are_printed_best_first(tiny_encoder: TinyEncoder) -> None:
     folder = str(tiny_encoder("bert-rerank"))
-    texts = random_texts(1_100, longest=3)  # more than are computed together
+    texts = random_texts(1_100, longest=3)  # more than the command scores at once
     printed = run_greenroom("rerank", "-m", folder, QUERY, "-", stdin="\n\n".join(texts))
     assert (printed.returncode, printed.stderr) == (0, "")
     entries = [json.loads(line) for line in printed.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""`greenroom serve` and `models` with folders that hold no model, or one with an adapter beside it."""
+"""`greenroom serve` and `greenroom models` with folders that have no model, or one with a LoRA adapter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gguf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def adapted(tiny_model: TinyModel, tmp_path: Path) -> Path:
-    """A model with an adapter beside its weights."""
+    """Return a model folder with an adapter beside the weights."""
     folder = shutil.copytree(tiny_model("qwen3"), tmp_path / "adapted")
     for name in ("adapter_config.json", "adapters.safetensors"):
         (folder / name).write_text("{}")

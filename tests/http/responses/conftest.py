@@ -1,4 +1,4 @@
-"""Two real tiny models behind the server."""
+"""Fixtures with two real tiny models behind the server."""
 
 from __future__ import annotations
 

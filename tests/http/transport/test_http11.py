@@ -1,4 +1,4 @@
-"""Requests and responses on the wire."""
+"""HTTP/1.1 requests and responses as bytes on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation parameters that programs set by keyword."""
+"""Generation parameters given as keywords by programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""config.json of a tiny model of every architecture that embeds, in mlx-vlm and in mlx-embeddings.
+"""config.json of a tiny model of every embedding architecture in mlx-vlm and mlx-embeddings.
 
-What `tiny_encoders` makes as the hub has it stands in `AS_ON_THE_HUB`; of the others the fields stand in
-`CONFIGS`. An architecture that is refused by its name needs no weights.
+`AS_ON_THE_HUB` lists the architectures that `tiny_encoders` makes as on the hub; `CONFIGS` has the fields of
+the others. An architecture refused by its name needs no weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AS_ON_THE_HUB: Mapping[str, str] = {
     "qwen3_embedding": "qwen3",
     "xlm_roberta": "xlm-roberta",
 }
-"""Packages of the libraries, and the kinds of tiny encoders that they compute."""
+"""Library packages, and the kinds of tiny encoders that they can load."""
 
 _DECODER: Mapping[str, Any] = {
     "hidden_size": 64,
@@ -92,7 +92,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
             "layer_types": ["sliding_attention", "full_attention"],
             "per_layer_config": {"01": {"head_dim": 64, "num_key_value_heads": 1}},
         },
-        "vision_config": None,  # which mlx-vlm takes for a large tower where it is left out
+        "vision_config": None,  # without this, mlx-vlm makes a large tower
         "audio_config": None,
     },
     "lfm2": {"model_type": "lfm2_colbert"},
@@ -131,6 +131,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "qwen3_vl_embedding": {**_QWEN3_VL, "model_type": "qwen3_vl_embedding"},
     "siglip": {"model_type": "siglip", "text_config": dict(_SIGLIP), "vision_config": dict(_SIGLIP)},
 }
-"""By package. mlx-embeddings' `lfm2` is late interaction alone: it keeps a vector for each token."""
+"""Fields by package. mlx-embeddings' `lfm2` is a late-interaction model: it keeps a vector for each token."""
 
 REFUSED_BY_NAME = frozenset({"colidefics3", "colqwen2_5", "lfm2", "lfm2_colbert", "siglip"})

@@ -1,4 +1,4 @@
-"""Make folders of tiny embedding models with random weights, for every architecture of the libraries."""
+"""Folders of tiny embedding models with random weights, for every architecture of the libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AS_BOTH_READ_IT: Mapping[str, Mapping[str, Any]] = {
     "modernbert": {"classifier_pooling": "cls"},
     "gemma3_text": {"rope_theta": 1e6},
 }
-"""Fields that mlx-embeddings reads where mlx-vlm reads others, or takes what is usual."""
+"""Fields that make mlx-embeddings, whose field names or defaults differ, compute the same as mlx-vlm."""
 
 _NESTED = ("text_config", "llm_config")
 
@@ -29,10 +29,10 @@ def make_encoder_folder(library: str, architecture: str, home: Path) -> Path:
     """Make the folder of an architecture, and return it.
 
     Args:
-        library: `mlx_vlm` or `mlx_embeddings`, whose code its weights are made with.
+        library: Library whose code makes the weights: `mlx_vlm` or `mlx_embeddings`.
 
     Raises:
-        Exception: Whatever the library raises over the configuration.
+        Exception: Any error of the library over the configuration.
     """
     folder = home / f"{library}-{architecture}-embedding"
     if architecture in AS_ON_THE_HUB:
@@ -54,7 +54,7 @@ def make_encoder_folder(library: str, architecture: str, home: Path) -> Path:
 
 
 def _add_pooler(folder: Path) -> None:
-    """Add weights that real folders have and mlx-embeddings wants, though nothing computes with them."""
+    """Add unused weights that real folders have and mlx-embeddings requires."""
     import mlx.core as mx
 
     weights: Any = mx.load(str(folder / "model.safetensors"))
@@ -68,7 +68,7 @@ def _with_vocabulary(config: Mapping[str, Any], size: int) -> dict[str, Any]:
 
 
 def _model(library: str, architecture: str, config: Mapping[str, Any]) -> Any:
-    """Return a model of a library's class, which is made of a configuration in its own way."""
+    """Return a library's model, made from the configuration in that library's way."""
     module = importlib.import_module(f"{library}.models.{architecture}")
     config = json.loads(json.dumps(config))
     if library == "mlx_embeddings":
@@ -92,7 +92,7 @@ def _write_weights(folder: Path, model: Any) -> None:
     mx.random.seed(0)
     weights = {}
     for name, value in tree_flatten(model.parameters()):
-        # Others than those that are the same in every model, or vectors of all texts would be alike.
+        # Without noise in all weights, the vectors of all texts would be alike.
         noise = (
             mx.random.normal(value.shape, scale=0.15)
             if value.ndim > 1

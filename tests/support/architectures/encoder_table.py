@@ -1,4 +1,4 @@
-"""Write the table of encoders and rerankers against the libraries' own (`make encoder-table`)."""
+"""The table of encoders and rerankers compared with the libraries' own (`make encoder-table`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROW = re.compile(r"^\| (mlx-\w+) \| `(\w+)` \| (vectors|scores) \| ([a-z ]+?) \
 
 
 def make_outcomes(home: Path) -> list[Outcome]:
-    """Try every architecture in a folder, and print each outcome."""
+    """Try every architecture in `home`, and print each outcome."""
     import_encoder_libraries()
     outcomes = []
     for case in cases():
@@ -47,7 +47,7 @@ def make_outcomes(home: Path) -> list[Outcome]:
 
 
 def page_of(outcomes: Sequence[Outcome]) -> str:
-    """Return the page that tells of them."""
+    """Return the page's text."""
     counts = Counter(outcome.result for outcome in outcomes)
     told = ", ".join(f"{count} {result}" for result, count in counts.most_common())
     head = _HEAD.format(
@@ -57,7 +57,7 @@ def page_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def read_table() -> dict[Case, tuple[str, str]]:
-    """Return what the page says: result and detail of each case."""
+    """Return the result and detail of each case in the page."""
     rows = _ROW.findall(TABLE.read_text(encoding="utf-8"))
     return {
         Case(library.replace("-", "_"), name, makes): (result, detail)

@@ -1,4 +1,4 @@
-"""Compare the vectors and scores of tiny models with those that the libraries compute."""
+"""Trials that compare the vectors and scores of tiny models with those of the libraries."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 Result = Literal["equal", "refused", "library fails", "not made", "differs"]
 
 TOLERANCE = 2e-5
-"""Largest difference of a number in vectors of length 1, and in scores."""
+"""Largest accepted difference of a score, or of a component of a vector of length 1."""
 
 LENGTHS = (3, 9, 15)
-"""Tokens of the texts. Longer ones see past the tiny Gemma 3's window, where the libraries are wrong."""
+"""Lengths of the texts in tokens. Longer ones exceed the tiny Gemma 3's window, where the libraries are
+wrong.
+"""
 
 _LONGEST_REASON = 150
 
 
 @attrs.frozen(order=True)
 class Case:
-    """An architecture of a library, and what it makes of texts there."""
+    """An architecture of a library, and its type of output."""
 
     library: str
     architecture: str
@@ -49,7 +51,7 @@ class Outcome:
     """The result of a trial.
 
     Args:
-        detail: Why, of what is not equal.
+        detail: Reason, unless the outputs are equal.
     """
 
     case: Case
@@ -58,7 +60,7 @@ class Outcome:
 
 
 def cases() -> list[Case]:
-    """Return every architecture of the installed libraries that embeds or ranks."""
+    """Return all embedding and rerank architectures of the installed libraries."""
     from mlx_vlm.reranker import _RERANKER_KINDS
 
     embed = {name for name in models_of("mlx_vlm") if "EmbeddingOutput" in _sources("mlx_vlm", name)}
@@ -72,7 +74,7 @@ def cases() -> list[Case]:
 
 
 def try_case(case: Case, home: Path) -> Outcome:
-    """Compare what Greenroom and the library make of the same tokens."""
+    """Compare Greenroom's and the library's outputs for the same tokens."""
     return _try_vectors(case, home) if case.makes == "vectors" else _try_scores(case, home)
 
 
@@ -143,7 +145,7 @@ def _compared(
 
 
 def _library_vectors(folder: Path, texts: Sequence[Sequence[int]]) -> Any:
-    """Return what mlx-vlm's own server makes of tokens."""
+    """Return the vectors that mlx-vlm's own server computes."""
     from mlx_vlm.embedding_loader import load_embedding_model
 
     pooling: Any = importlib.import_module("mlx_vlm.models.pooling")

@@ -1,4 +1,4 @@
-"""Open rerankers without actors, and compute the libraries' scores of the same pairs."""
+"""Rerank models without actors, and the libraries' scores of the same pairs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ DOCUMENTS = (
 
 
 def score(query: str = QUERY, documents: Sequence[str] = DOCUMENTS, **asked: Any) -> InferenceRequest:
-    """Return a request for the scores of documents."""
+    """Return a rerank request."""
     pairs = tuple((query, document) for document in documents)
     return InferenceRequest("r", ModelKey("m"), ScoreInput(pairs, **asked))
 
 
 class Reranker:
-    """An adapter and an engine, on one thread."""
+    """An adapter and an engine on one thread."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         import_encoder_libraries()
@@ -50,7 +50,7 @@ class Reranker:
         )
 
     def run(self, *requests: InferenceRequest) -> list[tuple[str, InferenceEvent]]:
-        """Return all events of requests that come at once."""
+        """Submit requests together; return all their events."""
         for request in requests:
             self.engine.submit(request, self.adapter.prepare_input(request))
         events: list[tuple[str, InferenceEvent]] = []
@@ -66,7 +66,7 @@ class Reranker:
         return [values[index] for index in range(len(values))]
 
     def failure(self, request: InferenceRequest) -> Failed:
-        """Return how a request ends that fails, once."""
+        """Run a request that fails; return its failure."""
         (*_, (_, end)) = self.run(request)
         assert isinstance(end, Failed)
         return end
@@ -76,7 +76,7 @@ MakeReranker = Callable[..., Reranker]
 
 
 def library_scores(folder: Path, query: str, documents: Sequence[str]) -> list[float]:
-    """Return what mlx-vlm's own server answers for a cross-encoder."""
+    """Return the scores of a cross-encoder by mlx-vlm's own server."""
     from mlx_vlm.reranker_loader import load_reranker
     from mlx_vlm.utils import load_config
 
@@ -89,7 +89,7 @@ def library_scores(folder: Path, query: str, documents: Sequence[str]) -> list[f
 
 
 def library_decisions(folder: Path, rows: Sequence[Sequence[int]]) -> list[float]:
-    """Return what mlx-vlm makes of prompts that end where `yes` or `no` stands next, each alone."""
+    """Return mlx-vlm's scores of yes/no prompts, each computed alone."""
     from mlx_vlm.reranker_loader import load_reranker
 
     reranking: Any = importlib.import_module("mlx_vlm.server.reranking")

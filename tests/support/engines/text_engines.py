@@ -181,7 +181,7 @@ class Driver(SteppedEngine):
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
-        """Remove all requests, but keep the engine's prefix cache."""
+        """Clear the recorded tokens and events; the engine keeps its prefix cache."""
         self.output_processor.tokens.clear()
         self.events.clear()
 

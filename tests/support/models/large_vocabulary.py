@@ -31,10 +31,9 @@ _SIGNS = '(){}[]<>=+-*/.,;:"_#@!?\n\t '
 
 
 def large_tokenizer(size: int = SIZE) -> Any:
-    """Return a byte-level BPE tokenizer of words, punctuation and a non-Latin script, with a merge for each
-    token.
+    """Return a byte-level BPE tokenizer of words, punctuation and a non-Latin script.
 
-    Special tokens come first, as in the tiny models' own tokenizer.
+    Each token has a merge. Special tokens come first, as in the tiny models' own tokenizer.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 

@@ -17,8 +17,7 @@ import pytest
 class LateDisk:
     """A copy of a model whose files have wrong weights after their headers until `os.pread` reads them.
 
-    MLX reads wrong numbers from parts not yet read, so correct results prove that the program waited for the
-    disk.
+    Correct results prove that the program waited for the disk: MLX reads wrong numbers from unread parts.
 
     Attributes:
         folder: Folder of the copy.

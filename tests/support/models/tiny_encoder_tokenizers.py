@@ -1,6 +1,4 @@
-"""Tokenizers of the tiny embedding and rerank models, built from the tiny models' vocabulary without
-training.
-"""
+"""Untrained tokenizers of the tiny embedding and rerank models, from the tiny models' vocabulary."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ _RERANK_TEMPLATE = (
 
 
 def make_tiny_encoder(kind: str, folder: Path, **changes: Any) -> Path:
-    """Make a model in `folder`: config.json, tokenizer, weights and, for embeddings, sentence-transformers'
-    files.
+    """Make a model in `folder`, for embeddings with the files of sentence-transformers.
 
     Args:
         kind: One of `ENCODERS` or `RERANKERS`.

@@ -35,9 +35,7 @@ _SPDX = {
 """SPDX identifiers (https://spdx.org/licenses) of licences as authors name them."""
 
 _LONGEST_NAME = 60
-"""Maximum length of a licence's name in characters. A longer field holds the full text; then the classifier
-counts.
-"""
+"""Maximum length of a licence's name in characters. A longer field is the full text and is ignored."""
 
 _TABLE = "| package | licence | |\n|---|---|---|\n"
 """Head of the generated table; the note's text before it is written by hand."""
@@ -54,9 +52,7 @@ def runtime_packages() -> Mapping[str, str]:
 
 
 def licence_of(name: str) -> str:
-    """Return the licence in the metadata of an installed package, or the listed one for another system's
-    package.
-    """
+    """Return a package's licence from its metadata, or the listed one if it is for another system."""
     try:
         metadata = distribution(name).metadata
     except PackageNotFoundError:

@@ -107,9 +107,7 @@ WRITTEN = {
 
 
 def extract_in_any_pieces(parser_id: str, text: str, tools: Sequence[Tool] | None = TOOLS) -> ExtractedCalls:
-    """Return the calls in a text, after checking that they are the same for the whole and for single
-    characters.
-    """
+    """Return the calls in a text, after checking that parsing it by characters gives the same ones."""
     parser = make_tool_parser(parser_id)
     found = extract_calls(parser, text, tools)
     stream = parser.new_stream(tools)

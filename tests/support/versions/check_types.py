@@ -1,7 +1,6 @@
 """Type checks for each version of Python with its locked packages, and for macOS: `make types`.
 
-The Python version alone does not suffice: the lock may have other versions of a package for it, with other
-stubs.
+For each version of Python, the lock may have other versions of packages, with other stubs.
 """
 
 from __future__ import annotations

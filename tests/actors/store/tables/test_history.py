@@ -1,4 +1,4 @@
-"""Histories: chains of responses, conversations, and branches of them."""
+"""Histories: chains of responses, conversations, and their branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata has OpenAI's limits."""
+"""Limits of metadata, as in OpenAI's API."""
 
 from __future__ import annotations
 

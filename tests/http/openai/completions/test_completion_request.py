@@ -1,4 +1,4 @@
-"""Bodies of `POST /v1/completions` as wire types."""
+"""Parsing of `POST /v1/completions`."""
 
 from __future__ import annotations
 

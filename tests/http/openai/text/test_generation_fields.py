@@ -1,4 +1,4 @@
-"""Seeds, choices, penalties, biases and log-probabilities over a socket, options for by OpenAI's client."""
+"""Seeds, choices, penalties, biases and log-probabilities over a socket, requested by OpenAI's client."""
 
 from __future__ import annotations
 

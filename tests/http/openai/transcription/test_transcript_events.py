@@ -1,4 +1,4 @@
-"""A streamed transcript on the wire, without a server."""
+"""Events of a streamed transcript, without a server."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ONE: Chat = ("Look at ", 0, " what is it, and why?")
 OTHER: Chat = ("Look at ", 1, " what is it, and why?")
 TWO: Chat = ("Compare ", 2, " with ", 0, " what differs, and why?")
 UNLIKE: Chat = ("Compare ", 2, " with ", 1, " what differs, and why?")
-"""Pictures of two sizes, which some processors of mlx-vlm pad to one, and the padding is seen."""
+"""Two pictures of different sizes. Some mlx-vlm processors pad them to one size, which changes the answer."""
 
 
 @attrs.frozen

@@ -95,7 +95,7 @@ def judge_apart(module: str) -> Comparison:
 
 
 def page_of(findings: Mapping[str, Comparison]) -> str:
-    """Return the page: a row for each architecture of the installed mlx-vlm."""
+    """Return the page's text, with a row for each architecture of the installed mlx-vlm."""
     found = {name: findings.get(name, Comparison(NOT_RUN)) for name in names()}
     counts = Counter(each.verdict for each in found.values())
     summary = "".join(f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in VERDICTS)
@@ -104,7 +104,7 @@ def page_of(findings: Mapping[str, Comparison]) -> str:
 
 
 def read_table() -> dict[str, Comparison]:
-    """Return the findings that stand in the page."""
+    """Return the findings in the page."""
     lines = TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
     rows = [line.removeprefix("| ").removesuffix(" |").split(" | ", 2) for line in lines if "| `" in line]
     return {
@@ -119,7 +119,7 @@ def _escaped(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make the page anew, or the rows of some architectures; `--one NAME` prints the findings of one."""
+    """Rewrite the page, or the rows of some architectures; `--one NAME` prints the findings of one."""
     if arguments[:1] == [_ONE]:
         found = judge(arguments[1])
         print(f"{found.verdict}\t{found.reason}")

@@ -1,6 +1,4 @@
-"""OpenCode 1.18.33 over chat completions, messages or Responses; it requests a title beside the first
-request.
-"""
+"""OpenCode 1.18.33 over three APIs; beside the first request, it asks for the conversation's title."""
 
 from __future__ import annotations
 
