@@ -1,4 +1,4 @@
-"""`make attack`: attack a server of tiny models of every kind for some time and tell what was found.
+"""`make attack`: attack a server of tiny models of every type for a time, and report the findings.
 
 python -m greenroom.tests.attack --seconds 1800 --seed 1
 """

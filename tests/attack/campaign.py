@@ -102,9 +102,7 @@ class Campaign:
         return min(time.monotonic() + SHRINKING, self._end + SHRINKING / 4)
 
     def is_harmless(self, attack: Attack) -> bool:
-        """Return whether an attack was tried before without a fault; every search begins with the simplest
-        one.
-        """
+        """Return whether an attack was tried before without a fault, as each search's first one often was."""
         return repr(attack) in self._harmless
 
     def note_harmless(self, attack: Attack) -> None:

@@ -12,7 +12,7 @@ from greenroom.tests.support.servers.http_servers import Served, serving
 
 @pytest.fixture
 async def server_without_model() -> AsyncIterator[Served]:
-    """Serve no model: for requests that need none."""
+    """Run a server without models, for requests that need none."""
     settings = Settings(
         allowed_hosts=("greenroom.example",),
         allowed_origins=("https://chat.example",),

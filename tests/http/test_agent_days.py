@@ -41,7 +41,7 @@ Prompt = tuple[int, int]
 
 @pytest.fixture
 async def served(tiny_model: Callable[..., Path], tmp_path: Path) -> AsyncIterator[Served]:
-    """Serve a model that ends its answers early: agents allow more tokens than the context has."""
+    """Run a server whose model ends its answers early: agents allow more tokens than the context has."""
     folder = tmp_path / "short"
     shutil.copytree(tiny_model("qwen3", num_hidden_layers=1), folder)
     ends = list(range(2, VOCABULARY, 8))
@@ -75,9 +75,7 @@ def read_messages(sent: bytes) -> Prompt:
 
 
 def read_response(sent: bytes) -> Prompt:
-    """Check a stream with the client's own helper, including ids, indexes and order; return the prompt's
-    usage.
-    """
+    """Check a stream, its ids and indexes with the client's own helper; return the prompt's usage."""
     *events, done, end = sent.decode().split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)

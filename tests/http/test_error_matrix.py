@@ -181,7 +181,7 @@ async def lost(settings: Settings) -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def full(settings: Settings) -> AsyncIterator[Served]:
-    """Serve with a full queue until the test ends."""
+    """Run a server whose queue is full until the test ends."""
     settings = attrs.evolve(settings, max_batch=1, max_queue=1)
     faults = Faults(gate=threading.Event())
     assert faults.gate is not None

@@ -64,7 +64,7 @@ def test_versions_of_python_are_named_from_the_oldest_that_is_required() -> None
 def test_every_folder_with_code_is_a_listed_package() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     folders = {path.parent.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-    rooms = {f"greenroom.{room}" for room in ROOMS}  # each holds a py.typed
+    rooms = {f"greenroom.{room}" for room in ROOMS}  # each room has a py.typed
     assert {"greenroom", *rooms, *(".".join(("greenroom", *folder.parts)) for folder in folders)} == listed
 
 

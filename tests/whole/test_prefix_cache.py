@@ -16,9 +16,7 @@ SYSTEM = "You answer in one word. " + " ".join(f"Rule {i}: never say {i * i}." f
 
 
 def ask(server: ServerProcess, *said: str, **fields: Any) -> tuple[str, int, int]:
-    """Return text, prompt tokens and cached tokens of an answer; `said` alternates between user and
-    assistant.
-    """
+    """Send user and assistant messages in turn; return the answer's text, prompt tokens and cached tokens."""
     turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     messages = [{"role": "system", "content": SYSTEM}, *turns]
     body = {"model": "default", "messages": messages, "temperature": 0, "max_tokens": 40}

@@ -1,6 +1,4 @@
-"""The scenarios of `greenroom bench`, on a real server with a tiny model, and on servers with missing
-features.
-"""
+"""The scenarios of `greenroom bench`, on a real server, and on servers that lack features."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Multipart forms: files are limited, stored on disk and deleted with their request; broken forms are
-refused.
-"""
+"""Multipart forms: files are limited in size, stored on disk, and deleted with their request."""
 
 from __future__ import annotations
 

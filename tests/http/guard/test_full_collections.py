@@ -41,8 +41,7 @@ def counted_collections() -> Iterator[list[int]]:
 def make_objects() -> list[list[int]]:
     """Return enough objects to trigger a full collection, unless it is put off.
 
-    A full collection waits for a number of younger ones, and for a quarter of the objects that survived the
-    last.
+    A full collection waits for a number of younger ones, and for new objects worth a quarter of the old ones.
     """
     younger = math.prod(threshold + 1 for threshold in full_collections.USUAL)
     return [[] for _ in range(len(gc.get_objects()) + 2 * younger)]

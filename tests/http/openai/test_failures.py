@@ -78,7 +78,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_503_that_is_not_retried(
 
 @asynccontextmanager
 async def slow_to_load(settings: Settings, faults: Faults) -> AsyncIterator[Served]:
-    """Serve a model that loads when the test allows it, with a status timeout of 0.2 s."""
+    """Run a server whose model loads when the test allows it, with a status timeout of 0.2 s."""
     faults.gate = threading.Event()
     async with serving(settings, engines=FaultyEngines(settings, faults), status_timeout=0.2) as served:
         try:

@@ -71,7 +71,7 @@ def connect(server: ServerProcess) -> socket.socket:
 
 def probe(client: socket.socket) -> int:
     """Send a health probe; return the status of its answer, and leave the connection open."""
-    with suppress(OSError):  # The server may have refused and closed it already.
+    with suppress(OSError):  # The server may have refused the connection and closed it already.
         client.sendall(PROBE)
     answer = b""
     while b"\r\n\r\n" not in answer:

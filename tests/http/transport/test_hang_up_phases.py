@@ -140,7 +140,9 @@ PHASES = [*TRANSPORT, *BEFORE_LOADING, *BEHIND_A_NEIGHBOR, *DECODING]
 
 @asynccontextmanager
 async def scene_of(phase: Phase, folder: Path) -> AsyncIterator[Scene]:
-    """Serve so that the phase lasts until the client leaves, with another request in the way if needed."""
+    """Run a server in which the phase lasts until the client leaves, with another request in the way if
+    needed.
+    """
     settings = Settings(models=(str(folder),), idle_connection=600, max_batch=BEHIND_A_NEIGHBOR.get(phase, 1))
     faults = Faults()
     if phase in BEFORE_LOADING:

@@ -69,7 +69,7 @@ def test_a_chain_goes_in_small_steps_and_stays_while_its_last_turn_is_used(
     make_old(connection, "branch")
     pruned, steps = prune(connection)
     assert (pruned, kept(connection)) == (Pruned(responses=5), [])
-    assert steps >= 2  # three rows at a time
+    assert steps >= 2  # each step deletes at most three rows
     assert kept(connection, "items") == []
 
 

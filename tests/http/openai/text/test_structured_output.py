@@ -31,7 +31,7 @@ from greenroom.tests.support.servers.http_servers import serving
 
 
 class City(pydantic.BaseModel):
-    """A city with its country."""
+    """A city or a village."""
 
     kind: Literal["city", "village"]
     inhabitants: int = pydantic.Field(ge=0, le=10**9)
