@@ -1,4 +1,4 @@
-"""Audio files that anybody may have sent: which containers are opened, and what they may reach."""
+"""Safe opening of untrusted audio files: allowed containers, and bounds on reads and memory."""
 
 from __future__ import annotations
 
@@ -48,32 +48,35 @@ FORMATS = (
     "wav",
     "wv",
 )
-"""Containers that are opened beside `MOVIE`, by libavformat's names: files that hold all that they play.
-Playlists (HLS, DASH, concat and their like) name further files or addresses, and are not among them."""
+"""Containers that are opened besides `MOVIE`, by libavformat's names: files that hold all that they play.
+
+Playlists (HLS, DASH, concat and the like) are excluded, since they name further files or addresses.
+"""
 MOVIE = "mov"
-"""Of MP4, M4A and QuickTime files."""
+"""Container of MP4, M4A and QuickTime files."""
 
 _PROBE_BYTES = 1024 * 1024
 _PROBE_MICROSECONDS = 5_000_000
 _BUFFER_BYTES = 256 * 1024
 _MOST_READ = 8
-"""How often a file's bytes may be read: seeking to and fro in a crafted one must end."""
+"""Limit of bytes read, in multiples of the file's size: seeking back and forth in a crafted file must end."""
 _FURTHER_READ = 64 * 1024 * 1024
 _MAX_STREAMS = 32
 _MAX_MOVIE_STREAMS = 2
-"""The one track that is not hidden, and a picture that stands where it is not looked for."""
+"""Limit of streams in a movie: the one visible track, and a picture outside the inspected boxes."""
 _MAX_BLOCK = 32 * 1024 * 1024
-"""Bytes that FFmpeg may ask for at once: an index of 1.4 million packets; six hours of sound have a million.
-A few hundred bytes may promise so many that their index would take gigabytes."""
+"""Largest allocation in bytes that FFmpeg may make: an index of 1.4 million packets; six hours of audio have
+one million. A crafted file of a few hundred bytes may claim an index of gigabytes.
+"""
 _FREE = b"free"
 _lock = threading.Lock()
 
 
 class BoundedFile:
-    """A file that has no name, and whose reading ends however often its reader goes back.
+    """A file without a name, with a limit on the bytes read, however often its reader seeks back.
 
     Args:
-        source: Where it lies, or what it holds.
+        source: Path or content of the file.
     """
 
     def __init__(self, source: Path | bytes) -> None:
@@ -86,15 +89,15 @@ class BoundedFile:
         self._hidden: tuple[int, ...] = ()
 
     def hide(self, boxes: Iterable[int]) -> None:
-        """Have boxes of a movie read as space that is free.
+        """Make boxes of a movie read as free space.
 
         Args:
-            boxes: Where their names stand.
+            boxes: Offsets of the boxes' names.
         """
         self._hidden = tuple(boxes)
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, or none where too many have been read."""
+        """Return the next bytes; none once the limit is reached."""
         if self._left <= 0:
             return b""
         start = self._file.tell()
@@ -113,26 +116,26 @@ class BoundedFile:
         return data if shown is None else bytes(shown)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place in the file."""
+        """Move the read position."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the place where it is read."""
+        """Return the read position."""
         return self._file.tell()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._file.close()
 
 
 def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
-    """Open a container whose audio can be decoded; nothing but the file itself is ever opened.
+    """Open a container for audio decoding; no file but this one is ever opened.
 
     Args:
-        param: What the client calls the file, for errors.
+        param: The file's parameter name, for errors.
 
     Raises:
-        ProblemError: 400: it is empty, or no such container.
+        ProblemError: 400: the file is empty, or in no supported container.
     """
     av = import_av()
     if not file.size:
@@ -164,13 +167,13 @@ def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
 
 
 def tolerant_of_metadata() -> dict[str, Any]:
-    """Return what makes `av.open` take titles that are no UTF-8: from PyAV 19 on it does so by itself."""
+    """Return options that make `av.open` accept titles that are not UTF-8; PyAV 19 and later need none."""
     major = int(import_av().__version__.partition(".")[0])
     return {"metadata_errors": "replace"} if major < 19 else {}
 
 
 def undecodable(param: str) -> ProblemError:
-    """Return the 400 of a file that is no audio."""
+    """Return the 400 error of a file that is not audio."""
     detail = (
         "This is no audio or video file that can be decoded (flac, mp3, mp4, m4a, mpeg, mpga, ogg, opus, "
         "wav, webm and the like can be)."
@@ -179,7 +182,7 @@ def undecodable(param: str) -> ProblemError:
 
 
 def import_av() -> Any:
-    """Return PyAV, imported once, whose libraries take no more memory at once than files need."""
+    """Return PyAV, imported once, with a limit on the size of FFmpeg's allocations."""
     with _lock:
         import av
 
@@ -192,7 +195,7 @@ def _bound_blocks() -> None:
     import av._core
 
     try:
-        # libavutil is found through PyAV's own module, which is linked to it.
+        # PyAV's own module is linked to libavutil, so the symbol is found through it.
         ctypes.CDLL(av._core.__file__).av_max_alloc(ctypes.c_size_t(_MAX_BLOCK))
     except (OSError, AttributeError) as error:
         log.warning("memory of decoders is not bounded", reason=str(error))
@@ -204,7 +207,7 @@ def _refuse_further_files(url: str, flags: int, options: Any) -> NoReturn:
 
 @functools.cache
 def _audio_decoders() -> str:
-    """Return the names of all decoders of audio: those of pictures are not even tried."""
+    """Return the names of all audio decoders, comma-separated: no others are allowed."""
     av = import_av()
     names = []
     for name in sorted(av.codecs_available):
@@ -212,7 +215,7 @@ def _audio_decoders() -> str:
             if av.Codec(name, "r").type == "audio":
                 names.append(name)
         except av.FFmpegError:
-            continue  # an encoder only
+            continue  # The codec has no decoder.
         except ValueError:
             continue
     return ",".join(names)

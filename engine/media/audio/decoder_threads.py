@@ -1,4 +1,4 @@
-"""Decode recordings on one or two threads, however many are open."""
+"""Threads that decode recordings: one or two, however many recordings are open."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Protocol
 from greenroom.engine.media.audio.decoder_turns import Decodable, DecoderTurns
 
 STALL_SECONDS = 20.0
-"""How long a decoder may work at one packet, or at opening a file, before its recording is given up."""
+"""Time limit in seconds for one packet, or for opening a file, before the recording fails."""
 MAX_STALLED = 4
-"""Threads that hang in a decoder, which cannot be ended, before no more recordings are taken."""
+"""Number of hung decoder threads, which cannot be killed, at which new recordings are rejected."""
 PATIENCE = 5.0
-"""Seconds without a sign of life after which another recording is decoded beside the one that hangs."""
+"""Seconds without a heartbeat after which another recording is decoded beside the hung one."""
 _CORES_EACH = 4
 AT_ONCE = max(1, min(2, (os.cpu_count() or 1) // _CORES_EACH))
-"""Recordings that are decoded at the same time: even one thread is faster than any model listens."""
+"""Number of recordings decoded at the same time: even one thread outpaces any model."""
 
 
 class Decoding(Decodable, Protocol):
     """A recording that these threads decode."""
 
     def decode_on(self) -> float:
-        """Decode a bit; return its cost, in samples of all channels."""
+        """Decode a block; return its cost, in samples of all channels."""
 
     def end(self) -> None:
         """Close the file."""
 
 
 class DecoderThreads:
-    """Threads that begin when there is something to decode, and end when there is not.
+    """Decoder threads that start when there is something to decode, and end when there is not.
 
     Args:
-        at_once: How many work at the same time, beside those that hang.
+        at_once: Number of working threads, not counting hung ones.
     """
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
@@ -42,40 +42,40 @@ class DecoderThreads:
         self._turns: DecoderTurns[Decoding] = DecoderTurns(at_once, time.monotonic)
 
     def __len__(self) -> int:
-        """Return how many recordings are open."""
+        """Return the number of open recordings."""
         with self._lock:
             return len(self._turns)
 
     def add(self, client: str, recording: Decoding) -> None:
-        """Take a recording."""
+        """Add a recording."""
         with self._lock:
             self._turns.add(client, recording)
         self.wake()
 
     def wake(self) -> None:
-        """Have recordings decoded that want it, as far as threads may work."""
+        """Start threads for recordings that need decoding, up to the limit."""
         while (recording := self._start()) is not None:
             threading.Thread(target=self._work, args=(recording,), name="audio-decoder", daemon=True).start()
 
     def remove(self, recording: Decoding) -> None:
-        """Let go of a recording; its file is closed, at the latest behind the packet that is decoded now."""
+        """Remove a recording; its file is closed now, or when the current packet is decoded."""
         with self._lock:
             is_free = self._turns.remove(recording)
         if is_free:
             recording.end()
 
     def beat(self, recording: Decoding) -> None:
-        """Note a sign of life from the thread that decodes a recording."""
+        """Record a heartbeat of the thread that decodes a recording."""
         with self._lock:
             self._turns.beat(recording)
 
     def is_silent(self, recording: Decoding) -> bool:
-        """Return whether its decoder has worked at one packet for too long."""
+        """Return whether the recording's decoder has exceeded the time limit for one packet."""
         with self._lock:
             return self._turns.is_silent(recording, STALL_SECONDS)
 
     def hung(self) -> int:
-        """Return how many threads hang in recordings that nobody wants."""
+        """Return the number of threads that hang in removed recordings."""
         with self._lock:
             return self._turns.hung(STALL_SECONDS)
 
@@ -94,4 +94,4 @@ class DecoderThreads:
 
 
 DECODERS = DecoderThreads()
-"""Those of this process."""
+"""The decoder threads of this process."""

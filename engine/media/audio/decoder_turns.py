@@ -1,4 +1,4 @@
-"""Choose whose recording is decoded next, of all that are open in this process."""
+"""Fair scheduling of the process's open recordings for decoding."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from typing import Generic, Protocol, TypeVar
 from greenroom.engine.fairness.fair_turns import FairTurns
 
 OPEN_AT_ONCE = 8
-"""Recordings that have a decoder, whose buffers may have 13 MB; others wait until one of these has ended."""
+"""Limit of recordings with an open decoder, whose buffers may take 13 MB; others wait until one ends."""
 MOST_OPEN = 32
-"""Those that have one because their client has no other."""
+"""Limit of open decoders if each further one is its client's only one."""
 UNMOVED_SECONDS = 5.0
-"""Without a turn of any recording, since nobody takes what is decoded, after which one more is opened."""
+"""Seconds in which nothing is decoded, since no output is read, after which one more recording is opened."""
 
 
 class Decodable(Hashable, Protocol):
-    """A recording that is decoded bit by bit."""
+    """A recording that is decoded block by block."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a decoder, from its first turn to its end."""
+        """True if the recording has a decoder: from its first turn to its end."""
 
     @property
     def wants_decoding(self) -> bool:
-        """Whether there is anything left, and room for it."""
+        """True if there is more to decode, and space in its buffer."""
 
 
 T = TypeVar("T", bound=Decodable)
 
 
 class DecoderTurns(Generic[T]):
-    """Bounds what is decoded at once; clients have equal shares of that, be what they sent silent or not.
+    """A scheduler that bounds concurrent decoding and gives clients equal shares of it.
 
-    Recordings are opened in their turns too, as far as their decoders may take memory.
+    Silent audio costs as much as any. Recordings are opened in fair order too, within a limit of open
+    decoders.
 
     Args:
-        at_once: Recordings that are decoded at the same time.
-        clock: Seconds, from any origin.
+        at_once: Number of recordings decoded at the same time.
+        clock: Clock in seconds, of any origin.
     """
 
     def __init__(self, at_once: int, clock: Callable[[], float]) -> None:
@@ -55,16 +56,16 @@ class DecoderTurns(Generic[T]):
         self._turns.add(client, recording)
 
     def remove(self, recording: T) -> bool:
-        """Remove a recording; return whether nobody is decoding it."""
+        """Remove a recording; return whether no thread is decoding it."""
         self._turns.remove(recording)
         return recording not in self._beats
 
     def start(self, patience: float) -> T | None:
-        """Return the recording that is to be decoded now; None if none wants it, or enough are.
+        """Return the recording to decode now; None if none needs it, or the limit is reached.
 
         Args:
-            patience: Seconds without a sign of life after which a decoder counts as hanging, and another may
-                work in its place.
+            patience: Seconds without a heartbeat after which a decoder counts as hung, and another may work
+                in its place.
         """
         if len(self._beats) - self._silent(self._beats, patience) >= self._at_once:
             return None
@@ -79,14 +80,14 @@ class DecoderTurns(Generic[T]):
         return recording
 
     def beat(self, recording: T) -> None:
-        """Note a sign of life from whoever decodes a recording."""
+        """Record a heartbeat of the thread that decodes a recording."""
         self._beats[recording] = self._clock()
 
     def stop(self, recording: T, cost: float) -> bool:
-        """End the turn of a recording; return whether it is still wanted.
+        """End a recording's turn; return whether it is still wanted.
 
         Args:
-            cost: Samples that were decoded, those of all channels together.
+            cost: Number of samples decoded, summed over channels.
         """
         del self._beats[recording]
         wanted = recording in set(self._turns)
@@ -95,11 +96,11 @@ class DecoderTurns(Generic[T]):
         return wanted
 
     def is_silent(self, recording: T, seconds: float) -> bool:
-        """Return whether whoever decodes a recording has given no sign of life for longer than that."""
+        """Return whether a recording's decoder has given no heartbeat for more than `seconds`."""
         return bool(self._silent({recording} & self._beats.keys(), seconds))
 
     def hung(self, seconds: float) -> int:
-        """Return how many decoders of recordings that nobody wants have been silent for longer than that."""
+        """Return the number of decoders of removed recordings without a heartbeat for more than `seconds`."""
         return self._silent(self._beats.keys() - set(self._turns), seconds)
 
     def _may_open(self, recording: T, opened: Set[T]) -> bool:
@@ -108,7 +109,7 @@ class DecoderTurns(Generic[T]):
             return True
         if len(opened) < MOST_OPEN and client not in map(self._turns.client_of, opened):
             return True
-        # Those that are open may wait for whoever waits for this one.
+        # Avoids a deadlock: readers of the open recordings may be waiting for this one.
         return not self._beats and self._clock() - self._moved > UNMOVED_SECONDS
 
     def _silent(self, recordings: object, seconds: float) -> int:

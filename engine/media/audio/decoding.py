@@ -1,4 +1,4 @@
-"""Recordings that a request's preparation needs: decoded while others use the thread that prepares."""
+"""Decoding of recordings in steps, so that other requests can use the preparing thread meanwhile."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from greenroom.engine.media.audio.reader import RecordingReader
 from greenroom.engine.media.audio.samples import AudioFacts, Samples
 
 AT_ONCE = 4
-"""Recordings that are held so for all models; whoever else has one waits, and others go on."""
+"""Number of recordings decoded at once for all models; further ones wait without blocking other requests."""
 _DECODING = SliceSemaphore(AT_ONCE)
 _SLICE_SECONDS = 0.02
 
 
 @attrs.frozen(eq=False)
 class DecodedRecording:
-    """A recording, or its beginning."""
+    """The samples of a recording or of its beginning."""
 
     facts: AudioFacts
     samples: Samples = attrs.field(repr=False)
@@ -29,15 +29,15 @@ class DecodedRecording:
 def decode_recording(
     source: Path | bytes, rate: int, most: int, param: str = "file", client: str = ""
 ) -> Slices[DecodedRecording]:
-    """Return a recording, or at least `most` samples of its beginning, yielding while it is decoded.
+    """Decode a recording, or at least the first `most` samples; yields while it decodes.
 
-    Whoever leaves it ends the decoding.
+    Closing the generator stops the decoding.
 
     Args:
-        source: Where it lies, or what its file holds.
-        rate: Samples a second that are wanted.
-        param: What the client calls the file, for errors.
-        client: Who sent it.
+        source: Path or content of the file.
+        rate: Target sample rate in Hz.
+        param: The file's parameter name, for errors.
+        client: The client's name; clients share the decoders fairly.
 
     Raises:
         ProblemError: 400: it cannot be decoded; 503: too many decoders hang.

@@ -1,4 +1,4 @@
-"""What of an MP4 or QuickTime file (ISO/IEC 14496-12) is needed to hear it: one track of sound."""
+"""MP4 and QuickTime boxes (ISO/IEC 14496-12): finds all that decoding one audio track does not need."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import attrs
 _FIRST = frozenset(
     b"ediw emsg free ftyp junk mdat moof moov pict pnot prfl sidx skip styp udta uuid wide".split()
 )
-"""Boxes with which such files begin."""
+"""Types of boxes at the start of such files."""
 _NEEDED = frozenset((b"mvhd", b"mvex"))
-"""Boxes of a movie beside its tracks."""
+"""Boxes of a movie that are needed besides its tracks."""
 _MOST_BOXES = 2_000
-"""That are looked at in a file."""
+"""Limit of inspected boxes per file."""
 
 
 class SeekableFile(Protocol):
-    """What is read of a file."""
+    """A binary file with random access."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place in the file."""
+        """Move the read position."""
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""
@@ -34,11 +34,12 @@ class SeekableFile(Protocol):
 
 @attrs.frozen
 class _Box:
-    """A box.
+    """The place of a box in its file.
 
     Args:
-        at: Where its name stands.
-        start: Where its content begins; `end` likewise.
+        at: Offset of its name.
+        start: Offset of its content.
+        end: Offset of its content's end.
     """
 
     name: bytes
@@ -48,15 +49,15 @@ class _Box:
 
 
 def is_movie(file: SeekableFile) -> bool:
-    """Return whether a file begins as those of MP4 and QuickTime do."""
+    """Return whether a file begins like MP4 or QuickTime."""
     first = next(_Boxes(file).within(0, file.size), None)
     return first is not None and first.name in _FIRST
 
 
 def unneeded_boxes(file: SeekableFile) -> tuple[int, ...]:
-    """Return where the names of boxes stand without which the file's first track of sound is the same.
+    """Return the offsets of the names of all boxes that the first audio track does not need.
 
-    FFmpeg makes an index of every track that it sees, and a few hundred bytes may promise one of 45 MB.
+    FFmpeg indexes every track that it sees; a track of a few hundred bytes may claim an index of 45 MB.
     """
     boxes = _Boxes(file)
     movie = boxes.find(0, file.size, b"moov")
@@ -69,14 +70,14 @@ def unneeded_boxes(file: SeekableFile) -> tuple[int, ...]:
 
 
 class _Boxes:
-    """Looks at a file's boxes, at so many of them in all."""
+    """A reader of a file's boxes, up to a limit on their number."""
 
     def __init__(self, file: SeekableFile) -> None:
         self._file = file
         self._left = _MOST_BOXES
 
     def within(self, start: int, end: int) -> Iterator[_Box]:
-        """Yield the boxes between two places, as far as their sizes make sense."""
+        """Yield the boxes between two offsets, as far as their sizes are valid."""
         while start + 8 <= end and self._left > 0:
             self._left -= 1
             self._file.seek(start)
@@ -96,11 +97,11 @@ class _Boxes:
             start += size
 
     def find(self, start: int, end: int, name: bytes) -> _Box | None:
-        """Return the first box of a name between two places."""
+        """Return the first box with that name between two offsets."""
         return next((box for box in self.within(start, end) if box.name == name), None)
 
     def is_sound(self, track: _Box) -> bool:
-        """Return whether a track is one of sound."""
+        """Return whether a track is audio."""
         media = self.find(track.start, track.end, b"mdia")
         handler = media and self.find(media.start, media.end, b"hdlr")
         if handler is None:

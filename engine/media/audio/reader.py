@@ -1,4 +1,4 @@
-"""A recording that is decoded no further ahead than somebody wants it."""
+"""A recording that is decoded only a limited time ahead of its reader."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ log = get_logger()
 AHEAD_SECONDS = 32.0
 _BLOCK_SECONDS = 0.5
 _TURN_PIECES = 256
-"""Packets after which another recording has its turn, though they made no block."""
+"""Packets after which a turn ends even if they filled no block."""
 
 
 class RecordingReader:
-    """Decodes a recording; a decoder that hangs costs this recording and nothing else.
+    """Decodes a recording on the decoder threads; a hung decoder affects only this recording.
 
     Args:
-        source: Where it lies, or what its file holds.
-        rate: Samples a second that are wanted.
-        param: What the client calls the file, for errors.
-        ahead: Seconds that are decoded before somebody wants them.
-        client: Who sent it; clients share the time of the decoders.
+        source: Path or content of the file.
+        rate: Target sample rate in Hz.
+        param: The file's parameter name, for errors.
+        ahead: Seconds of audio decoded ahead of the reader.
+        client: The client's name; clients share the decoders fairly.
 
     Attributes:
-        facts: What its container tells, once it has been opened: before the first samples.
+        facts: The container's metadata, set when it is opened: before the first samples.
 
     Raises:
         ProblemError: 503: too many decoders hang.
@@ -62,16 +62,16 @@ class RecordingReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a decoder, from its first turn to its end."""
+        """True if the recording has a decoder: from its first turn to its end."""
         return self._begun and not self._decoded
 
     @property
     def wants_decoding(self) -> bool:
-        """Whether there is anything left, and room for it."""
+        """True if there is more to decode, and space in the buffer."""
         return not self._decoded and self._blocks.qsize() < self._ahead
 
     def read(self, seconds: float) -> Samples | None:
-        """Return the next samples, none if there are none within `seconds`; None at the recording's end.
+        """Return the next samples, an empty array if none arrive within `seconds`, or None at the end.
 
         Raises:
             ProblemError: 400: it cannot be decoded.
@@ -91,12 +91,12 @@ class RecordingReader:
         return item
 
     def close(self) -> None:
-        """Have its decoding end, which closes the file."""
+        """Stop the decoding, which closes the file."""
         self._closed.set()
         DECODERS.remove(self)
 
     def decode_on(self) -> float:
-        """Decode until there is a further block; return the samples that took, those of all channels."""
+        """Decode until a turn may end; return its cost, in samples of all channels."""
         self._begun = True
         try:
             return next(self._turns)
@@ -105,7 +105,7 @@ class RecordingReader:
             return 1.0
 
     def end(self) -> None:
-        """Close the file, on whichever thread is not decoding it."""
+        """Close the file; called while no thread decodes it."""
         self._turns.close()
 
     def _give_up(self) -> None:
@@ -114,7 +114,7 @@ class RecordingReader:
         raise invalid(f"Decoding the file took longer than {seconds:g} seconds.", self._param)
 
     def _decode(self, source: Path | bytes, rate: int) -> Generator[float, None, None]:
-        """Decode a block for each turn, and yield its cost."""
+        """Decode a block per turn, and yield its cost."""
         try:
             recording = OpenedRecording(source, rate, self._param)
             try:
@@ -128,14 +128,14 @@ class RecordingReader:
             self._blocks.put(None)
         except ProblemError as error:
             self._blocks.put(error)
-        except FileNotFoundError:  # its client has left
+        except FileNotFoundError:  # The client has disconnected.
             self._blocks.put(invalid("The file is gone.", self._param))
         except Exception:
             log.exception("decoding failed", actor="model")
             self._blocks.put(invalid("The file cannot be decoded.", self._param))
 
     def _in_blocks(self, pieces: Iterator[Samples], size: int) -> Iterator[None]:
-        """Put blocks of one size, but for the last one, until this is closed; yield where a turn may end."""
+        """Queue blocks of one size, except for the last, until closed; yield where a turn may end."""
         held = np.zeros(0, np.float32)
         for count, piece in enumerate(pieces, 1):
             DECODERS.beat(self)

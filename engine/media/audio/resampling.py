@@ -1,4 +1,4 @@
-"""Mix the frames of a recording down and resample them, on the thread that asks."""
+"""Downmixing and resampling of a recording's frames, on the calling thread."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Resampler:
-    """Makes frames of one channel, 32-bit floats, of frames that are alike.
+    """Converts frames of one layout to mono frames of 32-bit floats.
 
-    PyAV's `AudioResampler` is the same, but begins a thread for every core.
+    PyAV's `AudioResampler` does the same, but starts a thread per core.
 
     Args:
-        first: The first of the frames, which tells what the others are like.
-        rate: Samples a second that are wanted.
+        first: The first frame, whose layout and rate the others share.
+        rate: Target sample rate in Hz.
     """
 
     def __init__(self, first: AudioFrame, rate: int) -> None:
@@ -40,16 +40,16 @@ class Resampler:
         self._graph.configure()
 
     def takes(self, frame: AudioFrame) -> bool:
-        """Return whether a frame is like the first one."""
+        """Return whether a frame has the first frame's layout and rate."""
         return _shape(frame) == self._source
 
     def resample(self, frame: AudioFrame) -> list[AudioFrame]:
-        """Return what a frame adds; it may be nothing yet."""
-        frame.pts = None  # broken time stamps must not make it insert silence
+        """Return the output frames for a frame; perhaps none yet."""
+        frame.pts = None  # Otherwise broken time stamps make the filter insert silence.
         return self._push(frame)
 
     def finish(self) -> list[AudioFrame]:
-        """Return what is left."""
+        """Return the remaining output frames."""
         return self._push(None)
 
     def _push(self, frame: AudioFrame | None) -> list[AudioFrame]:

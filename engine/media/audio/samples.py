@@ -1,4 +1,4 @@
-"""What a recording sounds like, a second at a time: decoded, mixed down and resampled in bounded memory."""
+"""A recording's samples: decoded, mixed down and resampled block by block, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
     from av.container import InputContainer
 
 Samples = NDArray[np.float32]
-"""One channel, -1 to 1, `[samples]`."""
+"""Mono samples from -1 to 1, `[samples]`."""
 
 MAX_SECONDS = 6 * 3600
-"""Longest recording that is taken. A few megabytes of compressed silence may last for months."""
+"""Longest accepted recording in seconds. A few megabytes of compressed silence may last for months."""
 MAX_CHANNELS = 8
 RATES = (1_000, 192_000)
-"""Samples a second that a recording may have: at one a second, a small file would last for months too. No
-microphone needs more than 192,000, and each takes time to decode, silent or not."""
+"""Lowest and highest accepted sample rate in Hz: at 1 Hz, a small file would also last for months. No
+microphone needs more than 192,000, and every sample takes time to decode, silent or not.
+"""
 _MAX_FRAME = 1 << 20
 _MAX_BROKEN = 1000
-"""Packets that cannot be decoded before a recording is given up."""
+"""Number of undecodable packets at which a recording fails."""
 
 
 @attrs.frozen
 class AudioFacts:
-    """What a container tells of its audio.
+    """A container's metadata about its audio.
 
     Args:
-        duration: Seconds, as far as it says; None if it does not.
-        codec: Of the audio, by libavcodec's name.
+        duration: Duration in seconds; None if the container states none.
+        codec: The audio codec's name in libavcodec.
     """
 
     duration: float | None
@@ -48,19 +49,18 @@ class AudioFacts:
 
 
 class OpenedRecording:
-    """A recording whose audio is decoded as it is asked for.
+    """An open recording whose audio is decoded on demand.
 
     Args:
-        source: Where it lies, or what its file holds.
-        rate: Samples a second that are wanted.
-        param: What the client calls the file, for errors.
+        source: Path or content of the file.
+        rate: Target sample rate in Hz.
+        param: The file's parameter name, for errors.
 
     Attributes:
-        decoded: Samples of the file so far, those of all channels.
+        decoded: Number of samples decoded so far, summed over channels.
 
     Raises:
-        ProblemError: 400: it is no audio, longer than any that is taken, or has a rate or channels that no
-            microphone has.
+        ProblemError: 400: it is not audio, is too long, or has an unsupported sample rate or channel count.
     """
 
     def __init__(self, source: Path | bytes, rate: int, param: str = "file") -> None:
@@ -80,10 +80,10 @@ class OpenedRecording:
             raise
 
     def blocks(self) -> Iterator[Samples]:
-        """Yield the samples in order; empty blocks in between show that the decoder goes on.
+        """Yield the samples in order; empty blocks in between are the decoder's heartbeat.
 
         Raises:
-            ProblemError: 400: it cannot be decoded, or is longer than any that is taken.
+            ProblemError: 400: it cannot be decoded, or is too long.
         """
         heard, left = 0, MAX_SECONDS * self._rate
         for frame in self._frames():
@@ -120,7 +120,7 @@ class OpenedRecording:
         return AudioFacts(known, self._container.format.name, stream.codec_context.name)
 
     def _frames(self) -> Iterator[AudioFrame | None]:
-        """Yield resampled frames, and None for every packet that gave none."""
+        """Yield resampled frames, and None for every packet or frame without output."""
         resampler: Resampler | None = None
         for frame in self._decoded_frames():
             if frame is None:
@@ -160,7 +160,7 @@ class OpenedRecording:
             yield from frames
 
     def _check(self, rate: int, channels: int) -> None:
-        """Refuse what would take far more time and memory decoded than it has bytes."""
+        """Reject rates and channel counts whose decoding costs far more than the file's size suggests."""
         slowest, fastest = RATES
         if rate and not slowest <= rate <= fastest:
             detail = f"The audio has {rate:,} samples a second; {slowest:,} to {fastest:,} are taken."
@@ -172,8 +172,8 @@ class OpenedRecording:
 
 def _to_samples(frame: Any) -> Samples:
     samples: Samples = frame.to_ndarray()[0]
-    # Files of floating point may hold anything.
-    if not np.isfinite(samples).all():  # a sum may be infinite where no sample is
+    # Floating-point files may hold any values.
+    if not np.isfinite(samples).all():  # Also checked after mixing: a sum of finite samples may overflow.
         samples = np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0)
     return np.clip(samples, -1.0, 1.0)
 

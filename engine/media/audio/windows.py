@@ -1,4 +1,4 @@
-"""A recording in windows that a model hears at once: cut where nobody speaks."""
+"""Splitting of a recording into a model's input windows, cut in pauses."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from numpy.typing import NDArray
 from greenroom.engine.media.audio.samples import Samples
 
 SILENCE = 3e-4
-"""Root mean square below which a recording is silent (-70 dB): less than a quiet room has, and more than the
-noise of 16-bit samples. A model is not asked what is said in it: Whisper makes up words there."""
+"""RMS level below which audio counts as silent (-70 dB).
+
+It is below a quiet room's level and above the noise of 16-bit samples. Models get no silence: Whisper
+hallucinates words in it.
+"""
 
 _FRAME_SECONDS = 0.02
 _PAUSE_SECONDS = 0.2
-"""A pause at least is a place to cut."""
+"""Shortest pause in which a window may be cut."""
 _PAUSE_LEVEL = 0.1
-"""Loudness of a pause, beside what is usual in its window."""
+"""Loudness of a pause, relative to the window's median."""
 _SEARCHED = 1 / 3
-"""The part of a window, at its end, in which a pause is looked for."""
+"""Share of a window, at its end, that is searched for a pause."""
 _LONG_SILENCE_SECONDS = 2.0
-"""Of silence that ends a window, or is left out before one."""
+"""Length in seconds of a silence that ends a window, or is skipped before one."""
 _KEPT_SECONDS = 0.5
-"""Of such a silence stay with the words before it."""
+"""Seconds of such a silence that are kept."""
 
 
 @attrs.frozen(eq=False)
 class Window:
-    """What a model hears at once.
+    """One input window of a model.
 
     Args:
-        start: Where it begins, in samples from the recording's beginning.
-        is_last: Nothing follows.
+        start: Start in samples from the beginning of the recording.
+        is_last: True if nothing follows.
     """
 
     samples: Samples
@@ -40,11 +43,11 @@ class Window:
 
 
 class WindowBuffer:
-    """Holds as much of a recording as the next window may need.
+    """A buffer of the samples that the next window may need.
 
     Args:
-        rate: Samples a second.
-        seconds: Longest window.
+        rate: Sample rate in Hz.
+        seconds: Longest window in seconds.
     """
 
     def __init__(self, rate: int, seconds: float) -> None:
@@ -54,42 +57,42 @@ class WindowBuffer:
         self._held = 0
         self._ended = False
         self.position = 0
-        """Where the next window begins at the earliest, in samples."""
+        """Earliest start of the next window, in samples."""
 
     @property
     def heard(self) -> int:
-        """Samples that have come."""
+        """Number of samples received."""
         return self.position + self._held
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next window can be cut: more would not change it."""
+        """True if the next window can be cut: more samples would not change it."""
         return self._ended or self._held >= self._most
 
     @property
     def is_over(self) -> bool:
-        """Whether all of the recording has been let go."""
+        """True if the whole recording has been consumed."""
         return self._ended and not self._held
 
     def add(self, block: Samples) -> None:
-        """Append what follows."""
+        """Append a block of samples."""
         self._blocks.append(block)
         self._held += len(block)
 
     def end(self) -> None:
-        """Note that nothing follows."""
+        """Mark the end of the recording."""
         self._ended = True
 
     def next_window(self) -> Window | None:
-        """Return the next window, once it is ready; None if all that is left, or was held, is silence.
+        """Return the next window, once it is ready; None if the rest, or all that is buffered, is silence.
 
-        Silence before it is left out: `position` has moved on to where it begins.
+        Skips silence before the window: `position` moves on to its start.
         """
         held = self._joined()
         loudness = self._loudness(held)
         silent = self._leading_silence(loudness)
         if silent >= len(held) or (silent and not self._ended):
-            # What was left out has to be replaced before a window is cut.
+            # Skipping silence shortens the buffer; it must fill again before a window is cut.
             self.advance(silent)
             return self.next_window() if self.is_ready and self._held else None
         self.advance(silent)
@@ -98,7 +101,7 @@ class WindowBuffer:
         return Window(held[:size], self.position, self._ended and size == len(held))
 
     def advance(self, samples: int) -> None:
-        """Let go of the beginning of what is held."""
+        """Discard samples from the beginning of the buffer."""
         held = self._joined()[samples:]
         self._blocks, self._held = [held], len(held)
         self.position += samples
@@ -113,14 +116,14 @@ class WindowBuffer:
         return self._blocks[0]
 
     def _loudness(self, samples: Samples) -> Samples:
-        """Return the root mean square of each frame; the last one may be short."""
+        """Return the RMS of each frame; the last frame may be short."""
         frame = self._frame
         padded = np.pad(samples, (0, -len(samples) % frame)).reshape(-1, frame)
         loudness: Samples = np.sqrt(np.mean(np.square(padded), axis=1))
         return loudness
 
     def _leading_silence(self, loudness: Samples) -> int:
-        """Return the samples of silence to be left out, in whole frames; 0 if it is short."""
+        """Return the number of silent samples to skip, in whole frames; 0 if the silence is short."""
         loud = np.flatnonzero(loudness > SILENCE)
         if not len(loud):
             return self._held
@@ -138,7 +141,7 @@ class WindowBuffer:
         return self._pause(frames) or size
 
     def _pause(self, loudness: Samples) -> int:
-        """Return the middle of the quietest place late in a full window, if it is one; else 0."""
+        """Return the middle of the quietest place late in a full window if it is a pause; else 0."""
         length = round(_PAUSE_SECONDS / _FRAME_SECONDS)
         first = round(len(loudness) * (1 - _SEARCHED))
         smoothed = np.convolve(loudness[first:], np.ones(length) / length, mode="valid")
@@ -149,7 +152,7 @@ class WindowBuffer:
 
 
 def _first_run(mask: NDArray[np.bool_], length: int) -> int | None:
-    """Return where a run of so many true values begins, other than at the beginning."""
+    """Return the start of the first run of `length` true values that does not begin at index 0, or None."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         if end - start >= length and start > 0:

@@ -1,4 +1,4 @@
-"""An image's file as pixels, within limits that are checked before anything of their size is in memory."""
+"""Decoding of an image file to pixels, with limits checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from greenroom.engine.media.images.orientation import orientation_of, upright
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 INVALID_IMAGE = "invalid_image"
-"""Code of the problem of a file that cannot be decoded."""
+"""Problem code of a file that cannot be decoded."""
 
 LARGE = 4 * 1024 * 1024
-"""Pixels beyond which decoding takes longer than others can wait for Python's lock."""
+"""Pixels above which decoding would hold the GIL longer than others can wait."""
 _LARGE_JPEG = 16 * 1024 * 1024
-"""Of an image that is decoded in pieces, and made smaller meanwhile."""
+"""Pixels up to which a JPEG counts at its reduced size: it is decoded in pieces and downscaled meanwhile."""
 
 _PAPER = (255, 255, 255)
-"""What is behind transparent pixels."""
+"""Background color behind transparent pixels."""
 
 
 def decode_image(
@@ -33,14 +33,14 @@ def decode_image(
     sight: SightLimit = ANY_SIZE,
     param: str | None = None,
 ) -> Image.Image:
-    """Return an image, upright, as RGB, of which the first frame alone is decoded.
+    """Return an image as upright RGB; of an animation, the first frame.
 
     Args:
-        sight: What its model sees of it; an image that is much larger is made smaller while it is decoded.
-        param: What the client calls the image, for errors.
+        sight: Largest size the model uses; a much larger image is downscaled while it is decoded.
+        param: The image's parameter name, for errors.
 
     Raises:
-        ProblemError: 400 that says what is wrong with the file and what would be right.
+        ProblemError: 400 that says what is wrong with the file and what is accepted.
     """
     if len(data) > limits.bytes_each:
         limit = limits.bytes_each // 1_000_000
@@ -58,18 +58,18 @@ def decode_image(
         raise _broken(kind, str(error), param) from None
     except MemoryError:
         raise _broken(kind, "it takes more memory than there is", param) from None
-    except Exception as error:  # decoders raise anything over files that are made to confuse them
+    except Exception as error:  # On crafted files decoders may raise anything.
         raise _broken(kind, _reason(error), param) from None
 
 
 def is_large(data: bytes, limits: ImageLimits, sight: SightLimit) -> bool:
-    """Return whether decoding an image takes long, by its header; what is refused at once does not."""
+    """Return whether decoding an image takes long, by its header; False for files that are rejected."""
     kind = format_of(data)
     if kind is None or len(data) > limits.bytes_each:
         return False
     try:
         width, height = _size(data, kind)
-    except Exception:  # `decode_image` says what is wrong
+    except Exception:  # `decode_image` reports the error.
         return False
     if width * height > limits.pixels:
         return False
@@ -88,7 +88,7 @@ def _size(data: bytes, kind: Format) -> tuple[int, int]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a decoder says of a file, unless that is about Python rather than about the file."""
+    """Return a decoder's message, or a generic one if the error is about Python rather than the file."""
     said = str(error).strip().splitlines()
     is_about_file = isinstance(error, OSError | SyntaxError | ValueError) and said
     return said[0][:200] if is_about_file else "it is damaged, or cut off"
@@ -110,7 +110,7 @@ def _decode(
             factor = sight.reduction(*image.size)
             image.draft(None, (-(-image.width // factor), -(-image.height // factor)))
         image.load()
-        if not orientation and kind != "HEIC":  # libheif has turned it already
+        if not orientation and kind != "HEIC":  # libheif applies the orientation itself.
             exif = image.info.get("exif")
             orientation = orientation_of(exif) if isinstance(exif, bytes) else 1
         pixels = _in_bytes(image)
@@ -133,7 +133,7 @@ def _check_size(size: tuple[int, int], limits: ImageLimits, param: str | None) -
 
 
 def _in_bytes(image: Image.Image) -> Image.Image:
-    """Return an image whose channels have 8 bits each and can be averaged."""
+    """Return the image with 8 bits per channel, in a mode whose pixels can be averaged."""
     if image.mode.startswith(("I", "F")):
         import numpy as np
 
@@ -146,7 +146,7 @@ def _in_bytes(image: Image.Image) -> Image.Image:
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """Return an image as RGB, on white where it is transparent."""
+    """Return the image as RGB, on white where it is transparent."""
     if image.mode in ("RGBA", "LA", "La", "RGBa"):
         image = image.convert("RGBA")
         paper = Image.new("RGB", image.size, _PAPER)
@@ -175,7 +175,7 @@ _OPENERS: dict[Format, Callable[[Any], Image.Image]] = {
     "WebP": WebPImagePlugin.WebPImageFile,
     "HEIC": _open_heic,
 }
-"""Each format's own reader: `Image.open` would try those of others over a file that is broken."""
+"""Pillow's reader for each format: on a broken file, `Image.open` would try other formats too."""
 
 
 def _named(param: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What must be known of an image's file before a decoder sees it, read from its bytes."""
+"""Checks of an image file's structure, on its raw bytes, before a decoder sees it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 from greenroom.engine.media.images.orientation import orientation_of
 
 MAX_SCANS = 64
-"""Of a progressive JPEG, each over the whole image; encoders make some ten."""
+"""Limit of scans in a progressive JPEG, each over the whole image; encoders write about ten."""
 MAX_FRAMES = 1_000
-"""Of a GIF, of which the first alone is shown."""
+"""Limit of frames in a GIF, although only the first is shown."""
 
 _MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])")
-"""Ends a scan's data: neither a stuffed byte nor a restart."""
+"""Marker that ends a scan's data: neither a stuffed byte nor a restart."""
 
 _SOI, _EOI, _SOS, _EXIF = 0xD8, 0xD9, 0xDA, 0xE1
 _ADOBE = 0xEE
@@ -22,14 +22,14 @@ _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 
 
 class BrokenFileError(ValueError):
-    """The file is not what its first bytes say, or is made to be costly; the text says what."""
+    """Raised when a file does not match its first bytes, or is crafted to be costly."""
 
 
 def plain_jpeg(data: bytes) -> tuple[bytes, int]:
-    """Return a JPEG without what is no part of the picture (EXIF, profiles, thumbnails), and its orientation.
+    """Return a JPEG's picture without metadata (EXIF, profiles, thumbnails), and its orientation.
 
     Raises:
-        BrokenFileError: It has no picture, or more scans than a picture needs.
+        BrokenFileError: It has no picture, or too many scans.
     """
     head = [data[:2]]
     at, orientation = 2, 0
@@ -52,7 +52,7 @@ def plain_jpeg(data: bytes) -> tuple[bytes, int]:
 
 
 def _next_marker(data: bytes, at: int) -> tuple[int, int]:
-    """Return where the segment of the next marker begins, and which it is."""
+    """Return the offset after the next marker, and the marker's code."""
     if data[at : at + 1] != b"\xff":
         raise BrokenFileError("its segments are broken")
     match = re.compile(rb"\xff+(.)", re.DOTALL).match(data, at)
@@ -71,7 +71,7 @@ def _segment_length(data: bytes, at: int) -> int:
 
 
 def _end_of_scans(data: bytes, at: int) -> int:
-    """Return where the first picture of a file ends, of which `at` is in the header of the first scan."""
+    """Return the end of the file's first picture; `at` is in the header of its first scan."""
     scans = 1
     while (match := _MARKER.search(data, at)) is not None:
         marker, at = match.group(1)[0], match.end()
@@ -87,10 +87,10 @@ def _end_of_scans(data: bytes, at: int) -> int:
 
 
 def webp_size(data: bytes) -> tuple[int, int]:
-    """Return width and height of a WebP's canvas, for which its decoder would at once take memory.
+    """Return width and height of a WebP's canvas, which its decoder would allocate at once.
 
     Raises:
-        BrokenFileError: It says none.
+        BrokenFileError: The header states no size.
     """
     kind, body = data[12:16], data[20:30]
     if len(body) == 10 and kind == b"VP8X":
@@ -105,7 +105,7 @@ def webp_size(data: bytes) -> tuple[int, int]:
 
 
 def check_frames(data: bytes) -> None:
-    """Refuse a GIF with very many frames, without decoding any.
+    """Reject a GIF with too many frames, without decoding any.
 
     Raises:
         BrokenFileError: It has more than `MAX_FRAMES`.
@@ -125,6 +125,6 @@ def check_frames(data: bytes) -> None:
 
 
 def _color_table(data: bytes, at: int) -> int:
-    """Return the bytes of the table that the flags at a place announce."""
+    """Return the size in bytes of the color table announced by the flags at `at`."""
     flags = data[at] if at < len(data) else 0
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0

@@ -1,4 +1,4 @@
-"""Which format an image's file has, by its first bytes alone: names and declared types are not believed."""
+"""Detection of a file's format by its first bytes; names and declared types are ignored."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from typing import Literal
 
 Format = Literal["JPEG", "PNG", "GIF", "WebP", "HEIC"]
-"""What is decoded."""
+"""Image formats that are decoded."""
 
 KNOWN = "JPEG, PNG, GIF, WebP or HEIC"
-"""The same, for errors."""
+"""The same formats, for error messages."""
 
 PDF = b"%PDF-"
 _PDF_REACH = 1_024
-"""Bytes before a PDF's header, which readers let pass. Source: PDF 1.7, annex H, note 13."""
+"""Bytes in which a PDF's header may begin, as readers accept it. Source: PDF 1.7, annex H, note 13."""
 
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
@@ -34,7 +34,7 @@ _OTHERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 
 def format_of(data: bytes) -> Format | None:
-    """Return the format of an image; None if it is none that is decoded."""
+    """Return an image's format; None if it is not supported."""
     if data.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -54,7 +54,7 @@ def is_pdf(data: bytes) -> bool:
 
 
 def name_of(data: bytes) -> str:
-    """Return what a file is that is not what it should be, as errors say it."""
+    """Return a readable name for an unexpected file type."""
     if not data:
         return "empty"
     if is_pdf(data):

@@ -1,7 +1,7 @@
 """Decodes one large image: the program that `large_images` runs within limits.
 
-Reads the file from its standard input. Writes its width and height, as two unsigned numbers of 32 bits, and
-its pixels as RGB; or raises ValueError about what is wrong with the file.
+Reads the file from standard input. Writes its width and height, as two unsigned 32-bit integers, and its
+pixels as RGB; raises ValueError with the reason if the file is invalid.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 
-# Nothing that computes: the same code decodes small images in the server, and both must see the same pixels.
+# Shares the server's decoder for small images, so that both yield the same pixels; imports no MLX.
 from greenroom.engine.media.images.decode import decode_image
 from greenroom.engine.media.images.limits import ImageLimits, SightLimit
 from greenroom.schemas.problems import ProblemError
@@ -18,10 +18,10 @@ _ROWS = 256
 
 
 def write_image(data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None) -> None:
-    """Write an image's size and pixels.
+    """Write an image's size and pixels to standard output.
 
     Raises:
-        ValueError: What is wrong with the file.
+        ValueError: The file is invalid; the text says why.
     """
     try:
         image = decode_image(data, limits, sight=sight, param=param)

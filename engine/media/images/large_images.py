@@ -1,7 +1,6 @@
-"""Large images, decoded in a process of their own, so that nobody waits for them.
+"""Decoding of large images in a separate process, so that other requests do not wait.
 
-Decoders of WebP, PNG and HEIC hold Python's lock for as long as a whole image takes: 34 bytes of WebP may
-mean a second.
+Decoders of WebP, PNG and HEIC hold the GIL for a whole image: 34 bytes of WebP may take a second.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from greenroom.engine.media.processes.limits import REFUSED, DecodingLimits
 from greenroom.schemas.problems import invalid
 
 SECONDS = 20.0
-"""That one image may take."""
+"""Time limit of one image in seconds."""
 AT_ONCE = 2
-"""Processes that decode for all models."""
+"""Number of decoding processes at once, for all models."""
 _BYTES = 3 * 1024**3
 _ROWS_PIXELS = 1024 * 1024
-"""Of the rows that are copied at once: a few milliseconds."""
+"""Number of pixels copied at once: a few milliseconds."""
 _DECODING = SliceSemaphore(AT_ONCE)
 
 
 class _ClientTurns:
-    """One large image at a time of each client."""
+    """Semaphores that let each client decode one large image at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turns: dict[str, tuple[SliceSemaphore, int]] = {}
 
     def enter(self, client: str) -> SliceSemaphore:
-        """Return what a client's images take turns by."""
+        """Return the client's semaphore, and count one more user of it."""
         with self._lock:
             turns, users = self._turns.get(client, (SliceSemaphore(1), 0))
             self._turns[client] = (turns, users + 1)
             return turns
 
     def leave(self, client: str) -> None:
-        """Forget a client of whom no image is left."""
+        """Count one user less; drop the semaphore when none is left."""
         with self._lock:
             turns, users = self._turns.pop(client)
             if users > 1:
@@ -64,15 +63,15 @@ def decode_slices(
     param: str | None = None,
     client: str = "",
 ) -> Slices[Image.Image]:
-    """Return an image as `decode_image` does, yielding while a process decodes it if it is large.
+    """Return an image as `decode_image` does; a large one is decoded in a process while this yields.
 
-    Whoever leaves it ends the process.
+    Closing the generator kills the process.
 
     Args:
-        client: Who sent it; of one client one large image is decoded at a time.
+        client: The client's name; each client has one large image decoded at a time.
 
     Raises:
-        ProblemError: 400 that says what is wrong with the file and what would be right.
+        ProblemError: 400 that says what is wrong with the file and what is accepted.
     """
     if not is_large(data, limits, sight):
         return decode_image(data, limits, sight=sight, param=param)
@@ -105,7 +104,7 @@ def _decode(data: bytes, limits: ImageLimits, sight: SightLimit, param: str | No
 
 
 def _assembled(written: bytes) -> Image.Image:
-    """Return the image that a process has written, copied some rows at a time."""
+    """Return the image that a process has written, copied a few rows at a time."""
     width, height = struct.unpack_from("<II", written)
     image = Image.new("RGB", (width, height))
     pixels = memoryview(written)[8:]

@@ -1,4 +1,4 @@
-"""How much a request may show a model, and how large an image has to be to show all that its model sees."""
+"""Limits of images per request, and the image size that a model can use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 MEGABYTE = 1_000_000
 
 DETAIL_LOW = 512
-"""Pixels of the longer side of an image that is to be looked at roughly.
+"""Longer side in pixels of an image with `detail: low`.
 
 Source: OpenAI's guide "Images and vision", detail levels.
 """
@@ -17,15 +17,15 @@ Source: OpenAI's guide "Images and vision", detail levels.
 
 @attrs.frozen
 class ImageLimits:
-    """What images may be and take, checked before anything of that size is in memory.
+    """Limits of a request's images, checked before memory is allocated.
 
     Args:
-        bytes_each: Of one image's file.
-        bytes_together: Of the files of all images and documents of a request.
-        pixels: Of one image: the sensors of most phones have fewer.
-        images: That one request gives to the model.
-        pages: Of all documents of a request together.
-        single: One image, or page, is all that the model takes, whatever the settings.
+        bytes_each: Size of one file in bytes.
+        bytes_together: Size of all images, documents and recordings of a request in bytes.
+        pixels: Pixels of one image; most phones' sensors have fewer.
+        images: Number of images per request.
+        pages: Number of pages per request, over all its documents.
+        single: True if the model takes only one image or page, whatever the settings.
     """
 
     bytes_each: int = 20 * MEGABYTE
@@ -38,12 +38,12 @@ class ImageLimits:
 
 @attrs.frozen
 class SightLimit:
-    """The largest image of which a model's processor keeps every pixel; what is larger it scales down.
+    """The largest image that a model's processor does not downscale.
 
     Args:
-        width: Pixels; None for no limit.
-        height: Pixels.
-        area: Pixels, width times height.
+        width: Width in pixels; None for no limit.
+        height: Height in pixels; None for no limit.
+        area: Area in pixels; None for no limit.
     """
 
     width: int | None = None
@@ -51,15 +51,15 @@ class SightLimit:
     area: int | None = None
 
     def reduction(self, width: int, height: int) -> int:
-        """Return by which whole number both sides may be divided before the processor loses anything."""
+        """Return the largest integer by which both sides can be divided without losing visible detail."""
         factors = [
             *([width / self.width] if self.width else []),
             *([height / self.height] if self.height else []),
             *([math.sqrt(width * height / self.area)] if self.area else []),
         ]
-        # Sides that are limited one by one are scaled to fit each; a smaller factor loses nothing in either.
+        # With a limit per side, the processor may scale each side alone; the smaller factor is safe for both.
         return max(1, int(min(factors, default=1)))
 
 
 ANY_SIZE = SightLimit()
-"""Nothing is scaled down."""
+"""No limit: nothing is downscaled."""

@@ -1,7 +1,7 @@
-"""How a camera was held, from the one entry of EXIF that says so; nothing else of it is read.
+"""An image's orientation, read from its one EXIF entry; nothing else of EXIF is parsed.
 
-A directory may name any number of values of any size, each of them the whole block again: readers that load
-them all turn 20 MB into gigabytes.
+A directory may declare any number of values, each as large as the whole block: readers that load all of them
+turn 20 MB into gigabytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from PIL import Image
 
 _ORIENTATION = 0x0112
 _MAX_ENTRIES = 512
-"""Of the first directory; cameras write some twenty."""
+"""Limit of entries read from the first directory; cameras write about twenty."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -23,11 +23,11 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What undoes each value. Source: Exif 2.3, 4.6.4 A, tag Orientation."""
+"""Transformation that undoes each orientation. Source: Exif 2.3, 4.6.4 A, tag Orientation."""
 
 
 def orientation_of(exif: bytes) -> int:
-    """Return the orientation, 1 to 8, that a block of EXIF names; 1 if it names none or is broken."""
+    """Return the orientation, 1 to 8, in an EXIF block; 1 if there is none or it is broken."""
     block = exif.removeprefix(b"Exif\0\0")
     order = {b"II": "<", b"MM": ">"}.get(bytes(block[:2]))
     if order is None:
@@ -45,6 +45,6 @@ def orientation_of(exif: bytes) -> int:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Return the image as it was seen."""
+    """Return the image with its orientation undone."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)

@@ -1,7 +1,7 @@
-"""The pages of a PDF as images.
+"""Rendering of a PDF's pages to images.
 
-They are drawn in a process of their own: PDFium takes no time-out, belongs to one thread at a time, and what
-a hostile file breaks in it would break in the server.
+PDFium runs in a separate process: it has no time-out, may be used by one thread at a time, and a hostile
+file that crashes it must not crash the server.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from greenroom.engine.media.processes.limits import REFUSED, DecodingLimits
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 INVALID_DOCUMENT = "invalid_document"
-"""Code of the problem of a file that cannot be drawn."""
+"""Problem code of a file that cannot be rendered."""
 
 PAGE_PIXELS = 4 * 1024 * 1024
-"""Of a page: A4 at 150 dots per inch has half as many."""
+"""Limit of pixels per page: A4 at 150 dpi has half as many."""
 SECONDS = 20.0
-"""That the pages of all documents of a request may take."""
+"""Time limit in seconds for all documents of a request."""
 _BYTES = 2 * 1024**3
-"""Of memory; a page of pictures takes some hundred megabytes."""
+"""Memory limit in bytes; a page of pictures takes some hundred megabytes."""
 AT_ONCE = 2
-"""Processes that draw for all models; whoever else wants one waits, and others go on."""
+"""Number of rendering processes at once for all models; further ones wait without blocking other requests."""
 _DRAWING = SliceSemaphore(AT_ONCE)
 
 
 class DrawingTime(TimeLeft):
-    """What is left of the seconds that the documents of a request may take; waiting for a turn takes none.
+    """Time left to render a request's documents; waiting for a turn does not count.
 
     Args:
-        seconds: That are left; None: all.
+        seconds: Time left in seconds; None for all of it.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -53,16 +53,16 @@ def draw_pages(
     left: DrawingTime | None = None,
     param: str | None = None,
 ) -> Slices[list[Image.Image]]:
-    """Return the pages of a document, in order, as RGB, yielding while others draw them.
+    """Return a document's pages, in order, as RGB; yields while a process renders them.
 
-    Whoever leaves it ends the process that draws.
+    Closing the generator kills the process.
 
     Args:
-        left: The time that they may take.
-        param: What the client calls the document, for errors.
+        left: Time left for the request's documents.
+        param: The document's parameter name, for errors.
 
     Raises:
-        ProblemError: 400 that says what is wrong with the file; 501: the library that draws is missing.
+        ProblemError: 400 that says what is wrong with the file; 501: the rendering library is missing.
     """
     named = f"`{param}`" if param else "The document"
     if len(data) > limits.bytes_each:
@@ -88,7 +88,7 @@ def draw_pages(
 
 
 def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, str]]:
-    """Return what the process has written, and what was wrong with the file; empty if nothing was."""
+    """Return the process's output, and the reason if it failed; empty if it did not."""
     limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
     command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)
     ended = yield from run_decoder(command, data, left)

@@ -1,7 +1,7 @@
-"""Draws a PDF's pages: the program that `pdf_pages` runs within limits. It imports nothing of ours.
+"""Renders a PDF's pages: the program that `pdf_pages` runs within limits. It imports no module of the server.
 
-Reads the file from its standard input. Writes for each page its width and height, as two unsigned numbers of
-32 bits, and its pixels as RGB; or raises ValueError about what is wrong with the file.
+Reads the file from standard input. Writes for each page its width and height, as two unsigned 32-bit
+integers, and its pixels as RGB; raises ValueError with the reason if the file is invalid.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 
 _POINTS = 72
 _DOTS = 150
-"""Per inch, at which print of ten points can be read."""
+"""Resolution in dots per inch, at which 10-point print is legible."""
 
 SHARED = "all documents of a request share its pages (images_max_pages)"
-"""Why there is room for no more."""
+"""Explanation of the page limit in errors."""
 
 
 def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
-    """Write every page of a file.
+    """Write every page of a file to standard output.
 
     Args:
-        max_pages: Of the file.
-        max_pixels: Of a page, which is drawn smaller if it has more.
+        max_pages: Limit of pages.
+        max_pixels: Limit of pixels per page; larger pages are scaled down.
 
     Raises:
-        ValueError: What is wrong with the file.
+        ValueError: The file is invalid; the text says why.
     """
     import pypdfium2
 
@@ -53,11 +53,11 @@ def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
 
 
 def _scale(width: float, height: float, max_pixels: int) -> float:
-    """Return the pixels for each point."""
+    """Return the scale in pixels per point."""
     if not (math.isfinite(width * height) and width > 0 and height > 0):
         raise ValueError("a page has no size")
     scale = min(_DOTS / _POINTS, math.sqrt(max_pixels / (width * height)))
-    # Sides are rounded up, and have a pixel at least.
+    # Sides are rounded up to at least one pixel, so an extremely narrow page could exceed the limit.
     return min(scale, max_pixels / 4 / max(width, height))
 
 

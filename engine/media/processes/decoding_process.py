@@ -1,4 +1,4 @@
-"""Have a file decoded by a process within limits, while others use the thread that asks."""
+"""Running a decoder process within limits, without blocking the calling thread."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LONGEST_REASON = 100_000
 
 
 class TimeLeft:
-    """What is left of the seconds that processes may take.
+    """Time left for decoder processes.
 
     Args:
-        seconds: That are left.
+        seconds: Time left in seconds.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -28,12 +28,12 @@ class TimeLeft:
 
 @attrs.frozen
 class Ended:
-    """The end of a process that decoded.
+    """The result of a decoder process.
 
     Args:
-        status: Its exit status; None if it took too long.
-        written: On its standard output.
-        said: The end of what it said on its standard error.
+        status: Exit status; None if it ran out of time.
+        written: Its standard output.
+        said: The end of its standard error.
     """
 
     status: int | None
@@ -42,12 +42,12 @@ class Ended:
 
 
 def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> Slices[Ended]:
-    """Run a command line of `DecodingLimits` over a file, yielding while it works.
+    """Run a command line of `DecodingLimits` over a file; yields while it works.
 
-    Whoever leaves it ends the process.
+    Closing the generator kills the process.
 
     Args:
-        left: The time that it may take; what it took is subtracted.
+        left: Time left; the time used is subtracted.
     """
     with TemporaryFile() as given, TemporaryFile() as written, TemporaryFile() as said:
         given.write(data)
@@ -56,7 +56,7 @@ def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> Slices[E
         began = time.monotonic()
         working = 0.0
         try:
-            # Only until it is seen to have ended: what comes after is waiting for the thread that looks.
+            # Time after the last poll is not counted: then the process waits for this thread.
             while (status := _status(process)) is None:
                 working = time.monotonic() - began
                 if working > left.seconds:
@@ -73,7 +73,7 @@ def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> Slices[E
 
 
 def _status(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait for a short while, and return how a process has ended; None if it has not."""
+    """Wait briefly for the process, and return its exit status; None if it still runs."""
     try:
         return process.wait(_SLICE_SECONDS)
     except subprocess.TimeoutExpired:

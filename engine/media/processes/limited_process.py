@@ -1,9 +1,9 @@
-"""Runs a decoder's program within limits, in a process of its own.
+"""A launcher that runs a decoder program within limits, in its own process.
 
-It imports nothing of ours itself, so that the limits hold before anything else is imported; the decoder's
-program may. Its arguments are bytes of memory, seconds of CPU time, descriptors, that program and its
-arguments. It ends with 3 and one line on its standard error where the program raises ValueError, or where
-the client's file takes too much memory; the system ends it where that takes too much CPU time.
+It imports no module of the server, so that the limits hold before anything else is imported; the decoder
+program may. Its arguments are bytes of memory, seconds of CPU time, number of descriptors, the program and
+the program's arguments. It exits with status 3 and one line on standard error if the program raises
+ValueError or exceeds the memory limit; the system kills it if it exceeds the CPU time.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ import time
 from pathlib import Path
 
 REFUSED = 3
-"""Exit status of a file that is not decoded for a reason that is known."""
+"""Exit status for a file that is rejected for a known reason."""
 
 _TOO_LARGE = "it takes too much memory"
 _NICENESS = 10
-"""Of this process: the answers that a server is writing come first."""
+"""Niceness of this process: the server's own work comes first."""
 _WATCH_SECONDS = 0.02
-"""Between two looks at the size: in so short a time a decoder fills some hundred megabytes at most."""
+"""Interval in seconds between checks of the size: a decoder allocates some hundred megabytes in it at most.
+"""
 _STATM = Path("/proc/self/statm")
 
 
 def limit(memory: int, seconds: int, descriptors: int) -> None:
-    """Bound what this process may take.
+    """Limit the resources of this process.
 
-    macOS refuses to limit the address space, or takes the limit and does not keep it. There a thread watches
-    the size. It needs the interpreter's lock between two looks, which decoders give up while they work.
+    macOS rejects a limit of the address space, or accepts and ignores it. There a thread watches the resident
+    size. It needs the GIL for each check, which decoders release while they work.
 
     Args:
-        memory: Bytes.
-        seconds: Of CPU time.
+        memory: Memory in bytes.
+        seconds: CPU time in seconds.
+        descriptors: Number of open files.
     """
     _try_limit(resource.RLIMIT_CORE, 0)
     _try_limit(resource.RLIMIT_CPU, seconds)
@@ -45,7 +47,7 @@ def limit(memory: int, seconds: int, descriptors: int) -> None:
 
 
 def _try_limit(kind: int, value: int) -> bool:
-    """Return whether the system takes a limit."""
+    """Set a limit; return whether the system accepts it."""
     try:
         resource.setrlimit(kind, (value, value))
     except (ValueError, OSError):
@@ -54,7 +56,7 @@ def _try_limit(kind: int, value: int) -> bool:
 
 
 def _watch(memory: int) -> None:
-    """End the process once it has more than so many bytes."""
+    """Exit the process once it exceeds `memory` bytes."""
     while _resident_bytes() <= memory:
         time.sleep(_WATCH_SECONDS)
     os.write(sys.stderr.fileno(), _TOO_LARGE.encode())
@@ -62,9 +64,9 @@ def _watch(memory: int) -> None:
 
 
 def _resident_bytes() -> int:
-    """Return the size of this process; on macOS the largest that it ever had.
+    """Return this process's resident size in bytes; on macOS its peak.
 
-    Linux has that too, but begins it with the size of the process that started this one.
+    Linux reports a peak too, but it starts at the size of the parent process.
     """
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

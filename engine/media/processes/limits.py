@@ -10,17 +10,17 @@ import attrs
 from greenroom.engine.media.processes import limited_process
 
 REFUSED = limited_process.REFUSED
-"""Exit status of a process that has said on its standard error what is wrong with the file."""
+"""Exit status of a process that has written to standard error what is wrong with the file."""
 
 
 @attrs.frozen
 class DecodingLimits:
-    """Bounds on what one process may take; the system or the process itself keeps them, not the server.
+    """Resource limits of one decoder process, enforced by the system or the process, not by the server.
 
     Args:
-        memory: Bytes of address space; of resident memory where the system refuses to limit the first.
-        seconds: Of CPU time, all threads together. The time on the clock is the caller's to watch.
-        descriptors: Open files, those of the program and its libraries included.
+        memory: Address space in bytes; resident memory if the system cannot limit address space.
+        seconds: CPU time in seconds, over all threads. The caller limits wall-clock time.
+        descriptors: Number of open files, including those of the program and its libraries.
     """
 
     memory: int = 2 * 1024**3
@@ -31,9 +31,9 @@ class DecodingLimits:
         """Return the command line that runs a program within these limits.
 
         Args:
-            program: A file of Python that imports nothing of ours that computes. It reads the client's file
-                from its standard input. It raises ValueError to say what is wrong with that file.
-            arguments: Of the program.
+            program: A Python file that imports no MLX. It reads the client's file from standard input, and
+                raises ValueError if that file is invalid.
+            arguments: The program's arguments.
         """
         limits = (self.memory, self.seconds, self.descriptors)
         launcher = limited_process.__file__
