@@ -1,4 +1,4 @@
-"""A loaded model that reads whole texts at once, and its requests, on the model's one thread."""
+"""The engine of a loaded encoder and its requests, on the model's thread."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Events = list[tuple[str, InferenceEvent]]
 
 
 class EncoderEngine(CachelessEngine):
-    """`step` computes one forward pass: rows of like length, of all requests, or a part of what rows share.
+    """An engine whose `step` computes one forward pass: rows of similar length, or part of a shared prefix.
 
     Args:
-        model: On this thread.
-        share: Of the memory account, to which its weights are charged.
-        budget: What its first pass may compute; see `measure_passes`.
-        clock: Seconds, from any origin.
+        model: The loaded model, confined to this thread.
+        share: The model's share of the memory account, charged with its weights.
+        budget: Token budget of a pass; see `measure_passes`.
+        clock: Clock in seconds, of any origin.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class EncoderEngine(CachelessEngine):
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` would do anything."""
+        """True if `step` has something to compute or report."""
         return bool(len(self._queue) or self._ended)
 
     def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
-        """Add a request; its events come from `step`, one for each row, and then Finished or Failed.
+        """Add a request; `step` reports an event for each row, and then Finished or Failed.
 
         Raises:
             ProblemError: 400: a row does not fit into memory even alone.
@@ -60,7 +60,7 @@ class EncoderEngine(CachelessEngine):
         self.resume(Job(request, prepared))
 
     def suspend(self) -> Mapping[str, Job] | None:
-        """Give all requests away, each with the rows that are not computed yet; None while events are due."""
+        """Remove and return all requests with their pending rows; None while events are due."""
         if self._ended:
             return None
         if self._heads is not None:
@@ -71,12 +71,12 @@ class EncoderEngine(CachelessEngine):
         return {job.request.id: job for job in jobs}
 
     def unbegun(self) -> Mapping[str, Job]:
-        """Return the requests of which no row was in a pass."""
+        """Remove all requests; return those without a row in any pass."""
         jobs = (job for job in self._queue.clear() if not job.is_begun)
         return {job.request.id: Job(job.request, job.prepared) for job in jobs}
 
     def resume(self, job: Job) -> None:
-        """Go on with a request that an engine before has given away.
+        """Continue a request that another engine suspended.
 
         Raises:
             ProblemError: 400: a row does not fit into memory even alone.
@@ -96,13 +96,13 @@ class EncoderEngine(CachelessEngine):
         self._queue.add(job)
 
     def cancel(self, request_id: str) -> None:
-        """End a request; its Finished comes from the next step."""
+        """Cancel a request; its Finished comes from the next step."""
         job = self._remove(request_id)
         if job is not None:
             self._end(job, "cancelled")
 
     def step(self) -> Events:
-        """Compute one pass, if there is memory for it; return its events."""
+        """Compute one pass, if there is memory for it; return the events."""
         job = self._queue.choose()
         if job is not None:
             head = None if self._heads is None else self._heads.head_of(job)
@@ -114,7 +114,7 @@ class EncoderEngine(CachelessEngine):
         return ended
 
     def release_memory(self) -> None:
-        """Have MLX give back what it keeps for reuse."""
+        """Free the memory that MLX caches for reuse."""
         self._memory.clear()
 
     def close(self) -> None:
@@ -130,14 +130,14 @@ class EncoderEngine(CachelessEngine):
         return self._model
 
     def _max_rows(self, computing: RowModel | Head, width: int) -> int:
-        """Return how many rows of that length a pass may have."""
+        """Return the largest number of rows of that width in a pass."""
         allowed = self._memory.allowance()
         rows = max(1, int(self._budget.tokens) // width)
         needed = computing.batch_bytes(rows, width)
         return rows if needed <= allowed else max(1, rows * allowed // needed)
 
     def _advance(self, job: Job, head: Head) -> None:
-        """Compute a part of what the rows of a request begin with."""
+        """Compute a chunk of a request's shared prefix."""
         count = min(head.left, int(self._budget.tokens))
         if not self._memory.reserve(head.advance_bytes(count)):
             self._give_up_heads(job)
@@ -163,14 +163,14 @@ class EncoderEngine(CachelessEngine):
             job.begin()
         try:
             computed = computing.compute(rows)
-            check_device(idle=True)  # before anybody is answered, or blamed for numbers that are none
+            check_device(idle=True)  # A device error must not appear as results or as a broken model.
         finally:
             self._memory.release()
         self._budget.observe(len(rows) * batch.width, self._clock() - began)
         for (job, index), values in zip(batch.members, computed, strict=True):
             job.tokens_done += len(job.prepared.rows[index].tokens)
             job.unanswered -= 1
-            if job.request.id in self._queue:  # else another row of it has failed
+            if job.request.id in self._queue:  # Otherwise another row of the request has failed.
                 self._answer(job, index, values)
         for job in _jobs(batch):
             if not job.unanswered and self._remove(job.request.id):

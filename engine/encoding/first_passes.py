@@ -1,4 +1,4 @@
-"""Time a model's first passes, so that nobody waits for one that is too large for this device."""
+"""Timing of a model's first passes, so that no request meets a pass that is too large for this device."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from greenroom.engine.encoding.rows import Row, RowModel
 from greenroom.engine.encoding.token_budget import TokenBudget
 
 _SIZES = ((1, 4), (1, 8), (4, 8), (16, 8), (64, 8), (256, 8))
-"""Rows and tokens of each: any model reads as many."""
+"""Rows and tokens per row of each trial; every model takes such lengths."""
 _LONGEST = 0.1
-"""Seconds that a pass may take by those before it; a larger one is not tried."""
+"""Time limit of a trial in seconds; a pass predicted to take longer is not tried."""
 
 
 def measure_passes(model: RowModel, clock: Callable[[], float], *, pairs: bool = False) -> TokenBudget:
-    """Return how much a pass of a loaded model may compute at first.
+    """Return the initial token budget of a loaded model's passes.
 
-    What a pass takes depends on the model's size, on the type of its numbers and on the device, and on how
-    well MLX knows all three: the model tells it best itself.
+    A pass's time depends on the model's size, its dtype, the device and MLX's kernels for them, so it is
+    measured.
 
     Args:
-        clock: Seconds, from any origin.
-        pairs: Its rows are of two texts.
+        clock: Clock in seconds, of any origin.
+        pairs: True if the model's rows are pairs of texts.
     """
     measured: list[tuple[int, float]] = []
     for rows, width in _SIZES:

@@ -1,4 +1,4 @@
-"""Load the encoder of a model that reads whole texts, with mlx-vlm's code for its architecture."""
+"""Loading an encoder with mlx-vlm's code for its architecture."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from greenroom.schemas.settings.settings import Settings
 
 
 def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
-    """Return a model whose weights are named, but not read yet.
+    """Return a model whose weights are not evaluated yet.
 
-    It is called with token ids `[rows, width]` and `attention_mask=`, and gives an object whose
-    `last_hidden_state` is `[rows, width, hidden]`. Layers behind that, which mlx-vlm's classes pool with
-    for themselves, are left out. Import mlx-vlm before (`import_encoder_libraries`).
+    It is called with token ids `[rows, width]` and `attention_mask=`, and returns an object whose
+    `last_hidden_state` is `[rows, width, hidden]`. Further layers, with which mlx-vlm's classes would pool,
+    are removed. mlx-vlm must be imported before (`import_encoder_libraries`).
 
     Raises:
-        Exception: Whatever the library raises for files that it cannot use.
+        Exception: Any error of the library for files that it cannot use.
     """
     check_weight_files(folder)
     config = read_json_object(folder / "config.json")
@@ -32,24 +32,24 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
         model = load_extra_encoder(folder)
     else:
         model = _load_known_encoder(folder, config, SAME_CODE.get(architecture, architecture))
-    mx.eval(mx.random.state)  # or the random weights that every layer was given first would stay alive
+    mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
     if settings.dtype != "auto":
         cast_weights(model, getattr(mx, settings.dtype))
     return model
 
 
 def _load_known_encoder(folder: Path, config: dict[str, Any], architecture: str) -> Any:
-    """Return a model of an architecture that mlx-vlm knows."""
+    """Return a model of an architecture that mlx-vlm supports."""
     from mlx_vlm.embedding_loader import EMBEDDING_MODEL_REMAPPING
     from mlx_vlm.encoder_loader import load_encoder_model
 
     config["model_type"] = architecture
-    if architecture == "embedding_gemma2":  # its towers are made of nothing where its files have none
+    if architecture == "embedding_gemma2":  # Without these fields, mlx-vlm would build empty towers.
         config["vision_config"] = config["audio_config"] = None
     known = {*EMBEDDING_MODEL_REMAPPING, *embedding_modules()}
     if architecture not in known and architecture.replace("-", "_") not in known:
         raise ValueError(f"how '{architecture}' makes vectors of texts is not known to the installed mlx-vlm")
-    # mlx-vlm reads the weights of all subfolders into the same model, which most classes have no place for.
+    # mlx-vlm also loads the weights of all subfolders into the model, and most classes have no such weights.
     strict = not any(folder.glob("*/*.safetensors")) and architecture != "gemma3_text"
     model = load_encoder_model(
         folder, model_remapping=EMBEDDING_MODEL_REMAPPING, config=config, lazy=True, strict=strict
@@ -62,7 +62,7 @@ def _load_known_encoder(folder: Path, config: dict[str, Any], architecture: str)
 
 
 def padding_token(folder: Path, model: Any) -> int:
-    """Return the token that texts are padded with; some architectures count positions without it."""
+    """Return the id of the padding token; some architectures derive positions from it."""
     for source in (model.config, getattr(model.config, "text_config", None)):
         if isinstance(token := getattr(source, "pad_token_id", None), int):
             return max(token, 0)
@@ -71,10 +71,10 @@ def padding_token(folder: Path, model: Any) -> int:
 
 
 def _check_names(model: Any, folder: Path) -> None:
-    """Make sure that the files hold every weight.
+    """Check that the files hold every weight.
 
     Raises:
-        ValueError: One is missing.
+        ValueError: A weight is missing.
     """
     from mlx.utils import tree_flatten
 

@@ -1,4 +1,4 @@
-"""What a forward pass of an encoder takes beside its weights."""
+"""A memory model of an encoder's forward pass."""
 
 from __future__ import annotations
 
@@ -15,38 +15,42 @@ _HIDDEN_ARRAYS = 13
 _WIDE_ARRAYS = 5
 _SCORE_ARRAYS = 4
 _MASK_ARRAYS = 3
-"""Arrays of a layer that exist at the same time, by their sizes: what three architectures took at their peaks
-is 0.6 to 1.1 of this (`notes/embedding_speeds.py MODEL estimates`)."""
+"""Number of arrays of each size that a layer holds at once.
+
+The measured peaks of three architectures are 0.6 to 1.1 of this estimate
+(`notes/embedding_speeds.py MODEL estimates`).
+"""
 _FUSED_HEADS = (64, 80, 128)
-"""Sizes of heads for which MLX has one kernel on GPUs that keeps no scores."""
+"""Head sizes for which MLX has a fused GPU kernel that stores no attention scores."""
 
 
 @attrs.frozen
 class PassCost:
-    """Bytes of a pass over rows of a width.
+    """Memory of a pass, as a function of rows and width.
 
     Args:
-        of_token: For each token, padding included.
-        of_pair: For each pair of tokens of the same row.
+        of_token: Bytes per token, including padding.
+        of_pair: Bytes per pair of tokens in the same row.
     """
 
     of_token: int
     of_pair: int
 
     def batch_bytes(self, rows: int, width: int, before: int = 0) -> int:
-        """Return the bytes of a pass.
+        """Return the memory of a pass in bytes.
 
         Args:
-            before: Tokens of each row that were computed before, and are seen from those of the pass.
+            before: Cached tokens of each row, which the pass attends to.
         """
         return rows * width * (self.of_token + (before + width) * self.of_pair)
 
 
 def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
-    """Return what passes of a model cost on this thread's device, by its config.json.
+    """Return the memory model of a model's passes on this thread's device.
 
     Args:
-        model: Tells by its weights how many bytes the numbers of a pass have.
+        config: Content of config.json.
+        model: The model, whose weights determine the dtype of activations.
     """
     sizes = {**config, **text_config(config)}
     hidden = _size(sizes, "hidden_size", 1024)
@@ -61,7 +65,7 @@ def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
 
 
 def _itemsize(model: Any) -> int:
-    """Return the bytes of each number that a pass computes with."""
+    """Return the bytes per number in a pass."""
     types = [value.dtype for _, value in tree_flatten(model.parameters())]
     return max((dtype.size for dtype in types if mx.issubdtype(dtype, mx.floating)), default=4)
 

@@ -1,4 +1,4 @@
-"""What forward passes take beside the weights, charged to the account before they begin."""
+"""Memory of forward passes, charged to the account before they start."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import mlx.core as mx
 from greenroom.engine.memory.account import Share
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Of one pass, unless a single row takes more."""
+"""Limit of a pass's memory in bytes, unless a single row needs more."""
 MAX_KEPT = 128 * 1024 * 1024
-"""Bytes of freed arrays that MLX may keep beyond what it kept before: every pass has arrays of other sizes,
-and kept for reuse they would soon fill the memory."""
+"""Limit, in bytes, of the growth of MLX's buffer cache during work.
+
+Every pass has arrays of other sizes, so their buffers are rarely reused and would soon fill the memory.
+"""
 MAX_HELD = 512 * 1024 * 1024
-"""Bytes that are held from pass to pass."""
+"""Limit, in bytes, of memory held between passes."""
 _WAIT = 0.02
-"""Seconds after which another model may have freed what is missing."""
+"""Seconds to wait for memory that another model may free."""
 _SHARE_OF_FREE = 0.5
-"""Of the memory that is free, one pass takes no more unless a single row does."""
+"""Largest share of the free memory for one pass, unless a single row needs more."""
 
 
 class PassMemory:
-    """One model's forward passes.
+    """The memory of one model's forward passes.
 
     Args:
-        share: This model's share of the account.
+        share: The model's share of the memory account.
     """
 
     def __init__(self, share: Share) -> None:
@@ -32,7 +34,7 @@ class PassMemory:
         self._held = 0
 
     def begin_work(self) -> None:
-        """Remember what MLX keeps already, for whichever model."""
+        """Record the current size of MLX's buffer cache, which other models may have filled."""
         self._kept = mx.get_cache_memory()
 
     def allowance(self) -> int:
@@ -41,7 +43,7 @@ class PassMemory:
         return MAX_BYTES if free is None else min(MAX_BYTES, int((free - self._held) * _SHARE_OF_FREE))
 
     def keep(self, nbytes: int) -> bool:
-        """Charge bytes that are held from pass to pass; return whether there is room for them."""
+        """Charge bytes that are held between passes; return whether there is enough memory."""
         held, free = self._held + nbytes, self.share.available_for_running()
         if held > (MAX_HELD if free is None else min(MAX_HELD, int(free * _SHARE_OF_FREE))):
             return False
@@ -52,17 +54,17 @@ class PassMemory:
         return fits
 
     def unkeep(self, nbytes: int) -> None:
-        """Release what was kept."""
+        """Release bytes that `keep` charged."""
         self._held -= nbytes
         self.share.charge_running(self._held)
 
     def fits_alone(self, nbytes: int) -> bool:
-        """Return whether a pass could be computed if no other model computed anything."""
+        """Return whether a pass would fit if no other model computed anything."""
         capacity = self.share.capacity()
         return capacity is None or nbytes <= capacity
 
     def reserve(self, nbytes: int) -> bool:
-        """Reserve the bytes of a pass; return whether they are there, having waited a moment if not."""
+        """Reserve a pass's memory; on failure request evictions, wait briefly, and return False."""
         if self.share.charge_running(self._held + nbytes, new=True):
             self.share.cancel_reservation()
             return True
@@ -72,13 +74,13 @@ class PassMemory:
         return False
 
     def release(self) -> None:
-        """Release what was reserved, and have MLX give back what it keeps of it if that is much."""
+        """Release a pass's memory, and free MLX's buffer cache if it has grown too large."""
         self.share.charge_running(self._held)
         if mx.get_cache_memory() > self._kept + MAX_KEPT:
             self.clear()
 
     def clear(self) -> None:
-        """Have MLX give back all that it keeps for reuse."""
+        """Free MLX's buffer cache."""
         mx.clear_cache()
         self._kept = mx.get_cache_memory()
 

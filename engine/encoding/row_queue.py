@@ -1,4 +1,4 @@
-"""Which rows share the next forward pass: those of like length, of all requests, in fair turns."""
+"""The queue of rows: batches rows of similar length from all requests, fairly between clients."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from greenroom.schemas.events.events import Timing
 from greenroom.schemas.messages.requests import InferenceRequest
 
 MAX_ROWS = 1024
-"""Rows of one forward pass."""
+"""Limit of rows per forward pass."""
 MAX_PADDING = 0.1
-"""Share of a pass that may be padding."""
+"""Largest share of padding in a pass."""
 
 
 class Job:
     """A request whose rows are being computed.
 
     Attributes:
-        lengths: Tokens of each row, without those that are computed apart.
-        apart: Tokens at the beginning of all rows that are computed apart (`SharedHeads`).
-        setbacks: How often there was no memory for that, or it was lost.
-        waiting: Indices of the rows that are not computed yet, the shortest first.
-        tokens_left: Of those.
-        tokens_done: Of rows that are computed.
-        unanswered: Rows that are not.
+        lengths: Number of tokens of each row, without the shared prefix if that is computed separately.
+        apart: Number of prefix tokens of all rows that are computed separately (`SharedHeads`).
+        setbacks: Number of times the prefix was lost or found no memory.
+        waiting: Indexes of the pending rows, the shortest first.
+        tokens_left: Number of tokens in pending rows.
+        tokens_done: Number of tokens in computed rows.
+        unanswered: Number of rows not computed yet.
     """
 
     def __init__(self, request: InferenceRequest, prepared: PreparedRows) -> None:
@@ -47,38 +47,38 @@ class Job:
 
     @property
     def timing(self) -> Timing:
-        """What the request has waited for its first pass, and spent since."""
+        """The request's waiting time until its first pass, and its time since."""
         now = time.perf_counter()
         begun = now if self._begun is None else self._begun
         return Timing(queued=begun - self._submitted, prefill=now - begun)
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything of it has been computed, or was to be."""
+        """True if a pass with part of the request has started."""
         return self._begun is not None
 
     def begin(self) -> None:
-        """Count the time from now on as spent."""
+        """Record the start of the first pass."""
         if self._begun is None:
             self._begun = time.perf_counter()
 
     def close(self) -> None:
-        """Do nothing: it holds its tokens only."""
+        """Do nothing: the job holds only tokens."""
 
     def set_apart(self, tokens: int) -> None:
-        """Have so many tokens at the beginning of all rows computed apart from them."""
+        """Set the number of prefix tokens that are computed separately from the rows."""
         change, self.apart = self.apart - tokens, tokens
         self.lengths = [length + change for length in self.lengths]
         self.tokens_left += change * len(self.waiting)
 
     def pop(self, position: int) -> int:
-        """Remove and return the row at a position of those that wait."""
+        """Remove and return the pending row at a position."""
         index = self.waiting.pop(position)
         self.tokens_left -= self.lengths[index]
         return index
 
     def put_back(self, index: int) -> None:
-        """Have a row wait again."""
+        """Return a row to the pending ones."""
         self.waiting.insert(
             bisect_right(self.waiting, self.lengths[index], key=self.lengths.__getitem__), index
         )
@@ -87,10 +87,12 @@ class Job:
 
 @attrs.define(eq=False)
 class Batch:
-    """Rows of one forward pass, the longest first.
+    """The rows of one forward pass, the longest first.
 
     Args:
-        width: Tokens of the longest.
+        width: Number of tokens of the longest row.
+        members: Requests with the index of each row.
+        padding: Number of padding tokens so far.
     """
 
     width: int
@@ -103,11 +105,13 @@ class Batch:
         return [job.prepared.rows[index] for job, index in self.members]
 
     def fill(self, jobs: Sequence[Job], max_rows: int, free_padding: float, max_padding: float = 0) -> None:
-        """Add rows of requests that are no longer than the widest, those of like length first.
+        """Add rows no longer than the width, those of the closest length first.
 
         Args:
-            free_padding: Tokens of padding that the pass may have in any case.
-            max_padding: Share of the pass that may be padding, if that is more.
+            jobs: Requests to take rows from.
+            max_rows: Limit of rows in the batch.
+            free_padding: Number of padding tokens that is always acceptable.
+            max_padding: Largest share of padding in the pass, if that allows more.
         """
         ends = [bisect_right(job.waiting, self.width, key=job.lengths.__getitem__) for job in jobs]
         nearest = [
@@ -133,8 +137,8 @@ class Batch:
 class RowQueue:
     """The requests of one model, whose rows share forward passes.
 
-    Clients take turns by `FairQueue`: of one client every second pass is for the request with the fewest
-    tokens left, the others for the oldest. What a pass has room for is filled with rows of like length.
+    `FairQueue` orders the clients: of a client, every second pass serves the request with the fewest tokens
+    left, the others the oldest. Free space in a pass is filled with rows of similar length.
     """
 
     def __init__(self) -> None:
@@ -154,11 +158,11 @@ class RowQueue:
         self._jobs[job.request.id] = job
 
     def remove(self, request_id: str) -> Job | None:
-        """Remove and return a request, if it is there."""
+        """Remove and return a request, or return None."""
         return self._jobs.pop(request_id, None)
 
     def clear(self) -> list[Job]:
-        """Remove and return all requests, clients in the order of their turns, of each the oldest first."""
+        """Remove and return all requests in the clients' fair order, each client's oldest first."""
         of_clients: dict[str, list[Job]] = {}
         for job in self._jobs.values():
             of_clients.setdefault(job.request.client, []).append(job)
@@ -168,7 +172,7 @@ class RowQueue:
         return [job for client in self._fair_queue.in_order(of_clients) for job in of_clients[client]]
 
     def choose(self) -> Job | None:
-        """Return the request whose turn it is, if any is left."""
+        """Return the next request to compute; None if no rows are pending."""
         waiting = [job for job in self._jobs.values() if job.waiting]
         if not waiting:
             return None
@@ -176,16 +180,16 @@ class RowQueue:
         return waiting[self._fair_queue.choose(prompts)]
 
     def charge(self, job: Job, tokens: int) -> None:
-        """Charge the client of a request whose turn was used for what stands before its rows."""
+        """Charge a request's client for a pass over the request's shared prefix."""
         self._fair_queue.charge([job.request.client], tokens)
 
     def take(self, first: Job, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch:
-        """Remove the rows of the next pass.
+        """Remove and return the rows of the next pass.
 
         Args:
-            first: The request whose turn it is; alone, if something is computed apart from its rows.
-            max_rows: How many rows of at most so many tokens a pass may have.
-            free_padding: Tokens of padding that cost less than a further pass.
+            first: The request to serve; it gets the pass alone if it has a shared prefix.
+            max_rows: Function from width to the largest number of rows.
+            free_padding: Number of padding tokens that cost less than a further pass.
         """
         others = [job for job in self._jobs.values() if job.waiting and not job.apart]
         batch = Batch(first.lengths[first.waiting[-1]])
@@ -197,6 +201,6 @@ class RowQueue:
         return batch
 
     def put_back(self, batch: Batch) -> None:
-        """Have the rows of a pass wait again that could not be computed."""
+        """Return the rows of a pass that could not be computed to the pending ones."""
         for job, index in batch.members:
             job.put_back(index)

@@ -1,4 +1,4 @@
-"""What models that read whole texts at once compute with, and what they make of it."""
+"""The inputs and outputs of models that read whole texts at once: rows of tokens, rows of numbers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.prepared_input import SingleAnswerInput
 
 Tokens = NDArray[np.int32]
-"""Token ids, `[length]`; any thread may hold them."""
+"""Token ids, `[length]`; not confined to a thread."""
 Values = NDArray[np.float32]
-"""What a model makes of rows, `[rows, width]`."""
+"""A model's outputs for rows, `[rows, width]`."""
 
 
 @attrs.frozen(eq=False)
 class Row:
-    """One text, or a pair of them, as the model reads it.
+    """A text, or a pair of texts, as the model reads it.
 
     Args:
-        tokens: With those that the model wants around them.
-        second: Where the second text of a pair begins, for models whose tokens have types.
-        instructed: Tokens at the beginning that tell what the text is for.
+        tokens: Token ids, including special tokens around the texts.
+        second: Start of a pair's second text, for models with token types; otherwise None.
+        instructed: Number of tokens in the prompt at the beginning.
     """
 
     tokens: Tokens
@@ -35,11 +35,12 @@ class Row:
 
 @attrs.frozen(eq=False)
 class PreparedRows(SingleAnswerInput):
-    """A request whose texts are rows: each is computed for itself, and has one event of its index.
+    """A request of independent rows; each gets one event with its index.
 
     Args:
-        shared: Tokens that all rows begin with, where a model can compute those once.
-        param: What the client calls the texts, for errors.
+        rows: The request's rows.
+        shared: Length of the common prefix of all rows, if the model can compute it once.
+        param: The texts' parameter name, for errors.
     """
 
     rows: tuple[Row, ...]
@@ -48,29 +49,34 @@ class PreparedRows(SingleAnswerInput):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of all rows together."""
+        """Number of tokens in all rows."""
         return sum(len(row.tokens) for row in self.rows)
 
 
 class RowModel(Protocol):
-    """A loaded model that takes rows, on its one thread."""
+    """A loaded model that takes rows, confined to its thread."""
 
     def compute(self, rows: Sequence[Row]) -> Values:
-        """Return what the model makes of rows in one forward pass; each as if it were computed alone."""
+        """Return the model's outputs for rows in one forward pass; each as if it were computed alone."""
 
     def event(self, prepared: Any, index: int, values: Values) -> InferenceEvent:
-        """Return what a request gets for its row `index`, of which the model made `values`.
+        """Return the event for a request's row `index`, for which the model computed `values`.
 
         Raises:
-            ProblemError: They cannot be answered.
+            ProblemError: The values are invalid.
         """
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return what a forward pass takes beside the weights, for so many rows of at most that length."""
+        """Return the memory of a forward pass in bytes, without the weights.
+
+        Args:
+            rows: Number of rows.
+            width: Number of tokens of the longest row.
+        """
 
 
 def common_beginning(rows: Sequence[Row]) -> int:
-    """Return how many tokens all rows begin with; each has at least one more."""
+    """Return the length of all rows' common prefix; at least one token of each row remains after it."""
     first = rows[0].tokens
     shared = min(len(row.tokens) for row in rows) - 1
     for row in rows[1:]:
@@ -81,7 +87,7 @@ def common_beginning(rows: Sequence[Row]) -> int:
 
 
 def pad(rows: Sequence[Tokens], padding: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return token ids `[rows, width]`, padded on the right, and the mask that is 1 where a token is."""
+    """Return token ids `[rows, width]`, padded on the right, and their mask with 1 at tokens."""
     width = max(map(len, rows))
     ids = np.full((len(rows), width), padding, np.int32)
     mask = np.zeros((len(rows), width), np.int32)

@@ -1,4 +1,4 @@
-"""What all rows of a request begin with, computed once for them: a query before its documents."""
+"""Shared prefixes of a request's rows, computed once: a query before its documents."""
 
 from __future__ import annotations
 
@@ -10,47 +10,54 @@ from greenroom.engine.encoding.row_queue import Job
 from greenroom.engine.encoding.rows import Row, RowModel, Tokens, Values
 
 MAX_SETBACKS = 5
-"""Times that a request may lose its head, or find no memory for it or beside it; then its rows are computed
-whole. Heads that take each other's room would otherwise be begun for ever, and none completed."""
+"""Number of times a request's shared prefix may be evicted or lack memory before its rows are computed whole.
+
+Limits retries: shared prefixes could otherwise evict each other forever.
+"""
 WORTH = 4
-"""Passes' overheads that it must save: a request whose head is shared has passes of its own."""
+"""Savings, in pass overheads, from which a shared prefix is worth its separate passes."""
 
 
 class Head(Protocol):
-    """A beginning, computed bit by bit, on the model's one thread."""
+    """A prefix that is computed in chunks, on the model's thread."""
 
     @property
     def left(self) -> int:
-        """Tokens of it that are not computed yet."""
+        """Number of tokens not computed yet."""
 
     def advance(self, count: int) -> None:
-        """Compute so many more."""
+        """Compute `count` more tokens."""
 
     def advance_bytes(self, count: int) -> int:
-        """Return what that takes beside the weights and the head."""
+        """Return the memory that `advance` takes in bytes, without the weights and the prefix."""
 
     def compute(self, rows: Sequence[Row]) -> Values:
-        """Return what the model makes of rows that begin so, as `RowModel.compute`."""
+        """Return the model's outputs for rows with this prefix, as `RowModel.compute` does."""
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return what a pass takes beside both, for rows with so many tokens behind the head."""
+        """Return the memory of a pass in bytes, without the weights and the prefix.
+
+        Args:
+            rows: Number of rows.
+            width: Number of tokens of the longest row after the prefix.
+        """
 
 
 @runtime_checkable
 class HeadModel(RowModel, Protocol):
-    """A model that can compute a beginning apart: none of its tokens looks at what follows."""
+    """A model that can compute a prefix separately: its attention is causal."""
 
     def head_bytes(self, tokens: int) -> int:
-        """Return what a head of so many tokens takes while it is kept."""
+        """Return the bytes of a shared prefix while it is kept."""
 
     def open_head(self, tokens: Tokens) -> Head:
-        """Return a head of which nothing is computed."""
+        """Return a shared prefix with nothing computed yet."""
 
 
 class SharedHeads:
-    """The heads of one model's requests, as many as there is memory for, the last used ones.
+    """An LRU collection of the shared prefixes of one model's requests, as memory permits.
 
-    A request that loses its head has it computed again in its next turn.
+    An evicted prefix is computed again in the request's next turn.
     """
 
     def __init__(self, model: HeadModel, memory: PassMemory) -> None:
@@ -59,40 +66,40 @@ class SharedHeads:
         self._heads: dict[Job, Head] = {}
 
     def plan(self, job: Job, pass_overhead: float) -> None:
-        """Set the beginning of a request's rows apart, if that saves much.
+        """Have a request's common prefix computed separately if that saves enough.
 
         Args:
-            pass_overhead: Tokens that are computed in the time that a pass takes in any case.
+            pass_overhead: Fixed cost of a pass, in tokens.
         """
         saved = (len(job.lengths) - 1) * job.prepared.shared
         if saved > WORTH * pass_overhead and job.setbacks < MAX_SETBACKS:
             job.set_apart(job.prepared.shared)
 
     def head_of(self, job: Job) -> Head | None:
-        """Return the head of a request whose turn it is.
+        """Return the shared prefix of the request whose turn it is.
 
-        None says that its rows are computed whole; or, if they still have a part `apart`, that there is no
-        memory for that just now.
+        None means that its rows are computed whole; or, if the request still has a part `apart`, that memory
+        is lacking just now.
         """
         if not job.apart:
             return None
         head = self._heads.pop(job, None) or self._open(job)
         if head is not None:
-            self._heads[job] = head  # behind those that were used longer ago
+            self._heads[job] = head  # Moves it to the most recently used end.
         return head
 
     def release(self, job: Job) -> None:
-        """Free the head of a request, if it has one."""
+        """Free a request's shared prefix, if it has one."""
         if self._heads.pop(job, None) is not None:
             self._memory.unkeep(self._model.head_bytes(job.apart))
 
     def release_all(self, job: Job) -> None:
-        """Free all heads, since a pass of a request finds no memory: who has it may wait for ours."""
+        """Evict all shared prefixes, since a pass lacks memory: other models may be waiting for theirs."""
         for each in {job, *self._heads}:
             self._evict(each)
 
     def give_up_begun(self) -> None:
-        """Free heads that are computed in part, since the model is about to be unloaded."""
+        """Evict partly computed prefixes, before the model is unloaded."""
         for job in [job for job, head in self._heads.items() if head.left]:
             self._evict(job)
 

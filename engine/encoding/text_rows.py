@@ -1,4 +1,4 @@
-"""Texts to the tokens that a model reads at once, within its longest."""
+"""Tokenization of texts within a model's context."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.protocols.model_protocol import PromptContents
 
 _GROUP = 64
-"""Texts that are tokenized at once."""
+"""Limit of texts tokenized at once."""
 CHARACTERS_OF_TOKEN = 64
-"""So many for each token that fits are looked at, and 65,536 in any case: words have fewer, and what has more
-(a million spaces, one endless word) can take a tokenizer minutes."""
+"""Limit of characters read per token of context, but at least 65,536 in all.
+
+Words are shorter. Longer runs (a million spaces, one endless word) can take a tokenizer minutes.
+"""
 
 
 class TextRows:
     """Tokenizes whole texts for one model.
 
     Args:
-        longest: Tokens of a text at most, those around it included.
+        longest: Limit of tokens per text, including special tokens.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, longest: int) -> None:
@@ -40,7 +42,7 @@ class TextRows:
         self._backend = getattr(tokenizer.wrapped._tokenizer, "_tokenizer", None)
 
     def tokenize(self, texts: Sequence[str]) -> Iterator[list[int] | None]:
-        """Yield the tokens of each text, with those around it, and None wherever much has been read."""
+        """Yield the token ids of each text, with special tokens; and None between steps."""
         at = 0
         while at < len(texts):
             end, size = at, 0
@@ -62,7 +64,7 @@ class TextRows:
         """Return a text with no more characters than could fit.
 
         Args:
-            truncate: Cut what has more.
+            truncate: True to cut a longer text instead of rejecting it.
 
         Raises:
             ProblemError: 400 that names `param`.
@@ -73,23 +75,23 @@ class TextRows:
         return text[:most]
 
     def around(self) -> tuple[list[int], list[int]]:
-        """Return the tokens before and after every text."""
+        """Return the special tokens before and after every text."""
         return self._encoder.special_tokens
 
     def tokens_before(self, prompt: str) -> int:
-        """Return how many tokens of a text belong to what it begins with."""
+        """Return the number of tokens up to the end of a prompt that precedes a text."""
         before, _ = self.around()
         return len(before) + len(self._encoder.inside(prompt))
 
     def fit(self, tokens: Sequence[int], truncate: bool, param: str, *, as_they_are: bool = False) -> Tokens:
-        """Return tokens that are not too many; the last of them stay those that every text ends with.
+        """Return the token ids, cut to the limit; the special tokens at the end are kept.
 
         Args:
-            truncate: Cut what is too long.
-            as_they_are: The client has sent tokens: they have no other end.
+            truncate: True to cut a longer text instead of rejecting it.
+            as_they_are: True if the client sent token ids, which get no special tokens.
 
         Raises:
-            ProblemError: 400 that names `param`: there is nothing to read, or too much.
+            ProblemError: 400 that names `param`: the text is empty or too long.
         """
         if not tokens:
             raise invalid(f"`{param}` is empty: there is nothing that the model could read.", param)
@@ -101,10 +103,10 @@ class TextRows:
         return np.array(tokens, np.int32)
 
     def checked(self, tokens: Sequence[int], param: str) -> Sequence[int]:
-        """Return token ids that a client has sent.
+        """Return a client's token ids after checking them.
 
         Raises:
-            ProblemError: 400: one of them is no token of this model.
+            ProblemError: 400: an id is not in the vocabulary.
         """
         size = self._tokenizer.vocab_size
         if tokens and not (min(tokens) >= 0 and max(tokens) < size):

@@ -1,33 +1,32 @@
-"""How much one forward pass computes: as much as others can wait for, measured."""
+"""The token budget of a forward pass, measured so that other requests do not wait long."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 TARGET = 0.08
-"""Seconds of a pass: a request that comes meanwhile waits so long, and a cancelled one is computed on."""
+"""Target duration of a pass in seconds: a new request may wait that long, and a cancelled one runs on."""
 LONGEST = 0.2
-"""Seconds of a pass of several rows at most, where most of them do not depend on its size."""
+"""Limit, in seconds, of a pass of several rows whose duration is mostly fixed."""
 OVERHEAD = 0.0025
-"""Seconds of a pass that do not depend on its size, roughly: padding that takes no longer saves one."""
+"""Rough fixed duration of a pass in seconds: padding that takes less is cheaper than a further pass."""
 MAX_TOKENS = 65_536
 _GROWTH = 2.0
-"""By which a pass is larger than the one before at most: the first of a size may be slower than foretold."""
+"""Largest growth factor from pass to pass: the first of a size may be slower than predicted."""
 
 
 class TokenBudget:
-    """Tokens of a pass, padding included, so that passes take about `TARGET` seconds.
+    """The number of tokens per pass, including padding, at which passes take about `TARGET` seconds.
 
-    A pass takes some seconds whatever its size, to read the weights, and some for each token. Where the
-    former are many, passes may take twice as long as these, but never more than `LONGEST`. One row is always
-    computed.
+    A pass has a fixed duration, to read the weights, and a duration per token. If the fixed part is long,
+    passes may take twice as long as it, but never more than `LONGEST`. One row is always computed.
 
     Args:
-        tokens: Of the first pass.
-        fixed: Seconds of a pass that do not depend on its size, as far as that is known.
+        tokens: Budget of the first pass in tokens.
+        fixed: Fixed duration of a pass in seconds, as far as known.
 
     Attributes:
-        tokens: Of the next pass.
+        tokens: Budget of the next pass in tokens.
     """
 
     def __init__(self, tokens: float, fixed: float = 0.0) -> None:
@@ -36,10 +35,10 @@ class TokenBudget:
 
     @classmethod
     def measured(cls, passes: Sequence[tuple[int, float]]) -> TokenBudget:
-        """Return a budget by what passes took, on a line through the two largest.
+        """Return a budget from timed passes, by the line through the two largest.
 
         Args:
-            passes: Tokens and seconds of at least two, the largest last.
+            passes: Tokens and seconds of at least two passes, the largest last.
         """
         (few, short), (many, long) = passes[-2:]
         per_token = max(0.0, (long - short) / (many - few))
@@ -50,11 +49,11 @@ class TokenBudget:
 
     @property
     def free_padding(self) -> float:
-        """Tokens of padding that cost less than a further pass."""
+        """Number of padding tokens that cost less than a further pass."""
         return self.tokens * OVERHEAD / TARGET
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Learn from a pass; one that was much smaller than it might have been tells only if it was slow."""
+        """Adjust the budget by a pass; a pass under half the budget counts only if it was slow."""
         self._fixed = min(self._fixed, seconds)
         goal = _goal(self._fixed)
         if tokens >= self.tokens / 2 or seconds > goal:

@@ -1,4 +1,4 @@
-"""From texts to the rows that a model makes vectors of."""
+"""The adapter of an embedding model: texts in, rows of tokens out."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.protocols.model_protocol import PromptContents
 
 MAX_NUMBERS = 1 << 25
-"""Numbers of all vectors of a request: 128 MB, and three times as much as JSON."""
+"""Limit of numbers over all vectors of a request: 128 MB, and three times as much as JSON."""
 
 
 def make_embedding_adapter(
     model: str, record: CapabilityRecord, tokenizer: ChatTokenizer, max_context: int | None = None
 ) -> EmbeddingAdapter:
-    """Return the adapter of a model, around its thread's tokenizer.
+    """Return a model's adapter, around its thread's tokenizer.
 
     Args:
-        model: What it is called.
-        max_context: Tokens of a text at most, if the operator bounds them.
+        model: The model's name.
+        max_context: The operator's limit of tokens per text, if any.
 
     Raises:
-        ProblemError: 503 `load_failed`: its vectors are made in a way that is not known here.
+        ProblemError: 503 `load_failed`: the model's pooling or layers are not supported.
     """
     with named_failures(tokenizer.folder, model):
         files = read_sentence_files(tokenizer.folder)
@@ -41,13 +41,13 @@ def make_embedding_adapter(
 
 
 class EmbeddingAdapter:
-    """Prepares texts for one model, on the thread of its tokenizer.
+    """Prepares texts for one model, on its tokenizer's thread.
 
     Args:
-        model: What it is called, for errors.
-        rows: Its tokenizer.
-        files: What is told of its vectors.
-        instructions: What its texts begin with.
+        model: The model's name, for errors.
+        rows: Tokenization of the model's texts.
+        files: The model's sentence-transformers configuration.
+        instructions: The model's prompts, which precede texts.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EmbeddingAdapter:
         self._instructions = instructions
 
     def prepare_input(self, request: InferenceRequest) -> PreparedTexts:
-        """Tokenize the texts of a request, and check what it asks for.
+        """Tokenize a request's texts and check its parameters.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -73,7 +73,7 @@ class EmbeddingAdapter:
         return run_slices(self.prepare_slices(request))
 
     def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTexts]:
-        """Do so in slices.
+        """Do the same as `prepare_input` in steps.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -108,7 +108,7 @@ class EmbeddingAdapter:
         return self._rows.inspect(request.input)
 
     def _prepared(self, asked: EmbeddingInput) -> Iterator[Row | None]:
-        """Yield a row for each text, and None where others may go on."""
+        """Yield a row for each text, and None between steps."""
         prompt = self._instructions.prompt(asked.input_type, asked.instruction)
         instructed = self._rows.tokens_before(prompt) if prompt else 0
         params = _params(asked)
@@ -135,14 +135,14 @@ class EmbeddingAdapter:
 
 
 def _params(asked: EmbeddingInput) -> list[str]:
-    """Return what each text is called in errors."""
+    """Return the parameter name of each text, for errors."""
     if len(asked.texts) == 1:
         return [asked.param]
     return [f"{asked.param}[{at}]" for at in range(len(asked.texts))]
 
 
 def _refuse_instructions(asked: EmbeddingInput, prompt: str, param: str) -> None:
-    """Refuse tokens that something shall stand before: nobody can tell how they were made."""
+    """Reject an instruction or input type for a text sent as tokens, which no prompt can precede."""
     field = "instruction" if asked.instruction is not None else "input_type"
     if prompt and (asked.instruction, asked.input_type) != (None, None):
         detail = (

@@ -1,4 +1,4 @@
-"""A loaded model that makes vectors of texts: encoder, pooling, further layers, length."""
+"""A loaded embedding model: encoder, pooling, further layers and normalization."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.problems import ProblemError, model_broken
 
 _SMALLEST = 1e-12
-"""Length of a vector below which it is left at zero."""
+"""Norm below which a vector is not scaled to 1."""
 
 
 class EmbeddingModel:
-    """Makes vectors of rows (`greenroom.engine.encoding.rows.RowModel`).
+    """Computes embeddings of rows; implements `greenroom.engine.encoding.rows.RowModel`.
 
     Args:
-        encode: The encoder itself.
-        padding: Token that rows are padded with.
+        encode: The encoder.
+        padding: Id of the padding token.
+        files: The model's sentence-transformers configuration.
+        cost: Memory model of a forward pass.
     """
 
     def __init__(self, encode: Encode, padding: int, files: SentenceFiles, cost: PassCost) -> None:
@@ -37,7 +39,7 @@ class EmbeddingModel:
         self._layers = [load_layer(layer) for layer in files.layers]
 
     def compute(self, rows: Sequence[Row]) -> Values:
-        """Return the vectors of texts, as long as the model makes them, `[rows, width]`."""
+        """Return the embeddings of rows at full width, `[rows, width]`."""
         ids, mask = pad([row.tokens for row in rows], self._padding)
         counted = mask
         if not self._files.pooling.include_prompt and any(row.instructed for row in rows):
@@ -54,10 +56,10 @@ class EmbeddingModel:
         return _normalize(values) if self._files.normalized else values
 
     def event(self, prepared: PreparedTexts, index: int, values: Values) -> Vector:
-        """Return the vector of text `index`, cut to what its request asked for.
+        """Return the vector of text `index`, cut to the dimensions that its request wants.
 
         Raises:
-            ProblemError: 503 `model_broken`: the model has computed something that is no number.
+            ProblemError: 503 `model_broken`: the model computed NaN or infinity.
         """
         if not np.isfinite(values).all():
             raise ProblemError(model_broken(f"text {index}", prepared.param))
@@ -68,12 +70,12 @@ class EmbeddingModel:
         return Vector(values.astype("<f4").tobytes(), index)
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the bytes of a pass beside the weights."""
+        """Return the memory of a forward pass in bytes, without the weights."""
         return self._cost.batch_bytes(rows, width)
 
 
 def _normalize(values: Values) -> Values:
-    """Return vectors of length 1."""
+    """Return vectors scaled to norm 1."""
     lengths = np.linalg.norm(values.astype(np.float64), axis=-1, keepdims=True)
     normalized: Values = (values / np.maximum(lengths, _SMALLEST)).astype(np.float32)
     return normalized

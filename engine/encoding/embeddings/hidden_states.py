@@ -1,4 +1,4 @@
-"""From tokens to the vectors of each; our own way where the libraries' is not right."""
+"""Encoders that map tokens to hidden states, with replacements where the library's code is wrong."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import mlx.core as mx
 
 Encode = Callable[[mx.array, mx.array], mx.array]
-"""Takes ids and mask `[rows, width]`, gives `[rows, width, hidden]`, with noise where no token is."""
+"""Maps ids and mask `[rows, width]` to `[rows, width, hidden]`; the values at padding are arbitrary."""
 
 
 def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
     """Return the encoder of a loaded model.
 
     Args:
-        config: Of config.json.
+        config: Content of config.json.
     """
     if config.get("model_type") == "gemma3_text":
         return _gemma3(model, config)
@@ -32,7 +32,7 @@ def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
 
 
 def _forgetful(model: Any) -> Encode:
-    """Return Qwen3-VL's encoder without its memory: mlx-vlm gives rows the positions of those before them."""
+    """Return Qwen3-VL's encoder without state: mlx-vlm reuses the positions of the call before."""
 
     def encode(ids: mx.array, mask: mx.array) -> mx.array:
         model.language_model._position_ids = model.language_model._rope_deltas = None
@@ -45,7 +45,7 @@ def _forgetful(model: Any) -> Encode:
 def _two_way_llama(model: Any) -> Encode:
     """Return the encoder of Llama Nemotron VL's text half.
 
-    mlx-embeddings gives its mask the type of the embeddings of tokens: integers where those are quantized.
+    mlx-embeddings casts its mask to the type of the token embeddings: integers if those are quantized.
     """
     inner = model.language_model
 
@@ -57,10 +57,10 @@ def _two_way_llama(model: Any) -> Encode:
 
 
 def _gemma3(model: Any, config: Mapping[str, Any]) -> Encode:
-    """Return Gemma 3's encoder, whose local layers see a window on both sides.
+    """Return Gemma 3's encoder, with sliding-window attention to both sides in its local layers.
 
-    Both libraries let them see the whole text, which is another model as soon as one is longer than half the
-    window. Source: transformers, modeling_gemma3.py (`use_bidirectional_attention`).
+    Both libraries let these layers see the whole text, which changes the result for texts longer than half
+    the window. Source: transformers, modeling_gemma3.py (`use_bidirectional_attention`).
     """
     inner, pattern = model.model, model.config.sliding_window_pattern
     window = model.config.sliding_window // 2 + 1
@@ -76,7 +76,7 @@ def _gemma3(model: Any, config: Mapping[str, Any]) -> Encode:
         masks = {"full_attention": seen, "sliding_attention": seen}
         if ids.shape[1] > window:
             places = mx.arange(ids.shape[1])
-            # A padded query sees nothing in its window; what it sees instead does not matter, NaN would.
+            # A padded query may see no token in its window; it sees all, since an empty softmax is NaN.
             near = (mx.abs(places[:, None] - places) < window) | ~mask.astype(mx.bool_)[:, None, :, None]
             masks["sliding_attention"] = seen & near
         for layer, kind in zip(inner.layers, layer_types, strict=True):

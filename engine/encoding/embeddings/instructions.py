@@ -1,4 +1,4 @@
-"""What a text begins with that is to be embedded: what it is for, in the model's own words."""
+"""Prompts that precede the texts to embed and state their purpose, as the model was trained with them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DOCUMENT = (
     "retrieval_document",
     "corpus",
 )
-"""Names by which models and clients call the two sides of a search; the first that a model has is meant."""
+"""Names that models and clients use for the two sides of a search; the first that a model has is used."""
 
 _INSTRUCTED = (
     re.compile(r"(?P<before>Instruct: ).*(?P<after>\nQuery: ?)", re.DOTALL),
     re.compile(r"(?P<before>task: ).*(?P<after> \| query: )", re.DOTALL),
 )
-"""Prompts of queries in which a task is told that another can take the place of."""
+"""Query prompts that contain a task description, which the client's instruction can replace."""
 
 _SEARCH = "Represent this sentence for searching relevant passages: "
 _FIND = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
@@ -35,7 +35,7 @@ _CONVENTIONS: tuple[tuple[str, Mapping[str, str]], ...] = (
     (r"\bbge-(small|base|large)-en|\bmxbai-embed", {"query": _SEARCH, "document": ""}),
     (r"\bqwen3-embedding", {"query": _FIND, "document": ""}),
 )
-"""Prompts that a model's card or first files tell and those of a conversion do not, by the model's name."""
+"""Prompts by model name, stated by model cards or original files but missing from conversions."""
 
 
 @attrs.frozen
@@ -43,9 +43,9 @@ class Instructions:
     """The prompts of a model.
 
     Args:
-        model: What it is called, for errors.
-        prompts: By name.
-        default: Name of the one for texts of which nothing is told.
+        model: The model's name, for errors.
+        prompts: Prompts by name.
+        default: Name of the prompt for texts without an input type.
     """
 
     model: str
@@ -53,14 +53,14 @@ class Instructions:
     default: str | None = None
 
     def prompt(self, input_type: str | None, instruction: str | None) -> str:
-        """Return what a text begins with.
+        """Return the prompt that precedes a text.
 
         Args:
-            input_type: What the text is for: the name of a prompt, or of a side of a search.
-            instruction: What is to be found with it: takes the place of the task in a query's prompt.
+            input_type: Purpose of the text: the name of a prompt, or of a side of a search.
+            instruction: Search task, which replaces the task in a query's prompt.
 
         Raises:
-            ProblemError: 400: the model knows no such prompt, or takes no instruction, or none for that text.
+            ProblemError: 400: the model has no such prompt, or takes no instruction, or none for that text.
         """
         typed = self.prompts.get(self.default or "", "") if input_type is None else self._typed(input_type)
         if instruction is None:
@@ -85,7 +85,7 @@ class Instructions:
         if input_type in self.prompts:
             return self.prompts[input_type]
         for names in (_QUERY, _DOCUMENT):
-            if input_type in names:  # a model without prompts treats both sides alike
+            if input_type in names:  # A model without prompts treats both sides alike.
                 return next((self.prompts[name] for name in names if name in self.prompts), "")
         raise invalid(f"'{self.model}' knows no input_type {input_type!r:.80}. {self._known()}", "input_type")
 
@@ -95,7 +95,7 @@ class Instructions:
 
 
 def instructions_of(model: str, files: SentenceFiles) -> Instructions:
-    """Return the prompts that a model's files tell, else those that its name does."""
+    """Return the prompts stated in a model's files, or else those known for its name."""
     if files.prompts:
         return Instructions(model, files.prompts, files.default_prompt)
     named = (prompts for name, prompts in _CONVENTIONS if re.search(name, model, re.IGNORECASE))

@@ -1,4 +1,4 @@
-"""Layers behind the pooling. Source: models/Dense.py and models/LayerNorm.py of sentence-transformers."""
+"""Layers after the pooling. Source: models/Dense.py and models/LayerNorm.py of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ACTIVATIONS: dict[str, Callable[[mx.array], mx.array]] = {
 
 
 def load_layer(layer: Layer) -> Callable[[mx.array], mx.array]:
-    """Return the layer as a function of float32 vectors `[rows, numbers]`, its weights in memory.
+    """Return the layer as a function of float32 vectors `[rows, numbers]`, with its weights in memory.
 
     Raises:
-        ValueError: One sentence: its files are not there, or ask for something unknown.
+        ValueError: One sentence: its files are missing, or name an unknown activation.
     """
     if layer.activation not in _ACTIVATIONS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Opening a model for embeddings: its weights within the memory there is, and the engine around them."""
+"""Opening an embedding model: its weights within the available memory, and its engine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from greenroom.engine.memory.model_load import ModelLoad
 
 
 def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
-    """Load a model's weights, on the thread to which everything then belongs.
+    """Load a model's weights, confined to this thread.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: It was abandoned.
+        LoadAbandonedError: The load was abandoned.
     """
     use_device(load.settings)
     with load.open_share() as (share, charge), named_load_errors(load.folder):
@@ -49,10 +49,10 @@ def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingMode
 
 
 def _try(model: EmbeddingModel, width: int) -> None:
-    """Compute two rows: what cannot work fails now, and kernels are built before a request waits.
+    """Compute two rows, so that a broken model fails at load and kernels are compiled before requests.
 
     Raises:
-        ValueError: What comes out has not the size that the files tell.
+        ValueError: The vectors do not have the width stated in the model's files.
     """
     import numpy as np
 

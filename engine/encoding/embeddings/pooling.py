@@ -1,4 +1,4 @@
-"""From the vectors of a text's tokens to one. Source: models/Pooling.py of sentence-transformers."""
+"""Pooling of token vectors into one per text. Source: models/Pooling.py of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def pool(hidden: mx.array, mask: mx.array, modes: Sequence[str]) -> mx.array:
     """Return one vector for each text, `[rows, modes * hidden]` in float32.
 
     Args:
-        hidden: Of each token, `[rows, width, hidden]`, padded on the right.
-        mask: 1 for tokens that count, `[rows, width]`; where there is none, the result is zero.
-        modes: As `sentence_files.Pooling` has them.
+        hidden: Hidden states, `[rows, width, hidden]`, padded on the right.
+        mask: 1 for tokens that count, `[rows, width]`; a row without any gives zeros.
+        modes: Pooling modes, as in `sentence_files.Pooling`.
     """
     hidden, weights = hidden.astype(mx.float32), mask.astype(mx.float32)[..., None]
     return mx.concatenate([_MODES[mode](hidden, weights) for mode in modes], axis=-1)

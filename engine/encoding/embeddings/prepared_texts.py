@@ -1,4 +1,4 @@
-"""Texts that are ready to be embedded."""
+"""Texts prepared for embedding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from greenroom.engine.encoding.rows import PreparedRows
 
 @attrs.frozen(eq=False)
 class PreparedTexts(PreparedRows):
-    """A row for each text.
+    """One row per text.
 
     Args:
-        dimensions: Numbers of each vector; None for all.
+        dimensions: Width of the returned vectors; None for all.
     """
 
     dimensions: int | None = None

@@ -1,4 +1,4 @@
-"""Cross-encoders: a query and a document read at once, and one number, or two, made of both."""
+"""Cross-encoders, which read query and document together and classify the pair."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MEANS_RELEVANT = re.compile(r"relevant|yes|true|positive|match|entailment", re.
 
 
 class CrossEncoder:
-    """A loaded classifier of pairs, on its one thread.
+    """A loaded classifier of pairs, confined to its thread.
 
     Args:
-        model: One of mlx-vlm's classifiers of sequences.
-        config: Its config.json.
-        labels: Numbers that it makes of a pair: one, or one for irrelevant and one for relevant.
-        batch_bytes: What a forward pass of so many rows of that length takes beside the weights.
+        model: A sequence classifier of mlx-vlm.
+        config: Content of config.json.
+        labels: Number of logits per pair: one, or two for irrelevant and relevant.
+        batch_bytes: Memory of a pass in bytes without the weights, by rows and width.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class CrossEncoder:
         return score_event(index, values)
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return what a forward pass takes beside the weights."""
+        """Return the memory of a forward pass in bytes, without the weights."""
         return self._batch_bytes(rows, width)
 
 
 def _relevant_label(config: Mapping[str, Any]) -> int:
-    """Return which of two labels means that the document is relevant: the second, unless their names tell."""
+    """Return the index of the label for relevance: the second, unless the labels' names say otherwise."""
     names = config.get("id2label")
     first, second = (str(names.get(str(n), "")) for n in (0, 1)) if isinstance(names, dict) else ("", "")
     negated = re.compile(r"^(?:not|non|ir|un|in)", re.IGNORECASE)

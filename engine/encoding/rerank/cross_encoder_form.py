@@ -1,4 +1,4 @@
-"""Pairs as cross-encoders read them: as their tokenizer puts special tokens around two texts."""
+"""The pair template of cross-encoders: the tokenizer's special tokens around two texts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from greenroom.schemas.problems import invalid
 
 
 class CrossEncoderForm:
-    """`[CLS] query [SEP] document [SEP]`, or whatever the tokenizer's template for pairs says.
+    """The template `[CLS] query [SEP] document [SEP]`, or the tokenizer's own for pairs.
 
     Args:
-        types: Kinds of tokens that the model tells apart.
+        encoder: The model's tokenizer.
+        types: Number of token types that the model distinguishes.
     """
 
     def __init__(self, encoder: PlainEncoder, types: int) -> None:
@@ -28,27 +29,27 @@ class CrossEncoderForm:
         self._typed = types > 1 and max(pair.type_ids) > 0
 
     def head(self, query: str, instruction: str | None) -> Tokens:
-        """Return all that stands before the document."""
+        """Return the tokens before the document."""
         if instruction is not None:
             detail = "`instruction` is for models that are told what to look for; a cross-encoder is not."
             raise invalid(detail, "instruction", "unsupported_parameter")
         return np.concatenate((self._before, self._encoder.encode([query])[0], self._between))
 
     def document(self, text: str) -> str:
-        """Return a document as it is."""
+        """Return a document unchanged."""
         return text
 
     @property
     def tail(self) -> Tokens:
-        """What stands behind the document."""
+        """The tokens after the document."""
         return self._after
 
     @property
     def typed(self) -> bool:
-        """Whether tokens of the document have a type of their own."""
+        """True if the document's tokens have a token type of their own."""
         return self._typed
 
     @property
     def causal(self) -> bool:
-        """Whether no token looks at what follows: all look at all."""
+        """Always False: attention is bidirectional."""
         return False

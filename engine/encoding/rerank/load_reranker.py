@@ -1,4 +1,4 @@
-"""Models that rank, from their folders, on the thread that will use them."""
+"""Loading rerankers from their folders, on the thread that will use them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def load_reranker(
     is_abandoned: Callable[[], bool],
     reserve_memory: Callable[[int], None],
 ) -> RowModel:
-    """Return a model with all its weights in memory, tried with one forward pass.
+    """Return a model with all its weights in memory, after one trial pass.
 
     Args:
-        settings: `device`, `dtype` and `trust_remote_code` matter here.
-        progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        is_abandoned: Called between chunks of the weights.
-        reserve_memory: Called with the bytes of the weights before they are read; may raise ProblemError.
+        settings: Settings, of which `device`, `dtype` and `trust_remote_code` apply.
+        progress: Callback with the fraction of the weights in memory, 0 to 1.
+        is_abandoned: Callback that is polled between chunks of the weights.
+        reserve_memory: Callback with the weights' bytes, before they are read; may raise ProblemError.
 
     Raises:
         ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
@@ -52,7 +52,7 @@ def load_reranker(
         cross = reranker_form(config) == "cross_encoder"
         with recorded_files(is_abandoned) as files:
             network = _classifier(folder, config) if cross else _decoder(folder, settings)
-        mx.eval(mx.random.state)  # the weights' random beginnings, which are never read, hang on it
+        mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
         if settings.dtype != "auto":
             cast_weights(network, getattr(mx, settings.dtype))
         reserve_memory(weight_bytes(network))

@@ -1,4 +1,4 @@
-"""Opening a model that ranks: its weights within the memory there is, and what computes with them."""
+"""Opening a reranker: its weights within the available memory, and its engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def open_rerank_engine(load: ModelLoad) -> EncoderEngine:
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: It was abandoned.
+        LoadAbandonedError: The load was abandoned.
     """
     with load.open_share() as (share, charge):
         model = load_reranker(load.folder, load.settings, load.progress, load.is_abandoned, charge)

@@ -1,4 +1,4 @@
-"""Pairs of texts as tokens: a query and a document, within what the model reads, and nothing but text."""
+"""Tokenization of query-document pairs within the model's context, without special tokens from clients."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from greenroom.schemas.messages.requests import ScoreInput
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_TOKENS = 4_000_000
-"""Of all pairs of a request, the query counted with each of its documents."""
+"""Limit of tokens over all pairs of a request; the query counts with each of its documents."""
 
 _QUERY_SHARE = 2
-"""A query may take this part of what the model reads; the rest is the document's."""
+"""Divisor of the context: the query may take half of it, the document gets the rest."""
 _LONGEST_TOKEN = 64
-"""Characters that a token stands for at most, on average: what is behind that many for each is not read."""
+"""Largest average number of characters per token; text beyond that many per token of context is not read."""
 _TEXTS_AT_ONCE = 64
 _CHARACTERS_AT_ONCE = 65_536
-"""Of one call into the tokenizer."""
+"""Limit of characters in one call of the tokenizer."""
 
 
 class PairForm(Protocol):
-    """How a model wants a query and a document, for one thread."""
+    """The pair template of a model, confined to one thread."""
 
     def head(self, query: str, instruction: str | None) -> Tokens:
-        """Return all that stands before the document.
+        """Return the tokens before the document.
 
         Raises:
             ProblemError: 400: the model takes no instruction.
         """
 
     def document(self, text: str) -> str:
-        """Return a document as it is tokenized."""
+        """Return a document's text as it is tokenized."""
 
     @property
     def tail(self) -> Tokens:
-        """What stands behind the document."""
+        """The tokens after the document."""
 
     @property
     def typed(self) -> bool:
-        """Whether tokens of the document have a type of their own."""
+        """True if the document's tokens have a token type of their own."""
 
     @property
     def causal(self) -> bool:
-        """Whether no token looks at what follows, so that what pairs begin with is the same in all."""
+        """True if attention is causal, so that a common prefix of pairs can be computed once."""
 
 
 class PlainEncoder:
-    """Text to tokens; special tokens in it are spelled, so that a client cannot write any.
+    """A tokenizer that encodes special tokens in a text as plain text, so that clients cannot inject any.
 
     Args:
-        backend: Of the `tokenizers` library; belongs to this thread.
+        backend: Tokenizer of the `tokenizers` library, confined to this thread.
     """
 
     def __init__(self, backend: Any) -> None:
@@ -68,21 +68,21 @@ class PlainEncoder:
         self._unknown = backend.token_to_id(unknown)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """Return the tokens of each text, without any around it."""
+        """Return the token ids of each text, without special tokens around it."""
         self.backend.encode_special_tokens = True
         try:
-            # The batch form is the one that lets other threads run meanwhile.
+            # Only the batch method releases the GIL.
             encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         finally:
             self.backend.encode_special_tokens = False
         return [self._as_text(np.array(each.ids, np.int32)) for each in encoded]
 
     def written(self, text: str) -> Tokens:
-        """Return the tokens of a text of our own, whose special tokens count."""
+        """Return the token ids of the server's own text, in which special tokens count."""
         return np.array(self.backend.encode_batch([text], add_special_tokens=False)[0].ids, np.int32)
 
     def _as_text(self, tokens: Tokens) -> Tokens:
-        # Unigram vocabularies hold their special tokens as pieces, too.
+        # Unigram vocabularies also hold their special tokens as pieces.
         if self._unknown is not None and self._special.size:
             tokens[np.isin(tokens, self._special)] = self._unknown
         return tokens
@@ -92,7 +92,9 @@ class PairReader:
     """Makes the rows of requests, on one thread.
 
     Args:
-        context: Tokens of a pair at most.
+        encoder: The model's tokenizer.
+        form: The model's pair template.
+        context: Limit of tokens per pair.
     """
 
     def __init__(self, encoder: PlainEncoder, form: PairForm, context: int) -> None:
@@ -101,10 +103,10 @@ class PairReader:
         self._context = context
 
     def rows(self, asked: ScoreInput) -> Slices[tuple[Row, ...]]:
-        """Return a row for each pair, in slices.
+        """Return a row for each pair, in steps.
 
         Raises:
-            ProblemError: 400 that names the field: a text, or all of them, are too long.
+            ProblemError: 400 that names the field: one text, or all together, are too long.
         """
         rows: list[Row] = []
         left = MAX_TOKENS
@@ -120,7 +122,7 @@ class PairReader:
         return tuple(rows)
 
     def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, list[Tokens]]]:
-        """Yield what stands before some documents, and their tokens."""
+        """Yield groups of documents' tokens, each with the tokens before them."""
         for query, pairs in itertools.groupby(enumerate(asked.pairs), key=lambda each: each[1][0]):
             head = self._head(asked, query)
             room = self._context - len(head) - len(self._form.tail)
@@ -164,7 +166,7 @@ class PairReader:
 
 
 def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in groups that are tokenized quickly."""
+    """Yield texts in groups small enough to be tokenized quickly."""
     group: list[str] = []
     size = 0
     for text in texts:

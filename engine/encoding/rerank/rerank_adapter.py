@@ -1,4 +1,4 @@
-"""A reranker's adapter: queries and documents in, rows of tokens out."""
+"""The adapter of a reranker: queries and documents in, rows of tokens out."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ from greenroom.schemas.settings.settings import Settings
 
 
 class RerankAdapter:
-    """Prepares requests for one model, on one thread, and keeps nothing between them.
+    """Prepares requests for one model on one thread, without state between them.
 
     Args:
-        context: Tokens of a pair at most.
+        record: The model's capabilities.
+        encoder: The model's tokenizer.
+        form: The model's pair template.
+        context: Limit of tokens per pair.
     """
 
     def __init__(self, record: CapabilityRecord, encoder: PlainEncoder, form: PairForm, context: int) -> None:
@@ -36,18 +39,18 @@ class RerankAdapter:
         self._reader = PairReader(encoder, form, context)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedRows:
-        """Tokenize the pairs of a request.
+        """Tokenize a request's pairs.
 
         Raises:
-            ProblemError: 400: a text is too long, or it is no request to a model that ranks.
+            ProblemError: 400: a text is too long, or the request is not for a reranker.
         """
         return run_slices(self.prepare_slices(request))
 
     def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedRows]:
-        """Do so in slices.
+        """Do the same as `prepare_input` in steps.
 
         Raises:
-            ProblemError: 400: a text is too long, or it is no request to a model that ranks.
+            ProblemError: 400: a text is too long, or the request is not for a reranker.
         """
         asked = request.input
         if not isinstance(asked, ScoreInput):
@@ -63,7 +66,7 @@ def open_rerank_adapter(
     """Return the adapter of a model's folder; needs no weights.
 
     Args:
-        name: What the model is called in errors.
+        name: The model's name in errors.
 
     Raises:
         ProblemError: 503 `load_failed`.

@@ -1,4 +1,4 @@
-"""Which of the models that rank can be served, and how."""
+"""The supported kinds of rerankers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CLASSIFIERS: Mapping[str, str] = {
     "xlm-roberta": "xlm_roberta",
     **{name: code.replace("-", "_") for name, code in SAME_CODE.items()},
 }
-"""Architectures of cross-encoders and mlx-vlm's packages that compute them."""
+"""Architectures of cross-encoders, with the mlx-vlm packages that implement them."""
 
 _YES_NO = ("qwen3",)
-"""Architectures of decoders whose prompt is known."""
+"""Architectures of generative rerankers whose prompt is known."""
 
 
 def reranker_form(config: Mapping[str, Any]) -> RerankerForm:
-    """Return how a model ranks.
+    """Return the kind of a reranker.
 
     Raises:
-        ValueError: It does so in a way that is not known here.
+        ValueError: Its kind is not supported.
     """
     architecture = str(config.get("model_type"))
     classes = [str(name) for name in config.get("architectures") or ()]

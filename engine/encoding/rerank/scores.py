@@ -1,4 +1,4 @@
-"""What a model's numbers for a pair become: a score from 0 to 1."""
+"""Scores of pairs, from 0 to 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def score_event(index: int, values: Values) -> Score:
     """Return the score of a pair.
 
     Raises:
-        ProblemError: 503 `model_broken`: the model computed no number.
+        ProblemError: 503 `model_broken`: the model computed NaN or infinity.
     """
     value = float(values[0])
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Decoders that rank: how likely the next token is `yes` rather than `no`."""
+"""Generative rerankers: the score is the probability of `yes` against `no` as the next token."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from greenroom.schemas.events.result_events import Score
 
 
 class YesNoDecoder:
-    """A loaded decoder, on its one thread.
+    """A loaded decoder, confined to its thread.
 
-    Rows are padded on the right, where no token of a causal model looks: each is computed as if alone.
+    Rows are padded on the right; causal attention never reaches the padding, so each row is computed as if
+    alone.
 
     Args:
-        model: One of mlx-lm's, whose layers keep all that they have seen (`KVCache`).
-        answers: Tokens of `yes` and `no`.
-        cost: Of its passes.
+        model: A model of mlx-lm whose layers all use a plain `KVCache`.
+        answers: Ids of the tokens `yes` and `no`.
+        cost: Memory model of a pass.
     """
 
     def __init__(self, model: Any, answers: tuple[int, int], cost: PassCost) -> None:
@@ -46,15 +47,15 @@ class YesNoDecoder:
         return score_event(index, values)
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return what a forward pass takes beside the weights."""
+        """Return the memory of a forward pass in bytes, without the weights."""
         return self._cost.batch_bytes(rows, width)
 
     def head_bytes(self, tokens: int) -> int:
-        """Return what is kept of so many tokens that pairs begin with."""
+        """Return the bytes of a shared prefix's KV cache."""
         return self._head_costs.head_bytes(tokens)
 
     def open_head(self, tokens: Tokens) -> YesNoHead:
-        """Return what computes pairs that begin with these tokens."""
+        """Return a shared prefix of pairs, with nothing computed yet."""
         return YesNoHead(tokens, self._model.model, self._new_caches(), self._head_costs, self._answer)
 
     def _new_caches(self) -> list[Any]:
@@ -63,7 +64,7 @@ class YesNoDecoder:
         return [KVCache() for _ in self._model.layers]
 
     def _answer(self, hidden: mx.array) -> Values:
-        """Return the scores that follow from what the decoder makes of last tokens."""
+        """Return the scores for the decoder's hidden states at the last tokens."""
         head = getattr(self._model, "lm_head", None)
         logits = self._model.model.embed_tokens.as_linear(hidden) if head is None else head(hidden)
         yes, no = self._answers

@@ -1,4 +1,4 @@
-"""Pairs as Qwen3-Reranker reads them: a question whose answer is `yes` or `no`.
+"""The pair template of Qwen3-Reranker: a question whose answer is `yes` or `no`.
 
 Source: the model's card, "Transformers Usage".
 """
@@ -16,10 +16,10 @@ from greenroom.engine.encoding.rerank.pair_tokens import PlainEncoder
 from greenroom.engine.encoding.rows import Tokens
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-"""What makes a document relevant, if the request says nothing else."""
+"""Default instruction: the criterion of relevance."""
 
 MAX_CONTEXT = 8_192
-"""Tokens of a pair, as the model's card has it: a pair is computed in one piece."""
+"""Limit of tokens per pair, from the model's card; a pair is computed in one pass."""
 
 _JUDGE = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
@@ -30,7 +30,7 @@ _AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
 class YesNoForm:
-    """The model's own words around a query and a document."""
+    """The model's prompt around a query and a document."""
 
     def __init__(self, encoder: PlainEncoder) -> None:
         self._encoder = encoder
@@ -38,32 +38,32 @@ class YesNoForm:
         self._after = encoder.written(_AFTER)
 
     def head(self, query: str, instruction: str | None) -> Tokens:
-        """Return all that stands before the document."""
+        """Return the tokens before the document."""
         asked = f"<Instruct>: {instruction or INSTRUCTION}\n<Query>: {query}\n<Document>:"
         return np.concatenate((self._before, self._encoder.encode([asked])[0]))
 
     def document(self, text: str) -> str:
-        """Return a document with the space that parts it from its name."""
+        """Return a document with the space that separates it from its label."""
         return f" {text}"
 
     @property
     def tail(self) -> Tokens:
-        """What stands behind the document."""
+        """The tokens after the document."""
         return self._after
 
     @property
     def typed(self) -> bool:
-        """Whether tokens of the document have a type of their own: no."""
+        """Always False: tokens have no types."""
         return False
 
     @property
     def causal(self) -> bool:
-        """Whether no token looks at what follows: yes."""
+        """Always True: the model is a decoder."""
         return True
 
 
 def answer_tokens(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, int]:
-    """Return the tokens of `yes` and `no`, or those that the model's files name in their place.
+    """Return the token ids of `yes` and `no`, or of the answers named in the model's files.
 
     Raises:
         ValueError: The vocabulary lacks one.

@@ -1,4 +1,4 @@
-"""The beginning of a decoder's pairs, all that stands before a document, computed once for all."""
+"""The shared prefix of a decoder's pairs, all tokens before a document, computed once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from greenroom.engine.encoding.pass_cost import PassCost
 from greenroom.engine.encoding.rows import Row, Tokens, Values, pad
 
 _COPIES = 2
-"""Of a layer's keys and values at the same time, while rows see the head."""
+"""Number of copies of a layer's keys and values that exist at once while rows attend to the prefix."""
 
 
 class HeadCosts:
-    """What heads of a decoder take, measured on its first token.
+    """Memory model of shared prefixes, measured on a decoder's first token.
 
     Args:
-        caches: One for each layer, that token's in them.
-        cost: Of its passes.
+        caches: One cache per layer, each with that token.
+        cost: Memory model of a pass.
     """
 
     def __init__(self, caches: Sequence[Any], cost: PassCost) -> None:
@@ -31,22 +31,24 @@ class HeadCosts:
         self._of_layer = max(sizes)
 
     def head_bytes(self, tokens: int) -> int:
-        """Return what a head takes, which grows in steps."""
+        """Return the bytes of a prefix's KV cache, which grows in steps."""
         return -(-tokens // self._step) * self._step * self._of_token
 
     def pass_bytes(self, rows: int, width: int, before: int) -> int:
-        """Return what a pass takes beside it, for rows with so many tokens behind `before` others."""
+        """Return the memory of a pass in bytes for rows of `width` tokens after `before` cached ones."""
         seen = rows * (before + width) * self._of_layer * _COPIES
         return self._cost.batch_bytes(rows, width, before) + seen
 
 
 class YesNoHead:
-    """Fulfils `greenroom.engine.encoding.shared_heads.Head`.
+    """A shared prefix of pairs; implements `greenroom.engine.encoding.shared_heads.Head`.
 
     Args:
-        decoder: Without what makes logits, called as `decoder(ids, cache)`.
-        caches: Empty, one for each layer.
-        answer: Makes scores of what the decoder makes of the last tokens.
+        tokens: Token ids of the prefix.
+        decoder: The decoder without its LM head, called as `decoder(ids, cache)`.
+        caches: One empty cache per layer.
+        costs: Memory model of prefixes.
+        answer: Function from hidden states at the last tokens to scores.
     """
 
     def __init__(
@@ -66,23 +68,23 @@ class YesNoHead:
 
     @property
     def left(self) -> int:
-        """Tokens that are not computed yet."""
+        """Number of tokens not computed yet."""
         return len(self._tokens) - self._done
 
     def advance(self, count: int) -> None:
-        """Compute so many more."""
+        """Compute `count` more tokens."""
         ids = mx.array(self._tokens[None, self._done : self._done + count])
         self._decoder(ids, self._caches)
         mx.eval([(cache.keys, cache.values) for cache in self._caches])
         self._done += count
 
     def advance_bytes(self, count: int) -> int:
-        """Return what that takes, the copies of a cache that grows included."""
+        """Return the memory that `advance` takes in bytes, including the copies while a cache grows."""
         grown = self._costs.head_bytes(self._done + count) if self._done else 0
         return grown + self._costs.pass_bytes(1, count, self._done)
 
     def compute(self, rows: Sequence[Row]) -> Values:
-        """Return the scores of pairs that begin so, `[rows, 1]`."""
+        """Return the scores of pairs with this prefix, `[rows, 1]`."""
         own = [row.tokens[self._done :] for row in rows]
         ids, _ = pad(own, 0)
         hidden = self._decoder(mx.array(ids), [_SeenHead(cache) for cache in self._caches])
@@ -90,15 +92,15 @@ class YesNoHead:
         return self._answer(hidden[mx.arange(len(own)), last])
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return what a pass takes."""
+        """Return the memory of a pass in bytes."""
         return self._costs.pass_bytes(rows, width, self._done)
 
 
 class _SeenHead:
-    """A layer's cache of a head, seen from every row of a pass; what the rows add is not kept.
+    """One layer's cached prefix, shared by all rows of a pass; the rows' own keys and values are not kept.
 
     Args:
-        cache: One of mlx-lm's `KVCache`.
+        cache: A `KVCache` of mlx-lm.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -106,11 +108,11 @@ class _SeenHead:
         self._keys, self._values = cache.keys_and_values()
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the keys and values of rows, the head's before each."""
+        """Return the rows' keys and values, each preceded by the prefix's."""
         return _behind(self._keys, keys), _behind(self._values, values)
 
     def make_mask(self, length: int, window_size: int | None = None, return_array: bool = False) -> Any:
-        """Return what each token may see: all before it."""
+        """Return the causal attention mask."""
         from mlx_lm.models.cache import create_attention_mask
 
         return create_attention_mask(
