@@ -73,7 +73,8 @@ async def test_what_is_no_handshake_is_a_plain_request(
     server_without_model: Served, headers: dict[str, str]
 ) -> None:
     answer = await refused(server_without_model, **headers)
-    assert (answer.status, answer.headers["allow"]) == (405, "OPTIONS, POST")
+    assert answer.status == 405
+    assert set(answer.headers["allow"].split(", ")) == {"OPTIONS", "POST"}
 
 
 async def test_no_extension_is_taken(server_without_model: Served) -> None:
