@@ -1,4 +1,4 @@
-"""Pieces of speech joined without a click: each fades out and the next one fades in, within milliseconds."""
+"""Joining of speech chunks without clicks: each piece fades out and the next one fades in."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from greenroom.engine.sound.speech.preparing.prepared_speech import Samples
 
 FADE_SECONDS = 0.005
-"""Of each side of a join. A cross-fade would swallow as much of the speech; this leaves its length alone."""
+"""Length of each fade in seconds. A cross-fade would shorten the speech; separate fades keep its length."""
 
 
 class PieceJoiner:
-    """Takes one piece after another, chunk by chunk; the outer ends are left as they are.
+    """Joins pieces that arrive in chunks; start and end of the whole speech are not faded.
 
     Args:
-        rate: Samples a second.
+        rate: Sample rate in Hz.
     """
 
     def __init__(self, rate: int) -> None:
@@ -24,7 +24,7 @@ class PieceJoiner:
         self._position: int | None = None
 
     def push(self, samples: Samples) -> Samples:
-        """Return what of the piece can be heard now: its last milliseconds are held back."""
+        """Return the samples that can be played now; the piece's last milliseconds are held back."""
         joined = np.concatenate([self._held, self._fade_in(samples)])
         kept = min(len(joined), len(self._rising))
         self._held = joined[len(joined) - kept :]
@@ -39,7 +39,7 @@ class PieceJoiner:
         return held
 
     def _fade_in(self, samples: Samples) -> Samples:
-        """Return the next samples of a piece, faded in where it has just begun."""
+        """Return the next samples of a piece, faded in at its beginning."""
         if self._position is None:
             return samples
         ramp = self._rising[self._position : self._position + len(samples)]

@@ -1,4 +1,4 @@
-"""How far ahead of whoever listens a text is spoken."""
+"""Estimate of the audio in the client's playback buffer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 
 LONGEST_HOLD = 0.1
-"""Seconds that samples wait for more at most: what is held at the end is encoded behind it."""
+"""Longest time in seconds that samples are held back: those held at the end must still be encoded then."""
 _HELD_OF_LEAD = 0.25
 
 
 class ListenerLead:
-    """Tells when the next samples are due; handing them over takes the interpreter from the model each time.
+    """Decides when to send the next samples; every delivery takes the GIL from the model.
 
     Args:
-        clock: Seconds that only rise.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +25,7 @@ class ListenerLead:
 
     @property
     def is_due(self) -> bool:
-        """Whether samples are handed over now: the first, and those that will soon be wanted."""
+        """True if samples should be sent now: the first ones, and those that the playback will soon need."""
         if self._began is None:
             return True
         now = self._clock()
@@ -33,7 +33,7 @@ class ListenerLead:
         return now - self._last >= min(LONGEST_HOLD, lead * _HELD_OF_LEAD)
 
     def give(self, seconds: float) -> None:
-        """Note that so many seconds of sound were handed over."""
+        """Record that `seconds` of audio were sent."""
         self._last = self._clock()
         if self._began is None:
             self._began = self._last

@@ -1,4 +1,4 @@
-"""mlx-audio's model from a folder, with weights that are named, but not read yet."""
+"""Loading of mlx-audio's speech models from a folder, with lazy weights."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from greenroom.engine.loading.libraries import import_model_code
 
 _NAMED_TOKENIZER = frozenset({"llama", "outetts"})
-"""Architectures that would fetch the tokenizer of the first model of their kind, whatever the folder has."""
+"""Architectures whose code downloads the tokenizer of another repository, even if the folder has one."""
 
 _CODECS = {"outetts": "mlx-community/dac-speech-24khz-1.5kbps"}
-"""Repositories that are read with each text, and not before."""
+"""Audio codec repositories that an architecture's code loads only with the first text."""
 
 
 def load_speaking_model(folder: Path, architecture: str) -> Any:
-    """Return the library's model. It is told the architecture: by itself it would guess from the path.
+    """Return the library's model, with the architecture given: the library would guess it from the path.
 
     Args:
-        architecture: The library's name of it.
+        architecture: The library's name of the architecture.
     """
     if (codec := _CODECS.get(architecture)) is not None:
         from huggingface_hub import snapshot_download
@@ -31,7 +31,7 @@ def load_speaking_model(folder: Path, architecture: str) -> Any:
 
 
 def _load_with_own_tokenizer(folder: Path, architecture: str) -> Any:
-    """Do what the library does (`base_load_model`), with a configuration that names its own tokenizer."""
+    """Load as the library's `base_load_model` does, but with the tokenizer of the model's own folder."""
     library = import_model_code("mlx_audio.utils")
     module = import_model_code(f"mlx_audio.tts.models.{architecture}")
     config = {**library.load_config(folder), "model_path": str(folder), "tokenizer_name": str(folder)}

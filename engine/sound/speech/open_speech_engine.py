@@ -1,4 +1,4 @@
-"""Opening a model that speaks: its adapter, which needs no weights, and its engine."""
+"""Opening a speech model: its adapter, which needs no weights, and its engine."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ from greenroom.schemas.models.capabilities import CapabilityRecord
 
 _LEAST_TRANSIENT = 32 << 20
 _MOST_TRANSIENT = 1 << 30
-"""Bytes that speaking a piece takes beside the weights: about as many again (Kokoro 1.5, Pocket TTS 0.2)."""
+"""Upper bound, in bytes, of the memory of one piece besides the weights. The estimate is the weights' size
+(measured: Kokoro 1.5 times, Pocket TTS 0.2 times).
+"""
 
 
 def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> SpeechAdapter:
-    """Return what prepares a model's requests.
+    """Return the adapter that prepares a model's requests.
 
     Args:
-        model: Its id, for errors.
+        model: The model's id, for errors.
 
     Raises:
-        ProblemError: 501: a library is missing; 503: the architecture is not known.
+        ProblemError: 501: a library is missing; 503: the architecture is not supported.
     """
     with named_failures(folder, model), offline():
         return SpeechAdapter(model, find_abilities(folder, record.architecture))
 
 
 def open_speech_engine(load: ModelLoad) -> SpeechEngine:
-    """Load a model's weights, and what speaks with them, all confined to this thread.
+    """Load a model's weights and its engine, confined to this thread.
 
     Raises:
         ProblemError: 501, 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: It was abandoned.
+        LoadAbandonedError: The load was abandoned.
     """
     use_device(load.settings)
     with load.open_share() as (share, charge):
@@ -62,7 +64,7 @@ def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[i
     check_speech_weights(load.folder)
     with recorded_files(load.is_abandoned) as files:
         model = load_speaking_model(load.folder, abilities.architecture)
-    mx.eval(mx.random.state)  # random weights would stay alive through the thread's random key
+    mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
     charge(weight_bytes(model))
     read_weights(model, files, load.progress, load.is_abandoned)
     return model

@@ -1,4 +1,4 @@
-"""A loaded model that speaks, and the requests that it speaks for, all on one thread."""
+"""The engine of a loaded speech model and its requests, all on one thread."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ Events = list[tuple[str, InferenceEvent]]
 log = get_logger(__name__)
 
 _WAIT_SECONDS = 0.05
-"""For other models to give memory back, in one step."""
+"""Time limit in seconds per step to wait for other models to release memory."""
 
 
 class SpeechEngine(CachelessEngine):
-    """A step computes a part of one piece of text; whoever has a piece complete passes the turn on.
+    """An engine whose step computes part of one piece of text; a turn ends with its piece.
 
-    Models may keep their decoder's state on themselves, so a piece that is begun goes on before any other.
-    Clients have equal shares of the time.
+    Models may keep their decoder's state on the model object, so a started piece goes on before any other.
+    Clients get equal shares of the time.
 
     Args:
-        folder: The model's, for errors.
-        share: Of the memory account, to which the weights are charged.
-        transient: Bytes that speaking takes beside them.
-        clock: Seconds, from any origin.
+        speaker: The loaded model.
+        folder: The model's folder, for errors.
+        share: The model's share of the memory account, charged with the weights.
+        transient: Memory that speaking takes in bytes, without the weights.
+        clock: Clock in seconds, of any origin.
     """
 
     def __init__(
@@ -63,37 +64,37 @@ class SpeechEngine(CachelessEngine):
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has something to do."""
+        """True if `step` has something to compute or report."""
         return bool(self._events or len(self._turns))
 
     def submit(self, request: InferenceRequest, prepared: PreparedSpeech) -> None:
-        """Speak for a request from the next step on, in its turn."""
+        """Add a request; `step` speaks it in its turn."""
         assert self._speaker is not None
         self.resume(Utterance(request, prepared, self._speaker.sample_rate, self._clock))
 
     def suspend(self) -> Mapping[str, Utterance] | None:
-        """Give all requests away, each with the pieces that are not spoken yet; None within a piece."""
+        """Remove and return all requests with their remaining pieces; None within a piece."""
         if self._begun is not None or self._events:
             return None
-        check_device(idle=True)  # the next engine knows nothing of what this one's device has failed with
+        check_device(idle=True)  # The next engine would not notice an error of this one's device.
         return {utterance.request_id: utterance for utterance in self._turns.clear()}
 
     def unbegun(self) -> Mapping[str, Utterance]:
-        """Return the requests of which nothing was spoken."""
+        """Remove all requests; return those of which nothing was computed."""
         return {each.request_id: each for each in self._turns.clear() if not each.is_begun}
 
     def resume(self, utterance: Utterance) -> None:
-        """Speak on for a request that an engine before has given away."""
+        """Continue a request that another engine suspended."""
         self._turns.add(utterance.client, utterance)
 
     def cancel(self, request_id: str) -> None:
-        """End a request; the next step tells what it used."""
+        """Cancel a request; the next step reports its usage."""
         for utterance in [turn for turn in self._turns if turn.request_id == request_id]:
             self._remove(utterance)
             self._events.append((request_id, utterance.finished("cancelled")))
 
     def step(self) -> Events:
-        """Speak on for the request whose turn it is; return the events."""
+        """Compute part of the request whose turn it is; return the events."""
         if len(self._turns) and self._reserve():
             self._speak(self._begun or next(self._turns.in_turn()))
         if not len(self._turns):
@@ -105,7 +106,7 @@ class SpeechEngine(CachelessEngine):
         """Drop the weights.
 
         Raises:
-            DeviceError: The device has failed at the last; all is free even so.
+            DeviceError: The device's last work has failed; everything is freed even so.
         """
         import mlx.core as mx
 
@@ -130,7 +131,7 @@ class SpeechEngine(CachelessEngine):
                 self._events.append((utterance.request_id, chunk))
             if utterance.complete:
                 problem = _nothing_said() if utterance.is_silent else None
-        except Exception as error:  # the next piece begins anew, so nobody else is concerned
+        except Exception as error:  # The next piece starts fresh, so no other request is affected.
             raise_unless_own(error)
             problem = self._problem_of(error, utterance)
         self._turn_seconds += self._clock() - began
@@ -143,11 +144,11 @@ class SpeechEngine(CachelessEngine):
         elif utterance.complete:
             self._end(utterance, utterance.finished("stop"))
         elif not utterance.within_piece and not utterance.is_silent:
-            # Before the first sound, errors are no part of a stream yet.
+            # Progress before the first audio would start the response: an error could not set its status.
             self._events.append((utterance.request_id, utterance.progress))
 
     def _expected_seconds(self, utterance: Utterance) -> float:
-        """Return how long the next piece of a request will take, by how long others took."""
+        """Return the expected duration of a request's next piece, from those of earlier pieces."""
         return utterance.next_letters * self._seconds / max(1, self._letters)
 
     def _end(self, utterance: Utterance, event: InferenceEvent) -> None:
@@ -155,7 +156,7 @@ class SpeechEngine(CachelessEngine):
         self._events.append((utterance.request_id, event))
 
     def _end_turn(self) -> None:
-        """Charge a turn that is over; before that, those who come meanwhile stand ahead of it."""
+        """Charge a turn that is over; until then, newly added requests are ordered before it."""
         utterance, self._begun = self._begun, None
         if utterance is not None:
             self._turns.charge(utterance, self._turn_seconds)
@@ -169,7 +170,7 @@ class SpeechEngine(CachelessEngine):
         utterance.close()
 
     def _reserve(self) -> bool:
-        """Charge what speaking takes; if there is no room and never will be, nobody can be spoken for."""
+        """Charge the memory for speaking; if it can never be available, fail all requests."""
         share = self._share
         if share.running or share.charge_running(self._transient, new=True):
             return True
@@ -200,10 +201,10 @@ class SpeechEngine(CachelessEngine):
         if isinstance(error, FetchRefusedError):
             return load_failed(self._folder.name, str(error))
         log.exception("request failed", request_id=utterance.request_id, step="speech")
-        if module := missing_module(error):  # which reads the voices that lie in some models' folders
+        if module := missing_module(error):  # Some models' voice files need a further library.
             return library_missing(self._folder.name, module)
         reason = failure_reason(error, self._folder)
-        if isinstance(error, ValueError):  # what libraries raise where an argument is missing or wrong
+        if isinstance(error, ValueError):  # Libraries raise it for missing or wrong arguments.
             return Problem(
                 400, "invalid_value", f"'{self._folder.name}' cannot speak this: {reason}", "input"
             )

@@ -1,4 +1,4 @@
-"""Speech made faster or slower at the same pitch, for models that have one tempo (FFmpeg's `atempo`)."""
+"""Tempo change of speech at constant pitch (FFmpeg's `atempo`), for models with a fixed speed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from av.filter import Graph
 from greenroom.engine.sound.speech.preparing.prepared_speech import Samples
 
 _SLOWEST = 0.5
-"""That one filter makes it; slower takes two."""
+"""Lowest tempo one `atempo` filter supports; slower rates chain two."""
 _BEHIND_SECONDS = 0.5
-"""Of silence behind the end, which the filter drops instead of speech."""
+"""Seconds of silence appended at the end, so that the filter drops them instead of speech."""
 
 
 class TempoFilter:
-    """Takes speech and returns it at another tempo.
+    """Converts speech to another tempo.
 
     Args:
-        rate: Samples a second.
-        tempo: 2 is twice as fast.
+        rate: Sample rate in Hz.
+        tempo: Tempo factor; 2 is twice as fast.
     """
 
     def __init__(self, rate: int, tempo: float) -> None:
@@ -37,7 +37,7 @@ class TempoFilter:
         self._graph.link_nodes(source, *filters, self._graph.add("abuffersink")).configure()
 
     def push(self, samples: Samples) -> Samples:
-        """Return what is ready after these samples."""
+        """Return the output that is ready after these samples."""
         if not len(samples):
             return samples
         frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="flt", layout="mono")
@@ -48,7 +48,7 @@ class TempoFilter:
         return self._pull()
 
     def finish(self) -> Samples:
-        """Return the rest; all together is exactly as long as it should be."""
+        """Return the rest, so that the total length is exact."""
         left = round(self._position / self._tempo) - self._heard
         if not self._position:
             return np.zeros(0, np.float32)

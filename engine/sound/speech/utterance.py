@@ -1,4 +1,4 @@
-"""One text that is being spoken, piece after piece."""
+"""One text that is being spoken, piece by piece."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from greenroom.schemas.messages.requests import InferenceRequest
 
 
 class Utterance:
-    """The speech of one request, computed as far as `advance` is called.
+    """The speech of one request, computed by calls of `advance`.
 
     Args:
-        rate: Samples a second.
-        clock: Seconds, from any origin, by which its slices end and samples are due.
+        rate: Sample rate in Hz.
+        clock: Clock in seconds, of any origin, for time slices and playback.
 
     Attributes:
-        within_piece: A piece is begun and not complete: the model may keep its state. Between two pieces it
-            has none, and another engine of it may go on.
-        complete: All pieces are spoken.
+        within_piece: True if a piece is started and not complete: the model may hold its state. Between
+            pieces it holds none, and another engine of the model may continue.
+        complete: True if all pieces are spoken.
     """
 
     def __init__(
@@ -57,32 +57,32 @@ class Utterance:
 
     @property
     def complete(self) -> bool:
-        """Whether all pieces are spoken."""
+        """True if all pieces are spoken."""
         return not self._pieces and not self.within_piece
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was said at all."""
+        """True if no audio was produced."""
         return self._samples == 0
 
     @property
     def next_letters(self) -> int:
-        """Characters of the piece that is spoken next."""
+        """Number of characters in the next piece."""
         return len(self._pieces[0]) if self._pieces else 0
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything of it has been computed, or was to be."""
+        """True if computation has started."""
         return self._began is not None
 
     def advance(self, speaker: Speaker) -> AudioChunk | None:
-        """Compute for a slice of time, or to the first sound, and of one piece at most.
+        """Compute for a time slice, or until the first audio, within one piece.
 
         Returns:
-            What is heard; none where whoever listens is far behind, but always at a piece's end.
+            Audio to send; None while the client's playback buffer is full, except at a piece's end.
 
         Raises:
-            NotFiniteError: The model's numbers are none.
+            NotFiniteError: The model computed NaN or infinity.
             ProblemError: The model cannot speak this piece.
         """
         if self._began is None:
@@ -111,27 +111,27 @@ class Utterance:
 
     @property
     def progress(self) -> PromptProgress:
-        """How much of the text has been spoken, in characters."""
+        """Progress through the text, in characters."""
         left = sum(map(len, self._pieces))
         began = self._submitted if self._began is None else self._began
         return PromptProgress(self._letters - left, self._letters, seconds=time.monotonic() - began)
 
     def finished(self, reason: FinishReason) -> Finished:
-        """Return how the request ended, and what it used."""
+        """Return the final event, with the request's usage and timing."""
         now = time.monotonic()
         began = now if self._began is None else self._began
         usage = Usage(self._prompt_tokens, self._tokens, spoken=self._samples / self._rate)
         return Finished(reason, usage, Timing(began - self._submitted, 0.0, now - began))
 
     def close(self) -> None:
-        """Stop speaking, in the middle of a piece too."""
+        """Stop speaking, even within a piece."""
         self._pieces.clear()
         self._end_piece()
 
     def _end_piece(self) -> None:
         chunks, self._chunks = self._chunks, None
         self.within_piece = False
-        close = getattr(chunks, "close", None)  # of a generator: the library sets back what it has changed
+        close = getattr(chunks, "close", None)  # Closing a generator lets the library restore its state.
         if close is not None:
             close()
 
@@ -155,4 +155,4 @@ class Utterance:
 
 
 class NotFiniteError(Exception):
-    """A model's audio holds what is no number: its weights are broken, or too coarse for what it computes."""
+    """Raised for audio with NaN or infinity: the weights are broken, or their precision is too low."""

@@ -1,4 +1,4 @@
-"""Opening a model that transcribes: its weights within the memory there is, and what computes with them."""
+"""Opening a transcription model: its weights within the available memory, and its engine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from greenroom.engine.sound.transcription.whisper.whisper_recognizer import Whis
 
 
 def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
-    """Load a model's weights and what hears with them, all confined to this thread.
+    """Load a model's weights and its engine, confined to this thread.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: It was abandoned.
+        LoadAbandonedError: The load was abandoned.
     """
     with load.open_share() as (share, charge):
         use_device(load.settings)
@@ -42,19 +42,19 @@ def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
 
 
 def _load_lazily(folder: Path, architecture: str) -> Any:
-    """Return mlx-audio's model with weights that are named, but not read yet.
+    """Return mlx-audio's model with weights that are not evaluated yet.
 
-    The library would also take an architecture from the parts of the folder's path, and fetches what is
-    not there: it is told both.
+    By itself, the library would guess an architecture from the folder's path, and download missing files: so
+    the architecture is given, and downloads are disabled.
     """
     if any(folder.glob("model*.safetensors")):
         check_weight_files(folder)
-    else:  # Mistral's own releases call theirs `consolidated.safetensors`
+    else:  # Mistral's own releases are named `consolidated.safetensors`.
         check_speech_weights(folder)
     load_model = import_model_code("mlx_audio.stt.utils").load_model
     with offline():
         model = load_model(folder, lazy=True, model_type=architecture, model_name_parts=[architecture])
-    # Every layer was given random weights first, which are never read.
+    # Otherwise its graph keeps the layers' initial random weights alive.
     mx.eval(mx.random.state)
     return model
 

@@ -1,4 +1,4 @@
-"""One recording that is being transcribed: reading, hearing and telling, a slice at a time."""
+"""One recording that is being transcribed, in steps: reading, recognition and events."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Slices = Generator[list[InferenceEvent], None, None]
 
 
 class RunningTranscription:
-    """A recording on its way through a recognizer; between two windows it can change to another.
+    """A recording's transcription; between two windows it can move to another recognizer.
 
     Args:
-        ahead: Seconds that may be decoded before they are wanted, from when it has begun.
+        ahead: Seconds of audio decoded ahead once it has started.
 
     Attributes:
-        in_window: A window is being computed.
-        holds_memory: What that takes has been charged.
-        working_bytes: What it takes.
+        in_window: True if a window is being computed.
+        holds_memory: True if the window's memory is charged.
+        working_bytes: Memory of a window's computation in bytes.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class RunningTranscription:
 
     @property
     def usage(self) -> Usage:
-        """What it has used so far."""
+        """The usage so far."""
         return Usage(generated=self._generated, heard=round(self._buffer.position / self._rate, 3))
 
     def timing(self) -> Timing:
-        """Return the seconds that it waited and computed."""
+        """Return the request's queueing and computing time."""
         now = time.perf_counter()
         began = now if self._began is None else self._began
         return Timing(queued=began - self._submitted, decode=now - began)
 
     def wait_for_memory(self) -> float:
-        """Return the seconds that it has waited for memory, since there was none when its turn had come."""
+        """Return the seconds since it first lacked memory in its turn."""
         now = time.perf_counter()
         if self._wants_memory is None:
             self._wants_memory = now
@@ -77,11 +77,11 @@ class RunningTranscription:
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything of it has been read."""
+        """True if reading has started."""
         return self._began is not None
 
     def advance(self, recognizer: Recognizer, clock: SliceClock) -> list[InferenceEvent]:
-        """Compute one slice, and return its events; the last one is Finished.
+        """Compute one step, and return its events; the last event is Finished.
 
         Raises:
             ProblemError: The recording cannot be decoded, or too many decoders hang.
@@ -100,7 +100,7 @@ class RunningTranscription:
         return next(self._slices)
 
     def leave(self) -> None:
-        """Let go of the recognizer, between two windows; another one can go on from there."""
+        """Detach from the recognizer between two windows; another one can continue."""
         if self._slices is not None:
             self._slices.close()
         if self._listener is not None:
@@ -109,7 +109,7 @@ class RunningTranscription:
         self.in_window = self.holds_memory = False
 
     def close(self) -> None:
-        """Let go of the file and of what is computed."""
+        """Close the file and drop the computation."""
         self.leave()
         if self._reader is not None:
             self._reader.close()
@@ -138,7 +138,7 @@ class RunningTranscription:
     def _fill(
         self, reader: RecordingReader, clock: SliceClock
     ) -> Generator[list[InferenceEvent], None, bool]:
-        """Read until a window can be cut; return whether there is one left."""
+        """Read until a window can be cut; return whether any audio is left."""
         buffer = self._buffer
         while not buffer.is_ready:
             block = reader.read(clock.patience)

@@ -1,4 +1,4 @@
-"""The engine that transcribes: recordings take turns by slices of their windows, on one thread."""
+"""The transcription engine: recordings take fair turns by steps of their windows, on one thread."""
 
 from __future__ import annotations
 
@@ -24,25 +24,29 @@ log = get_logger()
 Events = list[tuple[str, InferenceEvent]]
 
 _MEMORY_SECONDS = 60.0
-"""How long a recording waits for the memory of its window before it fails."""
+"""Time limit in seconds for a recording to wait for its window's memory."""
 _EVICTION_SECONDS = 0.05
 _MOST_WINDOWS = 4
-"""That are computed in turns: a recording that comes late waits until one of them is told, and a model that
-gives its room up until all of them are. With one for each request, both would take many times as long."""
+"""Limit of windows in progress at once.
+
+A later recording waits until one of them ends, and unloading the model waits until all do. With a window for
+each request, both would take many times as long.
+"""
 _UNCROWDED = 8
 _LITTLE_AHEAD_SECONDS = 4.0
-"""That are decoded of each recording beyond the first few before its turn comes: a second takes 64 kB."""
+"""Seconds decoded ahead for each recording beyond the first few; a second takes 64 kB."""
 
 
 class TranscriptionEngine(CachelessEngine):
-    """Transcribes recordings; fulfils `Engine`.
+    """Transcribes recordings; implements `Engine`.
 
-    Clients have equal shares of the slices, and so do the recordings of one: a long one holds up no short
-    one, and many of one client not those of another.
+    Clients get equal shares of the steps, and so do the recordings of one client: a long one does not block
+    a short one.
 
     Args:
-        share: Of the account of memory.
-        clock: Seconds, from any origin.
+        recognizer: The loaded model.
+        share: The model's share of the memory account.
+        clock: Clock in seconds, of any origin.
     """
 
     def __init__(
@@ -57,21 +61,21 @@ class TranscriptionEngine(CachelessEngine):
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has something to do."""
+        """True if `step` has something to compute or report."""
         return bool(len(self._turns) or self._cancelled)
 
     def submit(self, request: InferenceRequest, prepared: PreparedTranscription) -> None:
-        """Begin a recording when its turn comes; its file is opened then."""
+        """Add a recording; its file is opened in its first turn."""
         assert self._recognizer is not None, "submitted after close"
         ahead = AHEAD_SECONDS if len(self._turns) < _UNCROWDED else _LITTLE_AHEAD_SECONDS
         self.resume(RunningTranscription(request, prepared, self._recognizer, ahead))
 
     def suspend(self) -> Mapping[str, RunningTranscription] | None:
-        """Give all recordings away, once the windows that are begun are told; None until then."""
+        """Remove and return all recordings once their started windows are done; None until then."""
         self._leaving = True
         if self._cancelled or any(each.in_window for each in self._turns):
             return None
-        check_device(idle=True)  # the next engine knows nothing of what this one's device has failed with
+        check_device(idle=True)  # The next engine would not notice an error of this one's device.
         return self._give_away()
 
     def unbegun(self) -> Mapping[str, RunningTranscription]:
@@ -79,11 +83,11 @@ class TranscriptionEngine(CachelessEngine):
         return {each.id: each for each in self._turns if not each.is_begun}
 
     def resume(self, running: RunningTranscription) -> None:
-        """Go on with a recording that an engine before has given away, or begin it."""
+        """Add a recording, new or suspended by another engine."""
         self._turns.add(running.client, running)
 
     def cancel(self, request_id: str) -> None:
-        """End a request at the next step; unknown ids are ignored."""
+        """Cancel a request; the next step reports it. Unknown ids are ignored."""
         running = next((each for each in self._turns if each.id == request_id), None)
         if running is not None:
             self._turns.remove(running)
@@ -92,7 +96,7 @@ class TranscriptionEngine(CachelessEngine):
             self._charge()
 
     def step(self) -> Events:
-        """Compute a slice for one recording; return the events of all."""
+        """Compute a step of one recording; return all pending events."""
         events: Events = [
             (each.id, Finished("cancelled", each.usage, each.timing())) for each in self._cancelled
         ]
@@ -118,14 +122,14 @@ class TranscriptionEngine(CachelessEngine):
         return {running.id: running for running in recordings}
 
     def _choose(self) -> RunningTranscription | None:
-        """Return whose turn it is, of those that have the memory for a window or can get it."""
+        """Return the next recording in turn that has, or can get, the memory for a window."""
         for running in self._turns.in_turn():
             if running.holds_memory or (not self._leaving and self._admit(running)):
                 return running
         return None
 
     def _admit(self, running: RunningTranscription) -> bool:
-        """Charge a window's memory; a recording for which there never is any fails in its turn."""
+        """Charge a window's memory; return True as well after the time limit, so that the recording fails."""
         if sum(other.holds_memory for other in self._turns) >= _MOST_WINDOWS:
             return False
         if self._charge(running.working_bytes):

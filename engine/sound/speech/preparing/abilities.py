@@ -1,4 +1,4 @@
-"""What a model that speaks can be told, found without its weights."""
+"""The options that a speech model supports, found without its weights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from greenroom.engine.sound.speech.preparing.architectures import import_archite
 from greenroom.engine.sound.speech.preparing.weight_names import weight_names
 
 _OWN_SPEED = frozenset({"kokoro", "kitten_tts"})
-"""Architectures that speak faster by themselves; others take the argument and ignore or refuse it."""
+"""Architectures that implement `speed`; others ignore the argument or reject it."""
 
 _FILE_VOICES = frozenset({"kokoro", "pocket_tts"})
-"""Architectures that would look for an unknown voice in the hub, or open it as a file."""
+"""Architectures that would look up an unknown voice on the hub, or open its name as a file."""
 
 _FIXED_VOICE = frozenset({"outetts"})
-"""Architectures that open a voice's name as a file, and would fetch a Whisper to imitate a recording."""
+"""Architectures that open a voice's name as a file, and download a Whisper model to clone a voice."""
 
 _INSTRUCTIONS = ("instruct", "instructions", "instruction")
 _LANGUAGES = ("lang_code", "language", "lang")
@@ -28,19 +28,19 @@ _LANGUAGES = ("lang_code", "language", "lang")
 
 @attrs.frozen
 class SpeechAbilities:
-    """What one model can be told.
+    """The options that one model supports.
 
     Args:
-        architecture: The library's name of it.
-        voices: Those that it has files of.
-        listed_voices: It has no others than these.
-        takes_voice: It has voices at all.
-        own_speed: It speaks faster or slower by itself.
-        instructions: The argument that tells it how to speak; None if there is none.
-        language: The argument that tells the text's language, likewise.
-        clones: It imitates the voice of a recording.
-        reads_reference: It wants to know what is said in that.
-        streams: It hands out speech before a piece of text is complete.
+        architecture: The library's name of the architecture.
+        voices: Names of the voices in the model's folder.
+        listed_voices: True if there are no other voices than these.
+        takes_voice: True if the model takes a voice at all.
+        own_speed: True if the model implements the speed itself.
+        instructions: Name of the argument for speaking instructions; None if there is none.
+        language: Name of the argument for the text's language; None if there is none.
+        clones: True if the model can clone the voice of a recording.
+        reads_reference: True if cloning uses the recording's transcript.
+        streams: True if the model yields audio before a piece of text is complete.
     """
 
     architecture: str
@@ -56,13 +56,13 @@ class SpeechAbilities:
 
 
 def find_abilities(folder: Path, architecture: str) -> SpeechAbilities:
-    """Return what a model can be told, by its library's code and its files.
+    """Return the options that a model supports, from its library's code and its files.
 
     Args:
         architecture: `model_type` of config.json.
 
     Raises:
-        ProblemError: 501: a library is missing; 503: the architecture is not known.
+        ProblemError: 501: a library is missing; 503: the architecture is not supported.
     """
     name, module = import_architecture(architecture, folder.name)
     arguments = inspect.signature(module.Model.generate).parameters
@@ -86,7 +86,7 @@ def _first(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _has_encoder(folder: Path, architecture: str) -> bool:
-    """Return whether the files hold what reads a voice: Pocket TTS is published without it, too."""
+    """Return whether the files hold the voice encoder: some releases of Pocket TTS lack it."""
     if architecture != "pocket_tts":
         return True
     return any(name.startswith("mimi.encoder.") for name in weight_names(folder))

@@ -1,4 +1,4 @@
-"""The architectures that mlx-audio can speak with, and the libraries that some of them need."""
+"""The speech architectures of mlx-audio, and libraries that some of them need."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _LIBRARY = "mlx_audio"
 
 
 def library_name(architecture: str) -> str:
-    """Return what the library calls an architecture: some have several names."""
+    """Return mlx-audio's name of an architecture; some have several names."""
     remapping: dict[str, str] = import_model_code("mlx_audio.tts.utils").MODEL_REMAPPING
     return remapping.get(architecture, architecture.replace("-", "_"))
 
 
 def import_architecture(architecture: str, model: str) -> tuple[str, ModuleType]:
-    """Return the library's name of an architecture, and its code.
+    """Return mlx-audio's name of an architecture and its module.
 
     Args:
-        model: For errors.
+        model: The model's name, for errors.
 
     Raises:
-        ProblemError: 501: a library that it needs is missing; 503: it is not known.
+        ProblemError: 501: a required library is missing; 503: the architecture is not supported.
     """
     try:
         name = library_name(architecture)

@@ -1,4 +1,4 @@
-"""The languages of Kokoro, each of which needs a library that turns its text into sounds."""
+"""Kokoro's languages, each of which needs libraries that convert text to phonemes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SPACY_MODEL = "en_core_web_sm"
 
 @attrs.frozen
 class _Language:
-    """What turns text of one language into sounds.
+    """The phonemizer of one language.
 
     Args:
-        modules: That have to be there.
-        extra: Of `misaki`, which brings them.
+        modules: Required Python modules.
+        extra: The extra of `misaki` that installs them.
     """
 
     modules: tuple[str, ...]
@@ -40,7 +40,7 @@ _LANGUAGES: Mapping[str, _Language] = {
     "j": _Language(("misaki", "pyopenjtalk"), "ja"),
     "z": _Language(("misaki", "jieba", "pypinyin", "cn2an"), "zh"),
 }
-"""By the library's code, which a voice's name begins with."""
+"""Languages by the library's code, which is also the first letter of a voice's name."""
 
 _CODES: Mapping[str, str] = {
     "en": "a",
@@ -54,18 +54,18 @@ _CODES: Mapping[str, str] = {
     "ja": "j",
     "zh": "z",
 }
-"""ISO 639-1, with a region or without."""
+"""The library's codes by ISO 639-1 code, with or without a region."""
 
 
 def kokoro_language(model: str, language: str | None, voice: str) -> str:
-    """Return the library's code of a text's language: the client's, else that of the voice.
+    """Return the library's language code: the client's, or else that of the voice.
 
     Args:
-        model: For errors.
-        language: ISO 639-1, or the library's own letter.
+        model: The model's name, for errors.
+        language: ISO 639-1 code, or the library's own letter.
 
     Raises:
-        ProblemError: 400 if the model does not speak it; 501 if a library for it is missing.
+        ProblemError: 400 if the model does not speak the language; 501 if a library for it is missing.
     """
     code = voice[:1] if voice[:1] in _LANGUAGES else "a"
     if language is not None:
@@ -92,11 +92,11 @@ def _check_libraries(model: str, language: _Language) -> None:
 
 
 def kokoro_voice(language: str, voices: tuple[str, ...]) -> str:
-    """Return the voice of a request that names none: one that speaks the language, if there is one.
+    """Return the default voice for a language: one that speaks it, if there is one.
 
     Args:
         language: The library's code.
-        voices: Not empty.
+        voices: Names of the model's voices; not empty.
     """
     if language == "a" and _FAVORITE in voices:
         return _FAVORITE

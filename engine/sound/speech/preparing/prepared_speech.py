@@ -1,4 +1,4 @@
-"""Text to speak that its adapter has made ready."""
+"""A speech request that its adapter has prepared."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy.typing as npt
 from greenroom.schemas.messages.prepared_input import SingleAnswerInput
 
 Samples = npt.NDArray[np.float32]
-"""One channel, -1 to 1, `[samples]`."""
+"""Mono samples from -1 to 1, `[samples]`."""
 
 REFERENCE_RATE = 24_000
-"""Samples a second of reference audio, until a model of another rate gets it."""
+"""Sample rate of reference audio in Hz; it is resampled later for models with another rate."""
 
 
 @attrs.frozen(eq=False)
 class Reference:
-    """A recording whose voice is imitated.
+    """A recording whose voice is cloned.
 
     Args:
-        samples: At `REFERENCE_RATE`.
-        text: What is said in it; empty if that is not known.
+        samples: Samples at `REFERENCE_RATE`.
+        text: Transcript of the recording; empty if not known.
     """
 
     samples: Samples = attrs.field(repr=False)
@@ -31,21 +31,22 @@ class Reference:
 
     @property
     def digest(self) -> str:
-        """A name for it that no other recording has."""
+        """SHA-256 of the samples, which identifies the recording."""
         return hashlib.sha256(self.samples.tobytes()).hexdigest()
 
 
 @attrs.frozen
 class PreparedSpeech(SingleAnswerInput):
-    """What is spoken, and how.
+    """The text and options of a speech request.
 
     Args:
-        pieces: Of the text, in order; none is empty.
-        voice: One of the model's; None leaves it to the model.
-        speed: For the model itself.
-        tempo: By which what it says is made faster afterwards.
-        instructions: How to speak; empty if there are none.
-        language: As the model calls it; None leaves it to the model.
+        pieces: Pieces of the text, in order; none is empty.
+        voice: Name of a voice of the model; None for the model's default.
+        speed: Speed passed to the model.
+        tempo: Factor by which the audio is sped up afterwards.
+        instructions: Speaking instructions; empty if there are none.
+        language: The model's name of the language; None for the model's default.
+        reference: Recording whose voice is cloned, or None.
     """
 
     pieces: tuple[str, ...]

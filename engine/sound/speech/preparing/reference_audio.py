@@ -1,4 +1,4 @@
-"""Reference audio: a client's file, decoded within bounds."""
+"""Reading of reference audio: a client's file, decoded within limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from greenroom.schemas.problems import invalid
 PARAM = "ref_audio"
 
 LONGEST_SECONDS = 60
-"""Of a recording; models use ten or twenty."""
+"""Longest accepted recording in seconds; models use ten or twenty."""
 SHORTEST_SECONDS = 0.5
 
 
 def read_reference(path: str, client: str = "") -> Slices[Samples]:
-    """Return the samples of a spooled file, at `REFERENCE_RATE`, yielding while they are decoded.
+    """Return the samples of an uploaded file, at `REFERENCE_RATE`; yields while it decodes.
 
     Raises:
-        ProblemError: 400: it is no audio, or too long or too short; 503: too many decoders hang.
+        ProblemError: 400: it is not audio, or is too long or too short; 503: too many decoders hang.
     """
     most = LONGEST_SECONDS * REFERENCE_RATE
     samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, PARAM, client)).samples

@@ -1,4 +1,4 @@
-"""Text cut into pieces that are spoken one after another, as a reader would pause in it."""
+"""Splitting of text into pieces that are spoken one after another, at natural pauses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import unicodedata
 from collections.abc import Iterator
 
 LONGEST = 240
-"""Weight of a piece: letters of English. What is longer is rushed by models that read a piece as a whole, and
-takes seconds before a part of it can be heard."""
+"""Largest weight of a piece, in English letters. Models that read a piece as a whole rush longer ones, and
+take seconds before the first audio.
+"""
 
 SHORTEST = 60
-"""A sentence that weighs less is spoken with the next one: alone it would sound clipped."""
+"""Weight below which a sentence is joined with the next one: alone it would sound clipped."""
 
 _END = re.compile(
     r"(?<=[.!?…])[\"'”’)\]»]*\s+"  # sentences in scripts that part words  # noqa: RUF001
@@ -21,13 +22,13 @@ _END = re.compile(
 _CLAUSE = re.compile(r"(?<=[,;:–—])\s+|(?<=[，；：、])")  # noqa: RUF001
 _SPACE = re.compile(r"\s+")
 _INITIAL = re.compile(r"(?:^|\s)(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|vs|No|e\.g|i\.e)\.$")
-"""A full stop that ends no sentence, where it stands before the cut."""
+"""Abbreviations whose full stop ends no sentence, matched at the end of the text before a cut."""
 
 
 def cut_into_pieces(text: str) -> tuple[str, ...]:
-    """Return the pieces of a text, none empty, none heavier than `LONGEST`.
+    """Return a text's pieces, none empty, none heavier than `LONGEST`.
 
-    The first is the first sentence alone, whatever its length, so that something is heard early.
+    The first piece is the first sentence alone, whatever its length, so that audio starts early.
     """
     pieces: list[str] = []
     for sentence in _sentences(text):
@@ -41,7 +42,7 @@ def cut_into_pieces(text: str) -> tuple[str, ...]:
 
 
 def weigh(text: str) -> int:
-    """Return about how many letters are spoken: an ideograph is a word's part, a digit a word."""
+    """Return the approximate spoken length in letters; ideographs and digits count as several."""
     return sum(map(_weight, text))
 
 
@@ -64,7 +65,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _fitting(sentence: str) -> Iterator[str]:
-    """Yield a sentence in parts that are not too long: clauses, else words, else letters."""
+    """Yield a sentence in parts within the limit: clauses, or else words, or else letters."""
     if weigh(sentence) <= LONGEST:
         yield sentence
         return
@@ -78,7 +79,7 @@ def _fitting(sentence: str) -> Iterator[str]:
 
 
 def _join(parts: list[str]) -> Iterator[str]:
-    """Yield neighbors together, as many as fit."""
+    """Yield groups of adjacent parts, as many as fit."""
     joined, weight = "", 0
     for part in parts:
         added = weigh(part) + 1

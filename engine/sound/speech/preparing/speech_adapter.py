@@ -1,4 +1,4 @@
-"""From a request for speech to what a model computes with; needs no weights."""
+"""The adapter of a speech model: checks requests and splits their text; needs no weights."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import ProblemError, invalid
 
 MAX_CHARACTERS = 16_384
-"""Of a text, four times what OpenAI takes: about twenty minutes of speech, which lie in memory (58 MB) where
-the client does not read them."""
+"""Limit of characters per request, four times OpenAI's: about twenty minutes of speech, which take 58 MB of
+memory if the client does not read them.
+"""
 
 MAX_INSTRUCTIONS = 4_096
 SPEEDS = (0.25, 4.0)
@@ -32,7 +33,8 @@ class SpeechAdapter:
     """Prepares the requests of one model.
 
     Args:
-        model: Its id, for errors.
+        model: The model's id, for errors.
+        abilities: The options that the model supports.
     """
 
     def __init__(self, model: str, abilities: SpeechAbilities) -> None:
@@ -40,7 +42,7 @@ class SpeechAdapter:
         self._abilities = abilities
 
     def prepare_input(self, request: InferenceRequest) -> PreparedSpeech:
-        """Do what `prepare_slices` does, without a pause.
+        """Run `prepare_slices` to its end.
 
         Raises:
             ProblemError: 400 that names the field; 501: a library for the text's language is missing.
@@ -48,9 +50,9 @@ class SpeechAdapter:
         return run_slices(self.prepare_slices(request))
 
     def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedSpeech]:
-        """Check what a request asks for against what the model can do, and cut its text.
+        """Check a request against the model's options, and split its text.
 
-        Others may go on while a recording of the voice is decoded.
+        Yields while a reference recording is decoded.
 
         Raises:
             ProblemError: 400 that names the field; 501: a library for the text's language is missing.

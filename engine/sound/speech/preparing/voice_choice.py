@@ -1,4 +1,4 @@
-"""Choosing the voice of a request: one of the model's, or none, which leaves it to the model."""
+"""Choice of a request's voice: a name that the model knows, or None for the model's default."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from greenroom.schemas.problems import invalid
 log = get_logger(__name__)
 
 DEFAULT_VOICE = "default"
-"""Asks for the model's own choice, as leaving the voice out does."""
+"""Name that requests the model's default voice, like an absent `voice`."""
 
 OPENAI_VOICES = frozenset(
     "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split()  # noqa: SIM905
 )
-"""Asks for it too: official clients must send a voice, and what they are copied from sends one of these."""
+"""Names that also request the default voice: official clients must send a voice, and examples use these."""
 
 _MAX_MIXED = 4
 _MAX_NAME = 64
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w][\w \-]*")
 
 
 def leaves_choice(voice: str | None, abilities: SpeechAbilities) -> bool:
-    """Return whether a voice is one that the model may choose for itself."""
+    """Return whether a voice name stands for the model's default."""
     if not voice:
         return True
     name = voice.lower()
@@ -35,12 +35,12 @@ def leaves_choice(voice: str | None, abilities: SpeechAbilities) -> bool:
 def choose_voice(
     model: str, abilities: SpeechAbilities, voice: str | None, *, imitates: bool, request_id: str = ""
 ) -> str | None:
-    """Return the voice that the library is told; None leaves it to the model.
+    """Return the voice to pass to the library; None for the model's default.
 
     Args:
-        model: Its id, for errors.
-        imitates: The voice is that of a recording.
-        request_id: For the log.
+        model: The model's id, for errors.
+        imitates: True if the request clones the voice of a recording.
+        request_id: The request's id, for the log.
 
     Raises:
         ProblemError: 400: the model has no such voice.
@@ -66,7 +66,7 @@ def choose_voice(
 
 
 def checked_name(name: str, param: str) -> str:
-    """Return a name that a library gets as it is: never a path or an address.
+    """Return a name that is safe to pass to a library: never a path or an address.
 
     Raises:
         ProblemError: 400 that names the field.

@@ -1,4 +1,4 @@
-"""The weight files of a model that speaks: whatever they are called, all in its folder are read."""
+"""The weight files of a speech model: all in its folder are read, whatever their names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from greenroom.engine.loading.weight_files import read_header
 
 
 def check_speech_weights(folder: Path) -> None:
-    """Make sure that the weight files are whole: a torn one can end the process.
+    """Check that the weight files are complete: a truncated one can crash the process.
 
     Raises:
-        ValueError: One sentence about what is wrong with which file.
+        ValueError: One sentence that names the file and the fault.
     """
     check_folder(folder)
     files = sorted(folder.glob("*.safetensors"))
@@ -25,10 +25,10 @@ def check_speech_weights(folder: Path) -> None:
 
 
 def weight_names(folder: Path) -> Iterator[str]:
-    """Yield the names of the weights; reads no more than the files' heads.
+    """Yield the names of the weights; reads only the files' headers.
 
     Raises:
-        ValueError: A file is not whole.
+        ValueError: A file is incomplete.
     """
     for file in sorted(folder.glob("*.safetensors")):
         yield from read_header(file)

@@ -1,4 +1,4 @@
-"""Any other model of mlx-audio, through the `generate` that all of them have."""
+"""A speaker for any model of mlx-audio, through the common `generate` method."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from greenroom.engine.sound.speech.speakers.resample import resample
 from greenroom.engine.sound.speech.speakers.speaker import Spoken, as_samples
 
 _INTERVAL = 0.32
-"""Seconds of speech in a chunk, where the model hands out chunks."""
+"""Seconds of audio per chunk, for models that stream."""
 
 
 class AnySpeaker:
-    """Speaks with a model that is told what its `generate` takes, and nothing else."""
+    """Speaks with a model, passing only the options that its `generate` takes."""
 
     def __init__(self, model: Any, abilities: SpeechAbilities) -> None:
         self._model = model
@@ -23,11 +23,11 @@ class AnySpeaker:
 
     @property
     def sample_rate(self) -> int:
-        """Samples a second."""
+        """Sample rate in Hz."""
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:
-        """Yield what the library yields."""
+        """Yield the audio chunks of the library."""
         for result in self._model.generate(text=piece, **self._arguments(prepared)):
             yield Spoken(as_samples(result.audio), 0 if result.segment_idx else int(result.token_count or 0))
 

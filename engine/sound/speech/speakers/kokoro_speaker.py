@@ -1,4 +1,4 @@
-"""Kokoro: a library turns text into sounds, and the model speaks a piece of them at once."""
+"""The speaker for Kokoro, which converts text to phonemes and synthesizes a piece at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KokoroSpeaker:
     """Speaks with a model of mlx-audio's `kokoro`.
 
     Args:
-        folder: The model's, where its voices are.
+        folder: The model's folder, with its voices.
     """
 
     def __init__(self, model: Any, folder: Path) -> None:
@@ -31,11 +31,11 @@ class KokoroSpeaker:
 
     @property
     def sample_rate(self) -> int:
-        """Samples a second."""
+        """Sample rate in Hz."""
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:
-        """Yield the whole piece; in more than one chunk if its sounds are too many for the model."""
+        """Yield the whole piece; in several chunks if it has too many phonemes for the model."""
         language = prepared.language or "a"
         voice = prepared.voice or kokoro_voice(language, self._voices)
         pipeline = self._pipeline(language)

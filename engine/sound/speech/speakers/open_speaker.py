@@ -1,4 +1,4 @@
-"""Which class speaks for which architecture."""
+"""The choice of a speaker class by architecture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.engine.sound.speech.speakers.speaker import Speaker
 
 
 def open_speaker(model: Any, folder: Path, abilities: SpeechAbilities) -> Speaker:
-    """Return what speaks with a loaded model."""
+    """Return the speaker of a loaded model."""
     match abilities.architecture:
         case "pocket_tts":
             return PocketSpeaker(model)

@@ -1,4 +1,4 @@
-"""Pocket TTS: speaks frame by frame, after a voice that it has read once."""
+"""The speaker for Pocket TTS, which generates frame by frame from a cached voice state."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from greenroom.engine.sound.speech.speakers.resample import resample
 from greenroom.engine.sound.speech.speakers.speaker import Spoken, as_samples
 
 _GROUP = 4
-"""Frames that are evaluated at once: each evaluation costs as much as a tenth of a small model's frame."""
+"""Frames per evaluation: each evaluation costs a tenth of a small model's frame."""
 
 _KEPT_VOICES = 16
-"""That were read, some megabytes each; the library reads them anew for every text."""
+"""Number of cached voice states, some megabytes each; the library computes them anew for every text."""
 
 
 class PocketSpeaker:
@@ -29,7 +29,7 @@ class PocketSpeaker:
 
     @property
     def sample_rate(self) -> int:
-        """Samples a second."""
+        """Sample rate in Hz."""
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:
@@ -48,7 +48,7 @@ class PocketSpeaker:
             yield Spoken(as_samples(before[0]), tokens=before[1])
 
     def _groups(self, frames: Iterator[Any]) -> Iterator[tuple[Any, int]]:
-        """Yield what is being computed, and how many frames it is."""
+        """Yield arrays whose evaluation has been launched, with their number of frames."""
         size = 1
         while group := list(itertools.islice(frames, size)):
             samples = mx.concatenate(group)
@@ -57,7 +57,7 @@ class PocketSpeaker:
             size = _GROUP
 
     def _voice_state(self, voice: str | None, reference: Reference | None) -> dict[str, Any]:
-        """Return what the model is in after a voice; the caller may go on with it."""
+        """Return the model's state after the voice prompt; the caller may modify it."""
         key = reference.digest if reference is not None else f"voice {voice}"
         if key not in self._voices:
             state = self._model.get_state_for_audio_prompt(self._audio_prompt(voice, reference))
@@ -68,7 +68,7 @@ class PocketSpeaker:
         self._voices.move_to_end(key)
         state = self._model.init_state()
         for cache, (keys, values, offset) in zip(state["flow_cache"], self._voices[key], strict=True):
-            # The library only ever replaces these arrays, and writes into copies.
+            # Sharing is safe: the library replaces these arrays and never writes into them.
             cache.keys, cache.values, cache.offset = keys, values, offset
         return dict(state)
 

@@ -1,4 +1,4 @@
-"""Reference audio at the rate that a model wants."""
+"""Resampling of reference audio to a model's rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ def resample(samples: Samples, rate: int, wanted: int) -> Samples:
     """Return samples at another rate.
 
     Args:
-        rate: Theirs, a second.
+        rate: Sample rate of `samples` in Hz.
+        wanted: Target sample rate in Hz.
     """
     if rate == wanted:
         return samples

@@ -1,4 +1,4 @@
-"""What the engine asks of a loaded model, whatever its library's class is like."""
+"""The engine's interface to a loaded speech model of any library class."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Spoken:
     """A chunk of speech.
 
     Args:
-        prompt_tokens: That the model has read for it, beyond those of the chunks before.
-        tokens: That it has generated, where it does so one by one.
+        prompt_tokens: Number of prompt tokens read for it, beyond those of earlier chunks.
+        tokens: Number of tokens generated, if the model generates one by one.
     """
 
     samples: Samples = attrs.field(repr=False)
@@ -26,21 +26,21 @@ class Spoken:
 
 
 class Speaker(Protocol):
-    """A model that speaks. It may keep state while it does: a piece is finished before the next begins."""
+    """A speech model. It may keep state while it speaks, so a piece is finished before the next begins."""
 
     @property
     def sample_rate(self) -> int:
-        """Samples a second."""
+        """Sample rate in Hz."""
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:
-        """Yield the speech of a piece of text, computed as it is asked for.
+        """Yield the audio of a piece of text, computed on demand.
 
         Raises:
-            ProblemError: This piece cannot be spoken so.
+            ProblemError: The piece cannot be spoken with these options.
         """
 
 
 def as_samples(audio: Any) -> Samples:
-    """Return a library's audio, one channel of it, as numbers that are free of its thread."""
+    """Return a library's mono audio as a NumPy array, which is not bound to a thread."""
     array = np.array(audio, dtype=np.float32)
     return array.reshape(-1)

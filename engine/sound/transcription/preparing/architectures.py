@@ -1,4 +1,4 @@
-"""Which models of mlx-audio that hear are served beside Whisper, and how each is told what is spoken."""
+"""Transcription architectures of mlx-audio besides Whisper, and the arguments that each takes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LanguageForm = Literal["code", "name"]
 
 @attrs.frozen
 class OnePieceTraits:
-    """What the code of one architecture is told.
+    """The arguments and output of one architecture's code.
 
     Args:
-        language: Arguments of `generate` that tell the language that is spoken, never that of a translation.
-        form: `code` as ISO 639-1 has it, or its English `name`.
-        says_none: It takes its own default for the language, unless it is told that there is none.
-        bounded: Its answer ends after `MOST_TOKENS` tokens; by itself it would after fewer than a
-            window of fast speech has, or never.
-        parts: Its answer has parts with times, and a text that is no transcript but JSON.
+        language: Arguments of `generate` for the spoken language, never for a translation's.
+        form: Form of a language: `code` for ISO 639-1, or its English `name`.
+        says_none: True if the architecture needs an explicit None to detect the language.
+        bounded: True if it takes a token limit, set to `MOST_TOKENS`; its own default is too low for a window
+            of fast speech, or missing.
+        parts: True if its answer has timed parts, and its text is JSON instead of a transcript.
     """
 
     language: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class OnePieceTraits:
 
 
 MOST_TOKENS = 448
-"""Of a window: as many as Whisper writes of a longer one."""
+"""Limit of tokens per window: as many as Whisper's for a longer one."""
 
 _NAMED = OnePieceTraits(("language",), "name", bounded=True)
 
@@ -59,12 +59,12 @@ ONE_PIECE: Mapping[str, OnePieceTraits] = {
     "voxtral": OnePieceTraits(("language",), says_none=True, bounded=True),
     "voxtral_realtime": OnePieceTraits(bounded=True),
 }
-"""Those that take samples and give text."""
+"""Architectures that map samples to text."""
 
 PACKAGES: Mapping[str, tuple[str, str]] = {
     "voxtral": ("mistral_common", 'pip install "mistral-common[audio]"'),
 }
-"""Modules that are imported as they hear, and not before, with the line that installs them."""
+"""Modules that the library imports only during transcription, with the command that installs them."""
 
 _CHANGES_DEVICE = "its code changes MLX's default device, for all models of the process, while it is loaded"
 _UNPACKS = "mlx-audio would unpack its archive into the user's cache, and read what it finds there"
@@ -80,10 +80,10 @@ NOT_SERVED: Mapping[str, str] = {
     "qwen3_forced_aligner": "it finds the times of words in a text that it is given, which no request has",
     "wav2vec": "it makes features of sounds, and no text",
 }
-"""Why the others are not."""
+"""Reasons why other architectures are not served."""
 
 
 def library_name(architecture: str) -> str:
-    """Return what mlx-audio calls an architecture: some have several names."""
+    """Return mlx-audio's name of an architecture; some have several names."""
     remapping: Mapping[str, str] = library_constant("mlx_audio", "stt/utils.py", "MODEL_REMAPPING")
     return remapping.get(architecture, architecture)

@@ -1,4 +1,4 @@
-"""A recording that its adapter has looked at, ready to be transcribed."""
+"""A transcription request that its adapter has checked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from greenroom.schemas.messages.requests import TranscriptionInput
 
 @attrs.frozen
 class PreparedTranscription(SingleAnswerInput):
-    """What an engine needs to transcribe.
+    """The engine's input for one recording.
 
     Args:
-        asked: With the language as the model calls it.
+        asked: The request, with the language in the model's form.
+        facts: The recording's metadata.
     """
 
     asked: TranscriptionInput

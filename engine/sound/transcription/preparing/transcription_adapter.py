@@ -1,4 +1,4 @@
-"""What speaks for one model that transcribes: requests are checked, recordings opened."""
+"""The adapter of a transcription model: checks requests and opens recordings."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 _FIRST_MULTILINGUAL = 51_865
-"""Tokens in the vocabulary of Whisper's smallest multilingual models; those for English have one less."""
+"""Vocabulary size of Whisper's smallest multilingual models; English-only models have one token less."""
 _PROBE_RATE = 16_000
 
 
 class TranscriptionAdapter:
-    """Prepares the requests of one model; fulfils `PromptAdapter`.
+    """Prepares the requests of one model; implements `PromptAdapter`.
 
     Args:
-        languages: Names and codes by name or code, as the model's own library knows them; None if it does
-            not tell.
-        translates: It can write English of whatever is spoken.
+        languages: The model's language codes, by name and by code; None if the library does not list them.
+        translates: True if the model can translate speech to English.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class TranscriptionAdapter:
         self._translates = translates
 
     def prepare_input(self, request: InferenceRequest) -> PreparedTranscription:
-        """Do what `prepare_slices` does, without a pause.
+        """Run `prepare_slices` to its end.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -57,7 +56,7 @@ class TranscriptionAdapter:
         return run_slices(self.prepare_slices(request))
 
     def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTranscription]:
-        """Check what is asked, and whether its file is audio; others may go on while it is opened.
+        """Check a request and its audio file; yields while the file is opened.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -74,7 +73,7 @@ class TranscriptionAdapter:
         language = None if asked.language is None else self._known_language(asked.language)
         if asked.prompt and self._record.architecture != "whisper":
             raise invalid(f"'{self._model}' takes no prompt.", "prompt")
-        # Its beginning is decoded too, so that what is no audio is refused before an answer begins.
+        # Decoding the beginning rejects invalid audio before the response starts.
         beginning = yield from decode_recording(Path(asked.file), _PROBE_RATE, most=1, client=request.client)
         return PreparedTranscription(attrs.evolve(asked, language=language), beginning.facts)
 
@@ -92,10 +91,10 @@ class TranscriptionAdapter:
 
 
 def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecord) -> TranscriptionAdapter:
-    """Make the adapter of a model, without its weights.
+    """Return a model's adapter; needs no weights.
 
     Raises:
-        ProblemError: 501: models of its architecture are not served, or a package is missing.
+        ProblemError: 501: the architecture is not served, or a package is missing.
     """
     if record.architecture == "whisper":
         config = read_optional(folder / "config.json")
@@ -113,7 +112,7 @@ def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecor
 
 
 def _whisper_languages(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return codes by code and by English name."""
+    """Return the language codes by code and by English name."""
     size = config.get("n_vocab", config.get("vocab_size", 0))
     if not isinstance(size, int) or size < _FIRST_MULTILINGUAL:
         return {"en": "en", "english": "en"}

@@ -1,4 +1,4 @@
-"""Models of mlx-audio that hear a window through their own `generate`, in one piece."""
+"""Models of mlx-audio that transcribe a window with one call of their own `generate`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from greenroom.schemas.messages.requests import TranscriptionInput
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 _WORKING_BYTES = 512 * 1024 * 1024
-"""Of a window; what it is depends on the architecture."""
+"""Estimated memory of a window in bytes; the real amount depends on the architecture."""
 _WINDOW_SECONDS = 20.0
-"""Shorter than Whisper's: nobody else computes meanwhile."""
+"""Window length in seconds; shorter than Whisper's, since a window blocks all other requests."""
 
 
 class OnePieceRecognizer:
-    """Hears with a model of mlx-audio that has code of its own for all of it.
+    """Transcribes with a model of mlx-audio through its own `generate`.
 
     Args:
-        model: mlx-audio's, with its weights in memory.
-        architecture: The library's name of it.
+        model: mlx-audio's model, with its weights in memory.
+        architecture: The library's name of the architecture.
     """
 
     window_seconds = _WINDOW_SECONDS
@@ -46,11 +46,11 @@ class OnePieceRecognizer:
         self._takes = inspect.signature(model.generate).parameters
 
     def working_bytes(self, asked: TranscriptionInput) -> int:
-        """Return about how much memory a window takes while it is computed."""
+        """Return the approximate memory of a window's computation in bytes."""
         return _WORKING_BYTES
 
     def listen(self, asked: TranscriptionInput, memory: object = None) -> OnePieceListener:
-        """Begin a recording, or go on with it: nothing is remembered of its windows."""
+        """Start or continue a recording; windows share no state."""
         return OnePieceListener(self._model, self._traits, self._options(asked), asked.language, self.rate)
 
     def _options(self, asked: TranscriptionInput) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class OnePieceRecognizer:
 
 
 def spoken_language(asked: str | None, traits: OnePieceTraits) -> str | None:
-    """Return a language as an architecture's code wants it; as it was asked for where it is not known."""
+    """Return a language in the form an architecture takes; an unknown one is returned as its code."""
     if asked is None:
         return None
     from mlx_audio.stt.models.whisper import tokenizer
@@ -78,11 +78,11 @@ def spoken_language(asked: str | None, traits: OnePieceTraits) -> str | None:
 
 
 class OnePieceListener:
-    """Hears one recording; each window for itself.
+    """Transcribes one recording; each window independently.
 
     Args:
-        options: Of `generate`.
-        language: That is spoken, as it was asked for.
+        options: Arguments of `generate`.
+        language: Spoken language, as requested.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class OnePieceListener:
 
     @property
     def memory(self) -> None:
-        """Nothing."""
+        """Always None: there is no state."""
 
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
-        """Write down a window.
+        """Transcribe a window.
 
         Raises:
-            ProblemError: 400: the model's code does not take this language, or this sound; 503: it needs
-                files that are not here.
+            ProblemError: 400: the model's code rejects the language or the audio; 503: it needs files that
+                are missing.
         """
         yield
         try:
@@ -111,7 +111,7 @@ class OnePieceListener:
                 answer = self._model.generate(mx.array(window.samples), **self._options)
         except FetchRefusedError as error:
             raise ProblemError(Problem(503, "load_failed", f"The model cannot hear: {error}.")) from error
-        except ValueError as error:  # what the library raises where an argument is wrong
+        except ValueError as error:  # The library raises it for wrong arguments.
             named = "language" if self._language is not None else "file"
             raise invalid(f"The model's own code refuses this: {failure_reason(error)}", named) from error
         tokens = getattr(answer, "generation_tokens", 0)
@@ -123,7 +123,7 @@ class OnePieceListener:
 def _segments(
     answer: Any, traits: OnePieceTraits, window: Window, rate: int
 ) -> Generator[Segment, None, None]:
-    """Yield what a library's answer says: its parts where it has some, else all of it."""
+    """Yield a library's answer as segments: its timed parts if it has any, or else one for the whole text."""
     start, length = window.start / rate, len(window.samples) / rate
     parts = [part for part in getattr(answer, "segments", None) or () if isinstance(part, Mapping)]
     said = [part for part in parts if str(part.get("text", "")).strip()] if traits.parts else []
@@ -137,7 +137,7 @@ def _segments(
 
 
 def _within(time: object, length: float) -> float:
-    """Return a time that a model wrote, within its window."""
+    """Return a model's time in seconds, clamped to its window."""
     try:
         seconds = float(str(time))
     except ValueError:

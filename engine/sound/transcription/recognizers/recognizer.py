@@ -1,4 +1,4 @@
-"""What is asked of the code of a model that hears."""
+"""The engine's interface to a loaded transcription model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from greenroom.schemas.messages.requests import TranscriptionInput
 
 @attrs.frozen
 class HeardWindow:
-    """What was said in a window.
+    """The transcript of a window.
 
     Args:
-        segments: With times from the recording's beginning.
-        samples: How far the window was understood; what is behind is heard again.
-        generated: Tokens that were computed.
-        language: What is spoken, as ISO 639-1 has it; None if the model does not tell.
+        segments: Segments, with times from the recording's beginning.
+        samples: Number of samples transcribed; the rest is transcribed again in the next window.
+        generated: Number of tokens generated.
+        language: Spoken language as ISO 639-1 code; None if the model does not detect it.
     """
 
     segments: tuple[Segment, ...]
@@ -31,33 +31,33 @@ class HeardWindow:
 
 
 class Listener(Protocol):
-    """Hears one recording, window by window; remembers what was said."""
+    """A decoding session of one recording, window by window, with the previous text as state."""
 
     @property
     def memory(self) -> object:
-        """What another listener needs to go on; nothing of the model."""
+        """State that another session needs to continue; independent of the model object."""
 
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
-        """Write down a window, yielding whenever others may compute."""
+        """Transcribe a window, yielding between steps so that other requests can compute."""
 
 
 class Recognizer(Protocol):
-    """A loaded model that hears, confined to one thread.
+    """A loaded transcription model, confined to one thread.
 
     Attributes:
-        rate: Samples a second that it hears.
-        window_seconds: What it hears at once, at most.
+        rate: Sample rate of its input in Hz.
+        window_seconds: Longest window in seconds.
     """
 
     rate: int
     window_seconds: float
 
     def working_bytes(self, asked: TranscriptionInput) -> int:
-        """Return about how much memory a window takes while it is computed."""
+        """Return the approximate memory of a window's computation in bytes."""
 
     def listen(self, asked: TranscriptionInput, memory: object = None) -> Listener:
-        """Begin a recording, or go on with it.
+        """Start or continue a recording.
 
         Args:
-            memory: Of the listener that has heard its windows so far, with another engine of the model.
+            memory: State of the session that transcribed its windows so far, in another engine of the model.
         """

@@ -1,7 +1,7 @@
-"""When each token was said: dynamic time warping over Whisper's cross-attention.
+"""Token times by dynamic time warping over Whisper's cross-attention.
 
-The method is that of OpenAI's `timing.py` (after Giorgino, J. Stat. Softw. 31, 2009). mlx-audio has
-it too, element by element in Python, which holds every other thread up for seconds in each window.
+The method is that of OpenAI's `timing.py` (after Giorgino, J. Stat. Softw. 31, 2009). mlx-audio implements
+it element by element in Python, which holds the GIL for seconds in each window.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MEDIAN_WIDTH = 7
 
 
 def normalize(weights: Matrix) -> Matrix:
-    """Return how much more than the average token each one attended to each position.
+    """Return attention standardized over tokens and median-filtered over positions.
 
     Args:
         weights: Attention of one head, `[tokens, positions]`.
@@ -27,7 +27,7 @@ def normalize(weights: Matrix) -> Matrix:
 
 
 def token_times(attention: Matrix) -> NDArray[np.intp]:
-    """Return at which position of the audio each token begins, `[tokens]`.
+    """Return the audio position at which each token begins, `[tokens]`.
 
     Args:
         attention: The mean over heads, normalized, `[tokens, positions]`.
@@ -49,9 +49,9 @@ def _smoothed(head: Matrix) -> Matrix:
 
 
 def _cheapest_path(costs: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows and columns of the cheapest way from the first corner to the last, one step at a time.
+    """Return the rows and columns of the cheapest path from the first corner to the last, in single steps.
 
-    Computed by diagonals, each of which depends on the two before.
+    Computed by anti-diagonals, each of which depends on the two before.
     """
     rows, columns = costs.shape
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
@@ -61,7 +61,7 @@ def _cheapest_path(costs: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         row = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
         column = diagonal - row
         ways = np.stack([total[row - 1, column - 1], total[row - 1, column], total[row, column - 1]])
-        # Of equal ways, OpenAI's code takes the last one.
+        # Among equal costs, OpenAI's code takes the last one.
         chosen = np.where(
             (ways[0] < ways[1]) & (ways[0] < ways[2]),
             0,

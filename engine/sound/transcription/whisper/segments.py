@@ -1,4 +1,4 @@
-"""From a window's tokens to segments with times, and to where the next window begins.
+"""Splitting of a window's tokens into timed segments, and the start of the next window.
 
 Source: arXiv:2212.04356, section 4.5.
 """
@@ -13,15 +13,16 @@ import attrs
 SECONDS_PER_TIMESTAMP = 0.02
 FRAMES_PER_TIMESTAMP = 2
 _LEAST_PROGRESS = 100
-"""Frames (of 10 ms) that each window goes on at least: a model may end its first segment at once, always."""
+"""Smallest advance per window, in frames of 10 ms: a model may always end its first segment at once."""
 
 
 @attrs.frozen
 class TimedTokens:
-    """A segment in tokens.
+    """A segment's tokens and times.
 
     Args:
-        start: Seconds from the window's beginning; `end` likewise.
+        start: Start in seconds from the window's beginning.
+        end: End in seconds from the window's beginning.
     """
 
     tokens: tuple[int, ...]
@@ -34,8 +35,8 @@ class SplitWindow:
     """A window's segments.
 
     Args:
-        frames: How far it was understood, in frames of 10 ms.
-        is_whole: It was to its end.
+        frames: Length of the transcribed part, in frames of 10 ms.
+        is_whole: True if the window was transcribed to its end.
     """
 
     segments: tuple[TimedTokens, ...]
@@ -44,17 +45,18 @@ class SplitWindow:
 
 
 def split_window(tokens: Sequence[int], first_timestamp: int, frames: int) -> SplitWindow:
-    """Split what was written where one segment's end meets the next one's beginning.
+    """Split a window's tokens at pairs of time stamps: one segment's end and the next one's start.
 
     Args:
-        frames: Length of the window.
+        first_timestamp: Id of the token `<|0.00|>`.
+        frames: Length of the window, in frames of 10 ms.
     """
     stamps = [token >= first_timestamp for token in tokens]
     seconds = frames / 100
     cuts = [at + 1 for at, (one, other) in enumerate(pairwise(stamps)) if one and other]
     ends_in_one_stamp = stamps[-2:] == [False, True]
     if not cuts:
-        # No two stamps meet: all is one segment, up to the last stamp if that says more than "0.00".
+        # Without a pair, all is one segment, up to the last stamp if that is later than "0.00".
         last = next((token for token in reversed(tokens) if token > first_timestamp), None)
         end = seconds if last is None else min(seconds, (last - first_timestamp) * SECONDS_PER_TIMESTAMP)
         return SplitWindow((TimedTokens(tuple(tokens), 0.0, end),), frames, True)
@@ -67,7 +69,7 @@ def split_window(tokens: Sequence[int], first_timestamp: int, frames: int) -> Sp
         segments.append(TimedTokens(tuple(piece), min(times[0], seconds), min(times[1], seconds)))
     if ends_in_one_stamp:
         return SplitWindow(tuple(segments), frames, True)
-    # What was begun behind the last pair is heard again, from there.
+    # The incomplete segment after the last pair is transcribed again in the next window.
     understood = (tokens[cuts[-1] - 1] - first_timestamp) * FRAMES_PER_TIMESTAMP
     if not _LEAST_PROGRESS <= understood < frames:
         rest = tuple(tokens[cuts[-1] :])

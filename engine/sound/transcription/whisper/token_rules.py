@@ -1,7 +1,7 @@
-"""Which token Whisper may write next: the rules of time stamps, as in OpenAI's `decoding.py`.
+"""Whisper's rules for time stamps, as a logits processor; the same as in OpenAI's `decoding.py`.
 
-mlx-audio's own copy of them compares positions with token ids, so that its time stamps may go backwards. All
-is computed lazily: the next step is launched before this one's token is read.
+mlx-audio's own copy compares positions with token ids, so that its time stamps may go backwards. All
+operations are lazy: the next step is launched before this step's token is read.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import mlx.core as mx
 from greenroom.engine.sound.transcription.whisper.vocabulary import WhisperVocabulary
 
 _FIRST_TIMESTAMP_AT_MOST = 50
-"""Time stamps (of 20 ms) after the beginning: a window begins with speech in its first second."""
+"""Latest first time stamp, in units of 20 ms: a window begins with speech in its first second."""
 
 
 @attrs.frozen(eq=False)
 class WrittenTokens:
-    """What the rules depend on; arrays of one element.
+    """The state of the rules; arrays of one element.
 
     Args:
-        last: Token that was written last; None if there is none.
-        pair_complete: Whether the token before it was a time stamp, or there is none.
+        last: The last token; None if there is none.
+        pair_complete: True if the token before it was a time stamp, or does not exist.
         timestamp: The last time stamp.
     """
 
@@ -31,10 +31,10 @@ class WrittenTokens:
 
 
 class TokenRules:
-    """The rules of one model.
+    """The rules for one model's vocabulary.
 
     Args:
-        size: Of its vocabulary, in tokens.
+        size: Number of tokens in the vocabulary.
     """
 
     def __init__(self, vocabulary: WhisperVocabulary, size: int) -> None:
@@ -49,18 +49,18 @@ class TokenRules:
         mx.eval(self._ids, self._is_timestamp, self._never, self._never_first)
 
     def nothing_written(self) -> WrittenTokens:
-        """Return what there is at a window's beginning."""
+        """Return the state at a window's beginning."""
         return WrittenTokens(None, mx.array([True]), mx.array([self._first]))
 
     def add(self, written: WrittenTokens, token: mx.array) -> WrittenTokens:
-        """Return what is written once `token`, `[1]`, is."""
+        """Return the state after `token`, `[1]`."""
         complete = mx.array([True]) if written.last is None else written.last >= self._first
         return WrittenTokens(token, complete, mx.where(token >= self._first, token, written.timestamp))
 
     def filter(self, logits: mx.array, written: WrittenTokens) -> mx.array:
-        """Return logits, `[1, vocabulary]`, of what may follow; all else is minus infinity."""
+        """Return logits, `[1, vocabulary]`, with forbidden tokens set to minus infinity."""
         logits = mx.where(self._forbidden(written), -mx.inf, logits)
-        # Where a time stamp of any kind is likelier than the likeliest text, one is written.
+        # If all time stamps together are likelier than the likeliest text token, text is forbidden.
         of_timestamps = mx.where(self._is_timestamp, logits, -mx.inf).logsumexp(axis=-1, keepdims=True)
         of_text = mx.where(self._is_timestamp, -mx.inf, logits).max(axis=-1, keepdims=True)
         return mx.where((of_timestamps > of_text) & ~self._is_timestamp, -mx.inf, logits)
@@ -70,7 +70,7 @@ class TokenRules:
             return self._never_first
         after_timestamp = written.last >= self._first
         opened = after_timestamp & ~written.pair_complete
-        # Time stamps come in pairs, the end of a segment and the beginning of the next, and never go back;
+        # Time stamps come in pairs, a segment's end and the next one's start, and never go back;
         # no segment is empty.
         earliest = mx.where(opened, written.timestamp, written.timestamp + 1)
         return (

@@ -1,4 +1,4 @@
-"""The tokens that steer Whisper (arXiv:2212.04356): languages, tasks, time stamps, silence."""
+"""Whisper's control tokens (arXiv:2212.04356): languages, tasks, time stamps, no speech."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import attrs
 
 @attrs.frozen
 class WhisperVocabulary:
-    """Token ids by what they mean.
+    """Token ids by meaning.
 
     Args:
-        tokenizer: mlx-audio's.
-        languages: Tokens by ISO 639-1 code; empty if the model knows English alone.
+        tokenizer: mlx-audio's tokenizer.
+        languages: Tokens by ISO 639-1 code; empty if the model is English-only.
         no_speech: None if the model has no such token.
-        first_timestamp: `<|0.00|>`; every later token is a time stamp too.
-        suppressed: Never sampled.
-        blank: Never sampled first.
+        first_timestamp: The token `<|0.00|>`; every higher id is a time stamp too.
+        suppressed: Tokens that are never sampled.
+        blank: Tokens that are never sampled first.
     """
 
     tokenizer: Any
@@ -36,30 +36,30 @@ class WhisperVocabulary:
 
     @property
     def is_multilingual(self) -> bool:
-        """Whether it can tell languages, and translate."""
+        """True if the model detects languages and translates."""
         return bool(self.languages)
 
     def beginning(self, language: str, task: str) -> tuple[int, ...]:
-        """Return the tokens that tell what is to be written."""
+        """Return the control tokens for a language and a task."""
         if not self.is_multilingual:
             return (self.start,)
         return (self.start, self.languages[language], getattr(self, task))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of text that precedes."""
+        """Return the token ids of preceding text."""
         tokens: list[int] = self.tokenizer.encode(f" {text.strip()}")
         return [token for token in tokens if token < self.end]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return what tokens read; those that steer read nothing."""
+        """Return the text of tokens, without control tokens."""
         return str(self.tokenizer.decode([token for token in tokens if token < self.end]))
 
 
 def make_vocabulary(model: Any) -> WhisperVocabulary:
-    """Return the vocabulary of one of mlx-audio's Whisper models.
+    """Return the vocabulary of a Whisper model of mlx-audio.
 
     Raises:
-        ValueError: Its folder has no tokenizer, or one of another model.
+        ValueError: The folder has no tokenizer, or not a Whisper one.
     """
     from mlx_audio.stt.models.whisper.decoding import get_suppress_tokens
 
@@ -68,7 +68,7 @@ def make_vocabulary(model: Any) -> WhisperVocabulary:
     tokenizer = model.get_tokenizer()
     languages: dict[str, int] = {}
     if model.is_multilingual:
-        # The library skips languages that the tokenizer lacks, in one list but not in the other.
+        # Of the library's two lists of languages, only one skips those that the tokenizer lacks.
         known = tokenizer.hf_tokenizer.get_vocab()
         codes = tokenizer.all_language_codes
         languages = {code: known[f"<|{code}|>"] for code in codes if f"<|{code}|>" in known}

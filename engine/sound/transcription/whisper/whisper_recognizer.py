@@ -1,4 +1,4 @@
-"""Whisper as a recognizer: windows to segments, with what it wrote before as its context."""
+"""Whisper as a recognizer: windows to segments, with the previous text as context."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ from greenroom.schemas.events.result_events import Segment, Word
 from greenroom.schemas.messages.requests import TranscriptionInput
 
 TEMPERATURES = (0.0, 0.4, 0.8)
-"""Tried one after the other while an answer repeats itself or is unlikely. OpenAI's code goes to 1.0 by 0.2:
-six attempts at each window of a recording that no attempt will ever make sense of."""
+"""Temperatures tried in order while a transcript is repetitive or unlikely.
+
+OpenAI's code goes up to 1.0 by 0.2: six attempts at each window of a recording that no attempt can
+transcribe.
+"""
 _MOST_COMPRESSION = 2.4
 _LEAST_LOGPROB = -1.0
 _MOST_NO_SPEECH = 0.6
 _RESET_TEMPERATURE = 0.5
-"""What was sampled above it is no context for what follows."""
+"""Temperature above which a transcript is not used as context."""
 
 
 class WhisperRecognizer:
-    """Hears with one of mlx-audio's Whisper models.
+    """Transcribes with a Whisper model of mlx-audio.
 
     Args:
-        model: mlx-audio's, with its weights in memory.
+        model: mlx-audio's model, with its weights in memory.
 
     Raises:
-        ValueError: Its tokenizer is missing or another model's.
+        ValueError: Its tokenizer is missing or not Whisper's.
     """
 
     rate = RATE
@@ -50,17 +53,17 @@ class WhisperRecognizer:
         self.decoder = WindowDecoder(model, make_vocabulary(model))
 
     def working_bytes(self, asked: TranscriptionInput) -> int:
-        """Return about how much memory a window takes while it is computed."""
+        """Return the approximate memory of a window's computation in bytes."""
         dims = self.decoder.model.dims
         positions, item = dims.n_audio_ctx, self.decoder.model.dtype.size
-        # Scores of one layer's attention, and their softmax in single precision.
+        # One layer's attention scores, and their softmax in float32.
         encoding = dims.n_audio_head * positions**2 * (item + 4) + 8 * positions * dims.n_audio_state * item
         cache = 2 * dims.n_text_layer * (positions + dims.n_text_ctx) * dims.n_text_state * item
         crossed = dims.n_text_layer * dims.n_text_head * dims.n_text_ctx * positions * item
         return int(encoding + cache + (crossed if asked.word_timestamps else 0))
 
     def listen(self, asked: TranscriptionInput, memory: object = None) -> WhisperListener:
-        """Begin a recording, or go on with what was written of it as the context."""
+        """Start a recording, or continue one with its previous text as context."""
         listener = WhisperListener(self.decoder, asked)
         if isinstance(memory, _Memory):
             listener.memory = memory
@@ -69,11 +72,12 @@ class WhisperRecognizer:
 
 @attrs.define
 class _Memory:
-    """What a recording's later windows are heard with.
+    """State carried from window to window of a recording.
 
     Args:
-        language: Spoken; None until it is detected.
-        context: Tokens of what was written, or of the prompt.
+        language: Spoken language; None until it is detected.
+        context: Tokens of the previous text, or of the prompt.
+        last_text: Text of the previous window.
     """
 
     language: str | None
@@ -82,10 +86,10 @@ class _Memory:
 
 
 class WhisperListener:
-    """Hears one recording.
+    """A decoding session of one recording.
 
     Attributes:
-        memory: What has been written so far.
+        memory: State carried from window to window.
     """
 
     def __init__(self, decoder: WindowDecoder, asked: TranscriptionInput) -> None:
@@ -95,7 +99,7 @@ class WhisperListener:
         self.memory = _Memory(asked.language, context)
 
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
-        """Write down a window, yielding whenever others may compute."""
+        """Transcribe a window, yielding between steps so that other requests can compute."""
         decoder = self._decoder
         mel, frames = decoder.spectrogram(window.samples)
         if not frames:
@@ -126,7 +130,7 @@ class WhisperListener:
     def _decode(
         self, features: mx.array, clock: SliceClock
     ) -> Generator[None, None, tuple[DecodedWindow, int]]:
-        """Decode, again at a higher temperature where that failed; return the last attempt, all tokens."""
+        """Decode, with fallback to higher temperatures; return the last attempt and the total of tokens."""
         given = self._asked.temperature
         generated = 0
         for temperature in TEMPERATURES if given is None else (given,):
@@ -173,7 +177,7 @@ class WhisperListener:
         return segments
 
     def _remember(self, segments: list[Segment], decoded: DecodedWindow) -> None:
-        """Take what was written as context, unless it is poor, or says the same again."""
+        """Keep the window's text as context, unless it is poor or repeats the previous one."""
         text = "".join(segment.text for segment in segments)
         if decoded.temperature > _RESET_TEMPERATURE or not decoded.is_sound or text == self.memory.last_text:
             self.memory.context = []
@@ -184,14 +188,14 @@ class WhisperListener:
 
 
 def _has_failed(decoded: DecodedWindow) -> bool:
-    """Return whether an answer repeats itself or is unlikely, and does not just say that nobody speaks."""
+    """Return whether a transcript is repetitive or unlikely, and the window not just silent."""
     unlikely = decoded.avg_logprob < _LEAST_LOGPROB
     silent = unlikely and decoded.no_speech_prob > _MOST_NO_SPEECH
     return not silent and (unlikely or decoded.compression_ratio > _MOST_COMPRESSION)
 
 
 def _times(timed: TimedTokens, words: tuple[Word, ...]) -> tuple[float, float]:
-    """Return a segment's times: those of its words where there are some, which are closer."""
+    """Return a segment's times: those of its words if it has any, since they are more precise."""
     if not words or words[-1].end <= words[0].start:
         return timed.start, timed.end
     return words[0].start, words[-1].end

@@ -1,4 +1,4 @@
-"""One window's sound to tokens, in pieces between which other requests may compute."""
+"""Decoding of one window to tokens, in steps between which other requests can compute."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from greenroom.schemas.problems import ProblemError, model_broken
 
 RATE = 16_000
 FRAME = 160
-"""Samples of one column of the spectrogram."""
+"""Samples per column of the spectrogram."""
 WINDOW_FRAMES = 3000
 _MARGIN = 480
-"""Samples of silence behind a window, which its last columns reach into."""
+"""Samples of silence after a window, which its last columns overlap."""
 _LOWEST_LOGPROB = -100.0
 
 
 @attrs.frozen(eq=False)
 class DecodedWindow:
-    """What a model has written about a window.
+    """The decoder's output for a window.
 
     Args:
-        tokens: Without what steers it and without the end.
-        avg_logprob: Finite, even of a model whose numbers overflow.
-        no_speech_prob: 0 if the model does not tell.
-        generated: Tokens that were computed.
-        is_sound: Its log-probabilities were numbers.
+        tokens: Text and time stamp tokens, without control tokens and the end.
+        avg_logprob: Mean log-probability; finite even if the model's numbers overflow.
+        no_speech_prob: Probability of no speech; 0 if the model has no such token.
+        generated: Number of tokens computed.
+        is_sound: True if the log-probabilities were finite.
     """
 
     tokens: tuple[int, ...]
@@ -48,10 +48,10 @@ class DecodedWindow:
 
 
 class WindowDecoder:
-    """Computes with one of mlx-audio's Whisper models.
+    """Computes with a Whisper model of mlx-audio.
 
     Args:
-        model: mlx-audio's.
+        model: mlx-audio's model.
     """
 
     def __init__(self, model: Any, vocabulary: WhisperVocabulary) -> None:
@@ -61,7 +61,7 @@ class WindowDecoder:
         self._rules = TokenRules(vocabulary, model.dims.n_vocab)
 
     def spectrogram(self, samples: Samples) -> tuple[mx.array, int]:
-        """Return the spectrogram of a window of at most 30 s, `[3000, mels]`, and its frames with sound."""
+        """Return the spectrogram of a window of at most 30 s, `[3000, mels]`, and its number of frames."""
         from mlx_audio.stt.models.whisper.audio import log_mel_spectrogram, pad_or_trim
 
         frames = min(len(samples) // FRAME, WINDOW_FRAMES)
@@ -69,7 +69,7 @@ class WindowDecoder:
         return pad_or_trim(mel[:frames], WINDOW_FRAMES, axis=-2).astype(self.model.dtype), frames
 
     def encode(self, mel: mx.array, clock: SliceClock) -> Generator[None, None, mx.array]:
-        """Compute a window's features, `[1, positions, width]`, a layer at a time."""
+        """Compute a window's encoder features, `[1, positions, width]`, layer by layer."""
         encoder = self.model.encoder
         x = nn.gelu(encoder.conv2(nn.gelu(encoder.conv1(mel[None]))))
         x = x + encoder._positional_embedding
@@ -82,7 +82,7 @@ class WindowDecoder:
         return features
 
     def detect_language(self, features: mx.array) -> str:
-        """Return the likeliest language."""
+        """Return the most likely language."""
         codes = list(self.vocabulary.languages)
         tokens = mx.array([self.vocabulary.languages[code] for code in codes])
         logits = self.model.decoder(mx.array([[self.vocabulary.start]]), features)[0][0, 0]
@@ -96,14 +96,14 @@ class WindowDecoder:
         temperature: float,
         clock: SliceClock,
     ) -> Generator[None, None, DecodedWindow]:
-        """Write down what is said in a window.
+        """Decode a window's transcript.
 
         Args:
-            before: Tokens of the text that precedes; the last ones are read.
-            beginning: Which language and task.
+            before: Tokens of the preceding text, of which the last ones are used.
+            beginning: Control tokens of language and task.
 
         Raises:
-            ProblemError: 503 `model_broken`: the model computes what is no number.
+            ProblemError: 503 `model_broken`: the model computed NaN or infinity.
         """
         vocabulary = self.vocabulary
         context = list(before)[-(self.max_tokens - 1) :]

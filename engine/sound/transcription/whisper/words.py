@@ -1,4 +1,4 @@
-"""The words of a window's segments, with their times and how sure the model is of them."""
+"""The words of a window's segments, with times and probabilities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AFTER_WORD = "\"'.。,，!！?？:：”)]}、"  # noqa: RUF001
 _SENTENCE_ENDS = ".。!！?？"  # noqa: RUF001
 _LONGEST_USUAL = 0.7
 _MOST_HEADS = 16
-"""Attention heads that are looked at; models that do not name theirs have hundreds."""
+"""Limit of attention heads used; models that do not name their alignment heads have hundreds."""
 
 
 @attrs.define
@@ -43,11 +43,11 @@ def find_words(
     frames: int,
     clock: SliceClock,
 ) -> Generator[None, None, list[tuple[Word, ...]]]:
-    """Find each segment's words, with times from the window's beginning.
+    """Return each segment's words, with times from the window's beginning.
 
     Args:
-        beginning: Which language and task the tokens were written in.
-        frames: Length of the window's sound, in frames of 10 ms.
+        beginning: Control tokens of the language and task of the transcript.
+        frames: Length of the window's audio, in frames of 10 ms.
     """
     end = decoder.vocabulary.end
     texts = [[token for token in segment.tokens if token < end] for segment in segments]
@@ -93,7 +93,7 @@ def _align(
         mean += normalize(np.array(head)) / len(heads)
         if clock.is_over:
             yield
-    # Where a token is predicted, the one before it attends; the end's own attention tells nothing.
+    # A token's time is in the attention of the position that predicts it; the end token's own is unused.
     starts = token_times(mean[first:-1]) * _POSITION_SECONDS
     chances = np.nan_to_num(np.array(of_tokens))
     tokenizer = model.get_tokenizer(language=language)
@@ -109,7 +109,7 @@ def _align(
 
 
 def _shorten_at_sentence_ends(words: list[_TimedWord]) -> None:
-    """Shorten words beside the end of a sentence, which otherwise last as long as the pause."""
+    """Shorten words at sentence ends, which otherwise last as long as the pause."""
     durations = [word.end - word.start for word in words if word.end > word.start]
     longest = 2 * min(_LONGEST_USUAL, float(np.median(durations))) if durations else math.inf
     for before, word in pairwise(words):
@@ -121,7 +121,7 @@ def _shorten_at_sentence_ends(words: list[_TimedWord]) -> None:
 
 
 def _attach_punctuation(words: list[_TimedWord]) -> None:
-    """Give marks to the word that they stand at; what has given all away has no text any more."""
+    """Attach punctuation to the adjacent word; a token that gave away its text becomes empty."""
     for before, word in reversed(list(pairwise(words))):
         if before.text.startswith(" ") and before.text.strip() in _BEFORE_WORD:
             word.text, word.tokens = before.text + word.text, before.tokens + word.tokens
