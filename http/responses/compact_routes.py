@@ -1,4 +1,4 @@
-"""`POST /v1/responses/compact`: the model sums a conversation up, and the client keeps the result, sealed."""
+"""`POST /v1/responses/compact`: the model summarizes a conversation, returned as encrypted content."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOTHING_LEFT = (
 
 
 def compact_routes(refs: ActorRefs) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint with the route."""
     routes = Blueprint("compact", __name__)
 
     @routes.post("/v1/responses/compact")
@@ -84,14 +84,14 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
 
 
 def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
-    """Whether everything that was said was dropped, because its last turn alone is too long."""
+    """Return whether all non-system messages were dropped because the last turn alone is too long."""
     assert isinstance(request.input, ChatInput)
     said = [message for message in request.input.messages if message.role != "system"]
     return summary.dropped_messages >= len(said)
 
 
 async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:
-    """Return how much a compaction of that request's model may hold."""
+    """Return the size limits of a compaction for the request's model."""
     contents = await inspect_prompt(
         refs.pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
     )
@@ -101,11 +101,11 @@ async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:
 def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
     """Return the request for a summary of a request's conversation.
 
-    It begins as that request does, so that what is cached of it is found. What has no room for the summary is
-    left out from its beginning.
+    It shares that request's prefix, so that the prefix cache is used. The oldest messages are dropped if the
+    summary would not fit.
 
     Args:
-        most: Tokens of the summary.
+        most: Limit of the summary in tokens.
     """
     chat = request.input
     assert isinstance(chat, ChatInput)
@@ -125,5 +125,5 @@ def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
 
 
 def compaction_item(ident: str, sealed: str) -> dict[str, str]:
-    """Return what the client gives back in the place of a conversation."""
+    """Return the compaction item, which the client sends in place of the conversation."""
     return {"id": ident, "type": "compaction", "encrypted_content": sealed}

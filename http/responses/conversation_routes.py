@@ -42,7 +42,7 @@ from greenroom.schemas.stored import StoredConversation, StoredItem
 
 
 def conversation_routes(refs: ActorRefs) -> Blueprint:
-    """Return the routes of conversations as such."""
+    """Return the blueprint of conversations without their items."""
     routes = Blueprint("conversations", __name__)
     path = "/v1/conversations/<conversation_id>"
 
@@ -74,7 +74,7 @@ def conversation_routes(refs: ActorRefs) -> Blueprint:
 
 
 def conversation_item_routes(refs: ActorRefs) -> Blueprint:
-    """Return the routes of what conversations consist of."""
+    """Return the blueprint of conversations' items."""
     routes = Blueprint("conversation_items", __name__)
     path = "/v1/conversations/<conversation_id>/items"
 
@@ -116,7 +116,7 @@ def _metadata(wire: CreateRequest | UpdateRequest, _body: object) -> dict[str, s
 
 
 async def _stored(refs: ActorRefs, items: Sequence[Item]) -> tuple[StoredItem, ...]:
-    """Return items as they are stored, if a model could read them."""
+    """Return items in their stored form, after checking that a model could read them."""
     if not items:
         return ()
     async with READING.lane(request_client()):

@@ -1,4 +1,4 @@
-"""The shape of errors: OpenAI's, about items instead of messages."""
+"""Error documents of the Responses API: OpenAI's, with `input` in place of `messages`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from greenroom.schemas.problems import Problem
 
 
 def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
-    """Return what an error document carries for clients of responses."""
+    """Return the members of an error document for clients of the Responses API."""
     if problem.param == "messages" and problem.code != "invalid_value":
-        # What is found behind the parser knows of messages alone.
+        # Checks after parsing know only messages, not items.
         problem = attrs.evolve(problem, param="input")
     return openai_errors.error_members(problem, request_id)

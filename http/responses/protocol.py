@@ -1,4 +1,4 @@
-"""The Responses API, as the application knows it."""
+"""Registration of the Responses API with the application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /v1/responses` and `POST /v1/responses/input_tokens`: validate, ask, format."""
+"""The routes `POST /v1/responses` and `POST /v1/responses/input_tokens`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from greenroom.schemas.responses.requests import PromptRequest, ResponseRequest
 
 
 def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
-    """Return the routes.
+    """Return the blueprint with the routes.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most.
+        status_timeout: Time limit in seconds until a client gets its status.
     """
     routes = Blueprint("responses", __name__)
 

@@ -1,4 +1,4 @@
-"""`/v1/responses/{id}`: read, stream again, cancel and delete what is stored; the items of its request."""
+"""`/v1/responses/{id}`: retrieve, stream, cancel and delete stored responses; list their input items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from greenroom.schemas.stored import StoredResponse
 
 
 def stored_routes(refs: ActorRefs) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint with the routes."""
     routes = Blueprint("stored_responses", __name__)
     responses = refs.responses
 

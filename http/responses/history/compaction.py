@@ -1,6 +1,6 @@
-"""Conversations that were compacted: a summary that the model wrote, and the last turns as they were.
+"""Compacted conversations: the model's summary, and the last turns verbatim.
 
-Both travel as one sealed item, which stands for everything that came before it.
+Both travel as one encrypted item, which replaces everything before it.
 """
 
 from __future__ import annotations
@@ -17,36 +17,37 @@ from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.responses.items import NOTE
 
 KEPT_TURNS = 16_384
-"""Characters of JSON that the last turns may have at most to be kept as they were: some 4,000 tokens."""
+"""Limit of the last turns kept verbatim, in characters of JSON: some 4,000 tokens."""
 
 SUMMARY_TOKENS = 2_048
-"""Of a summary at most."""
+"""Limit of a summary in tokens."""
 
 _SUMMARY_SHARE = 8
 _TURNS_SHARE = 4
-"""Parts of a short context: an eighth is for the summary, a quarter for turns of three characters a token."""
+"""Divisors of a short context: an eighth for the summary, a quarter for turns (three characters per token).
+"""
 
 _FILES = {"input_image": "Image", "input_file": "Document", "input_audio": "Recording"}
 _LARGE_FILE = 1_024
-"""Characters of a part that holds a file itself and not its address."""
+"""Characters above which a part contains a file itself and not its address."""
 
 REQUEST = (
     "Summarize this conversation for an assistant who will go on with it and sees nothing else of it. Say "
     "what the user wants, what has been decided and done, what was found out (names, paths, numbers, errors, "
     "word for word where it matters), and what is still to be done. Write the summary alone."
 )
-"""What the model is asked for, behind the conversation."""
+"""The prompt for the summary, appended to the conversation."""
 
 PREAMBLE = "What came before, summarized:\n\n"
 
 
 @attrs.frozen
 class Compaction:
-    """What a conversation was made into.
+    """A compacted conversation.
 
     Args:
-        summary: The model's.
-        items: Instructions and the last turns, as they were.
+        summary: The model's summary.
+        items: Instructions and the last turns, verbatim.
     """
 
     summary: str
@@ -54,16 +55,16 @@ class Compaction:
 
     @property
     def has_turns(self) -> bool:
-        """Whether anything is kept as it was, but for instructions."""
+        """True if anything besides instructions is kept verbatim."""
         return not all(map(is_instruction, self.items))
 
     def sealed(self, seal: Seal) -> str:
-        """Return what its item holds."""
+        """Return the encrypted content of the compaction item."""
         return seal.seal(json.dumps({"summary": self.summary, "items": self.items}))
 
     @classmethod
     def open(cls, seal: Seal, sealed: str, field: str) -> Compaction:
-        """Return what was sealed.
+        """Return the compaction in encrypted content.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -72,7 +73,7 @@ class Compaction:
         return cls(opened["summary"], tuple(opened["items"]))
 
     def stands_for(self) -> list[JsonObject]:
-        """Return the items that the model reads in place of all that came before."""
+        """Return the items that the model reads in place of everything before the compaction."""
         instructions = [item for item in self.items if is_instruction(item)]
         turns = [item for item in self.items if not is_instruction(item)]
         return [*instructions, _summary_item(self.summary), *turns]
@@ -80,11 +81,11 @@ class Compaction:
 
 @attrs.frozen
 class Room:
-    """How much a compaction may hold, so that there is room for what follows it.
+    """Size limits of a compaction, which leave space for the turns that follow.
 
     Args:
-        summary: Tokens.
-        turns: Characters of JSON.
+        summary: Limit of the summary in tokens.
+        turns: Limit of the last turns in characters of JSON.
     """
 
     summary: int = SUMMARY_TOKENS
@@ -92,7 +93,7 @@ class Room:
 
     @classmethod
     def within(cls, context: int) -> Room:
-        """Return what there is room for in a context of so many tokens."""
+        """Return the limits for a context of so many tokens."""
         return cls(
             max(1, min(SUMMARY_TOKENS, context // _SUMMARY_SHARE)),
             min(KEPT_TURNS, 3 * context // _TURNS_SHARE),
@@ -100,10 +101,10 @@ class Room:
 
 
 def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compaction:
-    """Return what a conversation is made into, given its summary.
+    """Return the compaction of a conversation, given its summary.
 
     Args:
-        items: All of the conversation, what older compactions stand for in their place.
+        items: All items of the conversation, with older compactions expanded.
     """
     instructions = [item for item in items if is_instruction(item) and not _is_summary(item)]
     said = [without_large_files(item) for item in items if not is_instruction(item)]
@@ -111,9 +112,9 @@ def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compacti
 
 
 def without_large_files(item: JsonObject) -> JsonObject:
-    """Return an item with a word in place of each image, document and recording that is sent along in it.
+    """Return an item with a note in place of each embedded image, document and recording.
 
-    One alone would have more characters than all turns that are kept; the summary tells what it shows.
+    A single file would exceed the limit of all turns that are kept; the summary describes it.
     """
     holder = next((name for name in ("content", "output") if isinstance(item.get(name), list)), None)
     if holder is None:
@@ -129,13 +130,13 @@ def _without_large_file(part: Any) -> Any:
 
 
 def last_turns(items: Sequence[JsonObject], room: int) -> Sequence[JsonObject]:
-    """Return as many whole turns at the end as there is room for.
+    """Return as many whole turns at the end as fit.
 
-    If there is none for the last turn, its question is kept, and what there is room for at its end. No call
-    is parted from its result.
+    If not even the last turn fits, its question is kept, and as much of its end as fits. A call is never
+    separated from its result.
 
     Args:
-        room: Characters of JSON.
+        room: Limit in characters of JSON.
     """
     behind = list(accumulate((len(json.dumps(item)) for item in reversed(items)), initial=0))[::-1]
     questions = [index for index, item in enumerate(items) if item.get("role") == "user"]
@@ -152,7 +153,7 @@ def last_turns(items: Sequence[JsonObject], room: int) -> Sequence[JsonObject]:
 
 
 def _seams(items: Sequence[JsonObject]) -> Iterator[int]:
-    """Return where items can be parted with every result behind its call, from the end."""
+    """Yield the indexes, from the end, at which no call is separated from its result."""
     unanswered: set[Any] = set()
     for index in range(len(items) - 1, -1, -1):
         kind, call = items[index].get("type"), items[index].get("call_id")
@@ -165,7 +166,7 @@ def _seams(items: Sequence[JsonObject]) -> Iterator[int]:
 
 
 def _summary_item(summary: str) -> JsonObject:
-    # Of the role that is never dropped when a conversation outgrows its context.
+    # Developer messages are never dropped when a conversation outgrows its context.
     return {"type": "message", "role": "developer", "content": PREAMBLE + summary, NOTE: True}
 
 
@@ -175,5 +176,5 @@ def _is_summary(item: JsonObject) -> bool:
 
 
 def is_instruction(item: JsonObject) -> bool:
-    """Return whether an item holds for all that follows."""
+    """Return whether an item is a system or developer message."""
     return item.get("role") in ("system", "developer")

@@ -1,4 +1,4 @@
-"""Claims on conversations: what is added to one stands behind what was there when it was asked for."""
+"""Locks on conversations, so that concurrent turns are not interleaved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenroom.schemas.protocols.responses_protocol import HoldConversation, Res
 async def hold_conversation(
     responses: Ref[ResponsesMessage], conversation: str, owner: str
 ) -> ConversationHeld:
-    """Return a claim on a conversation, which ends with the request if nobody takes it before.
+    """Lock a conversation; the lock is released with the request unless a run takes it over.
 
     Raises:
         ProblemError: 409: another turn is being generated.

@@ -1,4 +1,4 @@
-"""What was said before a request, read from the store."""
+"""Loading of a request's history from the store."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ from greenroom.schemas.responses.items import MAX_ITEMS, Item, StandInItem
 from greenroom.schemas.stored import StoredItem
 
 UNREAD_AT_ONCE = MAX_ITEMS // 4
-"""Items that are left out at the beginning of a history that is too long to be read."""
+"""Number of items dropped at once from the beginning of a history that is too long."""
 
 READING = ClientLanes(2)
-"""A history may be 64 MB, which take several times that while they are decoded; more at once would only
-compete for the GIL."""
+"""Lanes that bound concurrent history reads.
+
+A history may be 64 MB, and several times that while it is decoded; more readers would only compete for the
+GIL.
+"""
 
 
 def recall_nothing(asked: AskedResponse) -> Recalled:
-    """Return a request that stands alone.
+    """Return a self-contained request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -46,17 +49,17 @@ def recall_nothing(asked: AskedResponse) -> Recalled:
 async def recall(
     store: Ref[StoreMessage], asked: AskedResponse, owner: str, client: str, known: Turns | None = None
 ) -> Recalled:
-    """Return a request with what the store has of its conversation.
+    """Return a request with its history from the store.
 
-    Reading ends with the request: a client that has left keeps no thread busy.
+    Reading stops with the request: a client that disconnects keeps no thread busy.
 
     Args:
-        client: Who asks, as `request_client` names it.
-        known: The turns up to the response that it goes on from, where that is not stored.
+        client: The client's name, as `request_client` returns it.
+        known: Turns up to the previous response, if that is not stored.
 
     Raises:
-        ProblemError: 404 that names what is not stored here; 400 that names the field: a compaction that
-            cannot be opened, or a history that may not be cut and is too long to be read.
+        ProblemError: 404 that names the response or conversation not stored here; 400 that names the field: a
+            compaction that cannot be decrypted, or a history that is too long and must not be truncated.
     """
     async with READING.lane(client):
         turns = known or await _turns(store, asked, owner)
@@ -85,9 +88,9 @@ def _recalled(
     seal: Seal,
     proceed: Callable[[], None],
 ) -> Recalled:
-    """Return the request with its conversation; `proceed` raises where nobody waits for it any more."""
+    """Return the request with its conversation; `proceed` raises once the request is cancelled."""
     texts = [item.body for turn in turns.turns for item in turn.items]
-    # Many at once, so that the next turns begin as this one does and are found in the cache.
+    # Dropping many at once keeps the prefix of the next turns stable for the prefix cache.
     unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
     left_out = turns.left_out + (unread > 0)
     if left_out and not asked.may_be_cut:
@@ -108,7 +111,7 @@ def _recalled(
 
 
 def _without_orphans(history: Sequence[Item]) -> list[Item]:
-    """Return a history without results whose calls are gone: deleted, or too long ago to be read."""
+    """Return the history without results whose calls were deleted or dropped."""
     called: set[object] = set()
     readable = []
     for item in history:

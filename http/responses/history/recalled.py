@@ -1,4 +1,4 @@
-"""A request with what was said before it."""
+"""A request with its history."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from greenroom.schemas.stored import StoredItem
 
 @attrs.frozen
 class Recalled:
-    """A request with the whole of its conversation.
+    """A request with its whole conversation.
 
     Args:
-        request: In neutral words.
-        items: What it brought itself, without references.
-        history: What was said before.
-        left_out: Turns that are too long ago to be read.
-        system_prompt: The operator's that the conversation began with, empty for none; None if none is known.
+        request: The request in neutral form.
+        items: The request's own items, with references resolved.
+        history: Items of earlier turns.
+        left_out: Number of turns dropped because the history is too long.
+        system_prompt: The operator's system prompt at the conversation's start, empty for none; None if
+            unknown.
     """
 
     request: InferenceRequest
@@ -32,23 +33,23 @@ class Recalled:
 
     @property
     def conversation(self) -> list[JsonObject]:
-        """All of it as the model reads it, item by item."""
+        """All items as the model reads them, with compactions expanded."""
         read: list[JsonObject] = []
         for item in (*self.history, *self.items):
             match item.param:
                 case StandInItem(others, replaces):
                     read = [other for other in read if is_instruction(other)] if replaces else read
-                    # Instructions may have been repeated behind what was compacted.
+                    # The client may have repeated instructions after the compaction.
                     read += [other.raw for other in others if other.raw not in read]
                 case _:
                     read.append(item.raw)
         return read
 
     def stored_input(self, response_id: str) -> tuple[StoredItem, ...]:
-        """Return what it brought as it is stored. May take long if that is much.
+        """Return the request's own items in their stored form. May take long if they are large.
 
         Args:
-            response_id: The ids of items are made from it.
+            response_id: The response's id, from which the items' ids are derived.
         """
         stem = response_id.removeprefix("resp_")
         kept = [item.raw for item in self.items if _is_kept(item)]
@@ -56,5 +57,5 @@ class Recalled:
 
 
 def _is_kept(item: Item) -> bool:
-    """Whether an item is stored with its request, and not because it is in the history already."""
+    """Return whether an item is stored with its request: it is not if the history already has it."""
     return item.param != StandInItem(())

@@ -1,4 +1,4 @@
-"""Items that stand for others: references to what is stored, and conversations that were compacted."""
+"""Items that are resolved to others: references to stored items, and compactions."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from greenroom.schemas.responses.items import (
 from greenroom.schemas.stored import StoredItem
 
 LONGEST_ID = 256
-"""Characters; nothing that is stored has a longer one."""
+"""Length limit of ids in characters; nothing stored has a longer one."""
 
 
 def is_id(text: str) -> bool:
-    """Whether something stored can be called so; a lone surrogate could not even be asked for."""
+    """Return whether a text can be a stored id; the store cannot even look up a lone surrogate."""
     return text.isascii() and len(text) <= LONGEST_ID
 
 
 async def find_references(
     store: Ref[StoreMessage], items: Sequence[Item], owner: str
 ) -> dict[str, StoredItem]:
-    """Return what items refer to, as far as it is stored, by id.
+    """Return the stored items that references name, by id.
 
     Raises:
-        ProblemError: 413: that is too much.
+        ProblemError: 413: they are too large together.
     """
     mentions = Counter(item.param.id for item in items if isinstance(item.param, ReferenceItem))
     asked = {ident: times for ident, times in mentions.items() if is_id(ident)}
@@ -49,13 +49,13 @@ async def find_references(
 def check_items(
     items: Sequence[Item], referred: Mapping[str, StoredItem], seal: Seal, proceed: Callable[[], None]
 ) -> tuple[Item, ...]:
-    """Return the items of a conversation's request with what they refer to.
+    """Return items to add to a conversation, with references resolved.
 
     Args:
-        proceed: Called between any two items; raises where nobody waits for them any more.
+        proceed: Callback between items; raises once the request is cancelled.
 
     Raises:
-        ProblemError: 400 that names what no model could read, 404 for an item that is not kept here.
+        ProblemError: 400 that names an item no model could read, 404 for an item that is not stored here.
     """
     found = resolve_references(items, frozenset(), referred, proceed)
     opened = opened_items(found, [f"items[{index}]" for index in range(len(found))], seal)
@@ -66,13 +66,13 @@ def check_items(
 def resolve_references(
     items: Sequence[Item], said: Set[str], stored: Mapping[str, StoredItem], proceed: Callable[[], None]
 ) -> list[Item]:
-    """Return items with those in the place of references that they refer to.
+    """Return items with references replaced by the stored items.
 
-    What several refer to is decoded once, and is one item. What is in the history already is not repeated.
+    An item referenced repeatedly is decoded once. Items already in the history are not repeated.
 
     Args:
         said: Ids of the history's items.
-        stored: What is referred to, by id.
+        stored: Referenced items by id.
         proceed: See `check_items`.
     """
     decoded: dict[str, Item] = {}
@@ -91,16 +91,16 @@ def resolve_references(
 
 
 def decode_item(body: str) -> Item:
-    """Return an item that was stored as JSON."""
+    """Return an item from its stored JSON."""
     [item] = kept_items([json.loads(body)])
     return item
 
 
 def opened_items(items: Sequence[Item], fields: Sequence[str], seal: Seal) -> tuple[Item, ...]:
-    """Return items of which the last compaction is opened; those before it stand for nothing any more.
+    """Return items with the last compaction decrypted and expanded; earlier ones become empty.
 
     Args:
-        fields: What the client calls each of them, for errors.
+        fields: Parameter name of each item, for errors.
     """
     opened = list(items)
     places = [index for index, item in enumerate(items) if isinstance(item.param, CompactionItem)]

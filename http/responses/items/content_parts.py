@@ -1,4 +1,4 @@
-"""The content of items as neutral parts: text, images, documents and recordings."""
+"""Conversion of items' content to neutral parts: text, images, documents and recordings."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_te
 
 
 def content_texts(content: Content, field: str) -> list[str]:
-    """Return the texts of content that holds nothing else.
+    """Return the texts of text-only content.
 
     Raises:
-        ProblemError: 400 that names what is no text.
+        ProblemError: 400 that names a part of another type.
     """
     return [_text(part, f"{field}[{index}]") for index, part in enumerate(content.parts)]
 
 
 def content_parts(content: Content, media: MediaReader, field: str) -> tuple[ContentPart, ...]:
-    """Return the parts of content.
+    """Return content as neutral parts.
 
     Args:
-        media: Of the whole request.
+        media: Media reader of the whole request.
 
     Raises:
         ProblemError: 400 that names the field; 501 for a video.
@@ -32,7 +32,7 @@ def content_parts(content: Content, media: MediaReader, field: str) -> tuple[Con
 
 
 def content_part(part: PartParam, media: MediaReader, field: str) -> ContentPart:
-    """Return one part. Raises as `content_parts` does."""
+    """Return one neutral part. Raises as `content_parts` does."""
     match part.type:
         case "input_image" | "computer_screenshot":
             return _image(part, media, field)

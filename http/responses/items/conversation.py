@@ -1,4 +1,4 @@
-"""Items as neutral messages: which of them make one turn, and which results answer which calls."""
+"""Conversion of items to neutral messages: groups items to turns and matches results with calls."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from greenroom.schemas.responses.items import (
 
 
 class Conversation:
-    """Reads the items of a conversation, from its first to its last.
+    """Reads the items of a conversation, from first to last.
 
     Args:
-        whole: No result may stand without its call.
-        proceed: Called between any two items; raises where nobody waits for them any more.
+        whole: True to reject a result without its call.
+        proceed: Callback between items; raises once the request is cancelled.
 
     Attributes:
-        tools: That the items have brought.
+        tools: Tools that the items have added.
     """
 
     def __init__(self, *, whole: bool = True, proceed: Callable[[], None] | None = None) -> None:
@@ -61,20 +61,20 @@ class Conversation:
         self._media = MediaReader()
 
     def read(self, items: Sequence[Item], field: str) -> None:
-        """Read what comes next.
+        """Read the next items.
 
         Args:
-            field: What errors call the items.
+            field: The items' parameter name, for errors.
 
         Raises:
-            ProblemError: 400 that names the field, 404 for an item that is not kept here.
+            ProblemError: 400 that names the field, 404 for an item that is not stored here.
         """
         for index, item in enumerate(items):
             self._proceed()
             self._read(item, f"{field}[{index}]")
 
     def messages(self) -> tuple[Message, ...]:
-        """Return the conversation so far."""
+        """Return the conversation's messages so far."""
         self._end_turn()
         return tuple(self._messages)
 
@@ -111,7 +111,7 @@ class Conversation:
         if replaces:
             self._messages.clear()
         self.read(items, field)
-        # Instructions hold on; those that it stands for are not given twice.
+        # Earlier instructions stay in force, unless the compaction repeats them.
         said = {message for message in self._messages if message.role == "system"}
         self._messages[:0] = [m for m in before if m.role == "system" and m not in said]
 
@@ -168,7 +168,7 @@ class Conversation:
 
 
 class _Turn:
-    """What the assistant said between two messages of others."""
+    """The assistant's items between two messages of others."""
 
     def __init__(self) -> None:
         self.thoughts: list[str] = []
@@ -176,14 +176,14 @@ class _Turn:
         self.calls: list[ToolCall] = []
 
     def add_text(self, text: str) -> None:
-        """Add a message; an empty line is between two that no white space parts."""
+        """Add a message, after a blank line if no white space separates it from the one before."""
         if self.texts and text and not (self.texts[-1][-1].isspace() or text[0].isspace()):
             self.texts.append("\n\n")
         if text:
             self.texts.append(text)
 
     def message(self) -> Message:
-        """Return the turn."""
+        """Return the turn as one message."""
         text = "".join(self.texts)
         return Message(
             "assistant",
@@ -194,7 +194,7 @@ class _Turn:
 
 
 def _thought(item: ReasoningItem, field: str) -> str:
-    """Return a thought as this server has sealed it, else what is shown of it."""
+    """Return the reasoning that this server has encrypted, or else its visible text."""
     sealed = item.encrypted_content
     if sealed is not None and len(sealed) > MAX_SEALED:
         detail = f"`{field}.encrypted_content` has more than {MAX_SEALED} characters."
@@ -206,7 +206,7 @@ def _thought(item: ReasoningItem, field: str) -> str:
         return thought
     if item.content is not None and item.content.parts:
         return "\n\n".join(content_texts(item.content, f"{field}.content"))
-    # What another server has sealed only that one can read.
+    # Another server's encrypted content cannot be read here.
     return "\n\n".join(content_texts(item.summary, f"{field}.summary")) if item.summary else ""
 
 
@@ -221,7 +221,7 @@ def _not_ours(field: str) -> ProblemError:
 
 
 def _joined(parts: tuple[ContentPart, ...]) -> tuple[ContentPart, ...]:
-    """Return parts of which texts that nothing parts are one."""
+    """Merge content that is all text into one text part."""
     if not all(isinstance(part, TextPart) for part in parts):
         return parts
     return (TextPart("".join(part.text for part in parts if isinstance(part, TextPart))),)

@@ -1,6 +1,6 @@
-"""Items of tools that only OpenAI's server knows, as a conversation's history may hold them.
+"""Items of OpenAI's hosted tools in a conversation's history.
 
-What they brought is shown to the model as the result of a call; what only that server could use is left out.
+Their output is shown to the model as a call's result; content that only OpenAI's server could use is dropped.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ SHELLS = {"local_shell_call": "local_shell", "shell_call": "shell"}
 
 @attrs.frozen
 class HostedCall:
-    """A call that stands for an item."""
+    """A tool call that represents an item."""
 
     call: ToolCall
 
 
 @attrs.frozen
 class HostedResult:
-    """What a call has brought."""
+    """The result of such a call."""
 
     call_id: str
     parts: tuple[ContentPart, ...]
 
 
 def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[HostedCall | HostedResult]:
-    """Return what a model is shown of an item; nothing of searches, lists of tools, approvals and the like.
+    """Yield the calls and results that represent an item; none for searches, tool lists and the like.
 
     Args:
-        media: Of the whole request.
+        media: Media reader of the whole request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -113,7 +113,7 @@ def _screenshot(output: Any, field: str, media: MediaReader) -> ContentPart:
 
 
 def _outputs(item: JsonObject, field: str, media: MediaReader) -> tuple[ContentPart, ...]:
-    """Return what code has written, and its pictures as far as they are sent along."""
+    """Return the output of code, and its pictures if they are embedded."""
     outputs = item.get("outputs")
     if not isinstance(outputs, list):
         return (TextPart(""),)
@@ -122,7 +122,7 @@ def _outputs(item: JsonObject, field: str, media: MediaReader) -> tuple[ContentP
     images = (
         media.image(outputs[index]["url"], f"{field}.outputs[{index}].url")
         for index in sorted(pictures)
-        # Others lie with the server that has run the code.
+        # Other URLs point to files of the server that ran the code.
         if is_data_url(str(outputs[index].get("url")))
     )
     return (TextPart(text), *images)

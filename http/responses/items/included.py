@@ -1,4 +1,4 @@
-"""`include` in a query: what of items is shown beyond the usual."""
+"""The query parameter `include`: requests optional members of items."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from greenroom.schemas.wire import WireError
 
 
 def check_included(query: MultiDict[str, str]) -> list[str]:
-    """Return what a query includes, all of which the API knows.
+    """Return the values of `include`, all known to the API.
 
     Raises:
-        ProblemError: 400 that names what it does not.
+        ProblemError: 400 that names an unknown value.
     """
     included = [*query.getlist("include"), *query.getlist("include[]")]
     for name in included:

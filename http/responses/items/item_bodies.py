@@ -1,4 +1,4 @@
-"""Items as they are kept and listed: what clients leave out is filled in, and each has an id of its own."""
+"""The stored and listed form of items: complete members and an id for each."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PREFIXES = {
     "custom_tool_call_output": "ctco",
     "compaction": "cmp",
 }
-"""Of the ids of items, by type; others have `item`."""
+"""Prefixes of items' ids, by type; others have `item`."""
 
 STATUSES = ("in_progress", "completed", "incomplete")
 WITHOUT_STATUS = ("compaction", "additional_tools")
 
 
 def stored_items(items: Sequence[JsonObject], name: Callable[[str, int], str]) -> tuple[StoredItem, ...]:
-    """Return items as they are stored.
+    """Return items in their stored form.
 
     Args:
-        items: As they came, each known to be well formed, and none a reference.
-        name: Makes an id of a prefix (`msg`) and the place among the items.
+        items: Well-formed items of a client, without references.
+        name: Function from a prefix (`msg`) and the index of the item to an id.
     """
     stored = []
     for index, item in enumerate(items):
@@ -46,7 +46,7 @@ def stored_items(items: Sequence[JsonObject], name: Callable[[str, int], str]) -
 
 
 def item_body(item: JsonObject) -> dict[str, Any]:
-    """Return an item with all that OpenAI's clients expect of one that was stored, but for its id."""
+    """Return an item with all members that OpenAI's clients expect of a stored one, except for its id."""
     kind = item.get("type") or "message"
     body = {"id": "", **item, "type": "compaction" if kind == "compaction_summary" else kind}
     if kind not in WITHOUT_STATUS and body.get("status") not in STATUSES:
@@ -74,7 +74,7 @@ def _part(part: JsonObject) -> dict[str, Any]:
 
 
 def with_thought(item: JsonObject) -> JsonObject:
-    """Return an item with what a client gives it back by, if it is a thought."""
+    """Return the item; a reasoning item gets the `encrypted_content` with which a client sends it back."""
     if item["type"] != "reasoning" or item.get("encrypted_content") is not None:
         return item
     thought = "".join(str(part.get("text") or "") for part in item["summary"])
@@ -85,7 +85,7 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
     """Return an item as JSON.
 
     Args:
-        included: What the client wants to see of it beyond the usual.
+        included: Values of the query parameter `include`.
     """
     if THOUGHTS not in included or '"reasoning"' not in item.body:
         return item.body.encode()
@@ -93,13 +93,13 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
 
 
 async def item_page(page: ItemPage, included: Sequence[str] = ()) -> Response:
-    """Return a page of items as OpenAI's clients read it.
+    """Return the response for a page of items, in OpenAI's format.
 
     Args:
-        included: What the client wants to see of them beyond the usual.
+        included: Values of the query parameter `include`.
 
     Raises:
-        ProblemError: 503: answers that wait for their readers leave no room for it.
+        ProblemError: 503: unread responses take all the memory for them.
     """
     return await list_response(
         lambda: [item_document(item, included) for item in page.items],

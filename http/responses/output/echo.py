@@ -1,4 +1,4 @@
-"""What a response repeats of its request, with defaults where the request had none."""
+"""The request's members that its response repeats, with defaults for absent ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.requests import THOUGHTS, ReasoningParam, ResponseRequest
 
 MAX_ECHO = 4_000_000
-"""Bytes; every event of a response's life holds it."""
+"""Limit of the echo in bytes; every lifecycle event of a response contains it."""
 LONGEST = {"safety_identifier": 128, "prompt_cache_key": 1_024, "user": 1_024}
-"""Characters."""
+"""Length limits in characters, by member."""
 
 
 def make_echo(
@@ -24,9 +24,9 @@ def make_echo(
     """Return the echo of a request.
 
     Args:
-        parameters: That were taken from it, and the operator's where it names none.
-        text_format: What it says of the answer's form.
-        stored: The response will be kept.
+        parameters: The request's parameters, with the operator's defaults for absent ones.
+        text_format: The request's text format.
+        stored: True if the response will be stored.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -82,7 +82,7 @@ def _if_sent(wire: ResponseRequest) -> dict[str, Any]:
         "prompt_cache_retention": wire.prompt_cache_retention,
     }
     if wire.background:
-        # By these whoever reads its events later gets the same.
+        # Later readers of the stored events need these to get the same stream.
         sent["include"] = list(wire.include) if wire.include else None
         obfuscated = wire.stream_options is not None and wire.stream_options.include_obfuscation
         sent["stream_options"] = {"include_obfuscation": True} if obfuscated else None

@@ -1,4 +1,4 @@
-"""The items of a streamed answer: which events begin an item, carry a piece of it, and end it."""
+"""The items of a streamed answer, with the events that open, extend and close each."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ Event = tuple[str, dict[str, Any]]
 
 
 class ItemStream(ABC):
-    """One item while it is being written.
+    """One item while it is being generated.
 
     Args:
-        index: Its place in the output.
+        ident: The item's id.
+        index: Index of the item in the output.
     """
 
     delta_type: str
-    """Of the events that carry its pieces."""
+    """Type of the events that carry its deltas."""
 
     def __init__(self, ident: str, index: int) -> None:
         self.id = ident
@@ -43,41 +44,41 @@ class ItemStream(ABC):
 
     @property
     def text(self) -> str:
-        """All of it so far."""
+        """The text so far."""
         return "".join(self.pieces)
 
     @property
     def place(self) -> dict[str, Any]:
-        """Members that say which item an event is about."""
+        """Members that identify an event's item."""
         return {"item_id": self.id, "output_index": self.index}
 
     @property
     @abstractmethod
     def piece_place(self) -> dict[str, Any]:
-        """Members that say which part of the item a piece belongs to."""
+        """Members that identify the part of the item to which a delta belongs."""
 
     def accept(self, piece: str) -> str:
-        """Take what the model has written, and return what the client gets of it."""
+        """Take generated text, and return the text to send to the client."""
         return piece
 
     def rest(self) -> str:
-        """Return what was held back when the item ends."""
+        """Return the text held back until the item ends."""
         return ""
 
     @abstractmethod
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item as it stands."""
+        """Return the item in its present state."""
 
     @abstractmethod
     def begin(self) -> Iterator[Event]:
-        """Return the events with which it begins."""
+        """Yield the events that open the item."""
 
     @abstractmethod
     def end(self, status: ItemStatus) -> Iterator[Event]:
-        """Return the events with which it ends, but for the last one, which has the whole item."""
+        """Yield the events that close the item, except for the last one with the whole item."""
 
     def added(self, item: dict[str, Any]) -> Event:
-        """Return the event that an item begins with, while it is empty."""
+        """Return the event that opens an item, with the item still empty."""
         return "response.output_item.added", {"output_index": self.index, "item": item}
 
 
@@ -88,20 +89,20 @@ class MessageStream(ItemStream):
 
     @property
     def piece_place(self) -> dict[str, Any]:
-        """Members that say which part of the item a piece belongs to."""
+        """Members that identify the part of the item to which a delta belongs."""
         return {**self.place, "content_index": 0}
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item as it stands."""
+        """Return the item in its present state."""
         return message_item(self.id, self.text, status, self.logprobs)
 
     def begin(self) -> Iterator[Event]:
-        """Return the events with which it begins."""
+        """Yield the events that open the item."""
         yield self.added({**message_item(self.id, "", "in_progress"), "content": []})
         yield "response.content_part.added", {**self.piece_place, "part": output_text("")}
 
     def end(self, status: ItemStatus) -> Iterator[Event]:
-        """Return the events with which it ends."""
+        """Yield the events that close the item, except for the last one."""
         part = output_text(self.text, self.logprobs)
         text = {"text": part["text"], "logprobs": part["logprobs"]}
         yield "response.output_text.done", {**self.piece_place, **text}
@@ -109,10 +110,10 @@ class MessageStream(ItemStream):
 
 
 class ReasoningStream(ItemStream):
-    """A thought, as the one part of its summary.
+    """A reasoning item, with its text as the one part of the summary.
 
     Args:
-        seals: Its sealed form comes with it.
+        seals: True to add the encrypted content.
     """
 
     delta_type = "response.reasoning_summary_text.delta"
@@ -123,30 +124,30 @@ class ReasoningStream(ItemStream):
 
     @property
     def piece_place(self) -> dict[str, Any]:
-        """Members that say which part of the item a piece belongs to."""
+        """Members that identify the part of the item to which a delta belongs."""
         return {**self.place, "summary_index": 0}
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item as it stands."""
+        """Return the item in its present state."""
         sealed = sign(self.text, hidden=True) if self._seals else None
         return reasoning_item(self.id, self.text, status, sealed)
 
     def begin(self) -> Iterator[Event]:
-        """Return the events with which it begins."""
+        """Yield the events that open the item."""
         yield self.added({**reasoning_item(self.id, "", "in_progress", None), "summary": []})
         yield "response.reasoning_summary_part.added", {**self.piece_place, "part": summary_text("")}
 
     def end(self, status: ItemStatus) -> Iterator[Event]:
-        """Return the events with which it ends."""
+        """Yield the events that close the item, except for the last one."""
         yield "response.reasoning_summary_text.done", {**self.piece_place, "text": self.text}
         yield "response.reasoning_summary_part.done", {**self.piece_place, "part": summary_text(self.text)}
 
 
 class CallStream(ItemStream):
-    """A call, whose pieces are those of its arguments.
+    """A tool call, whose deltas are pieces of its arguments.
 
     Args:
-        call: Its name and id; its arguments are what the pieces bring.
+        call: Name and id of the call; its arguments arrive as deltas.
     """
 
     def __init__(self, call: ToolCall, response_id: str, index: int, calls: CallKinds) -> None:
@@ -162,33 +163,33 @@ class CallStream(ItemStream):
 
     @property
     def piece_place(self) -> dict[str, Any]:
-        """Members that say which part of the item a piece belongs to."""
+        """Members that identify the item."""
         return self.place
 
     def accept(self, piece: str) -> str:
-        """Take what the model has written, and return what the client gets of it."""
+        """Take generated text, and return the text to send to the client."""
         return piece if self._reader is None else self._reader.feed(piece)
 
     def rest(self) -> str:
-        """Return what was held back when the item ends."""
+        """Return the text held back until the item ends."""
         return "" if self._reader is None else self._reader.finish()
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item as it stands."""
+        """Return the item in its present state."""
         call = ToolCall(self._call.id, self._call.name, self.text)
         return call_item(call, self._response_id, self.index, status, self._calls)
 
     def begin(self) -> Iterator[Event]:
-        """Return the events with which it begins."""
+        """Yield the events that open the item."""
         yield self.added(self.item("in_progress"))
 
     def end(self, status: ItemStatus) -> Iterator[Event]:
-        """Return the events with which it ends."""
+        """Yield the events that close the item, except for the last one."""
         name = {"name": self._call.name} if self._argument == "arguments" else {}
         yield f"{self._kind}.done", {**self.place, **name, self._argument: self.text}
 
 
 def item_end(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
-    """Return all events with which an item ends; the last one has the whole of it."""
+    """Return all events that close an item; the last one has the whole item."""
     done = {"output_index": stream.index, "item": stream.item(status)}
     return *stream.end(status), ("response.output_item.done", done)

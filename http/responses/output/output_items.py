@@ -1,4 +1,4 @@
-"""The items of an answer: messages, thoughts and calls, each with the id that every reader of it sees."""
+"""The items of an answer: messages, reasoning and calls, with ids that are stable for all readers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 @attrs.frozen
 class CallKinds:
-    """Which tools of a request are called in which words.
+    """The kinds of a request's tools: functions or custom tools.
 
     Args:
-        custom: Names of those whose input is text and no JSON.
+        custom: Names of custom tools, whose input is text instead of JSON.
     """
 
     custom: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, tools: Sequence[JsonObject]) -> CallKinds:
-        """Return those of a request's tools, as a response repeats them."""
+        """Return the kinds of the tools in a response's echo."""
         return cls(frozenset(str(tool["name"]) for tool in tools if tool["type"] == "custom"))
 
 
@@ -44,10 +44,11 @@ def output_items(
 ) -> list[dict[str, Any]]:
     """Return the items of a complete answer, at least one.
 
-    Text that is nothing but white space is left out, between other items.
+    White space between other items is dropped.
 
     Args:
-        response_id: The ids of items are made from it and their index.
+        response_id: The response's id, from which the items' ids are derived.
+        seals_thoughts: True to add encrypted content to reasoning items.
     """
     parts: Sequence[AnswerPart] = worded_parts(choice.parts) or (TextPart(""),)
     is_cut = choice.finished.reason in ("length", "cancelled")
@@ -70,31 +71,31 @@ def output_items(
 
 
 def item_id(prefix: str, response_id: str, index: int) -> str:
-    """Return the id of an item: the same whoever formats the response, and whenever."""
+    """Return an item's id, which depends only on the response's id and the item's index."""
     return f"{prefix}_{response_id.removeprefix('resp_')}_{index}"
 
 
 def message_item(
     ident: str, text: str, status: ItemStatus, logprobs: Sequence[TokenLogprob] = ()
 ) -> dict[str, Any]:
-    """Return a message of the assistant."""
+    """Return a message item of the assistant."""
     content = [output_text(text, logprobs)]
     return {"id": ident, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
 def output_text(text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, Any]:
-    """Return the part of a message that holds its text."""
+    """Return the text part of a message."""
     listed = json.loads(token_logprobs(logprobs)) if logprobs else []
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": listed}
 
 
 def reasoning_item(ident: str, thought: str, status: ItemStatus, sealed: str | None) -> dict[str, Any]:
-    """Return a thought.
+    """Return a reasoning item.
 
-    It stands in the summary: that is what most clients show of a thought.
+    Its text is in the summary, since that is the part most clients show.
 
     Args:
-        sealed: What a client gives back in its stead, if it has asked for that.
+        sealed: Encrypted content that the client can send back, if requested.
     """
     item: dict[str, Any] = {
         "id": ident,
@@ -106,14 +107,14 @@ def reasoning_item(ident: str, thought: str, status: ItemStatus, sealed: str | N
 
 
 def summary_text(thought: str) -> dict[str, str]:
-    """Return the part of a thought that holds its text."""
+    """Return the text part of a reasoning item's summary."""
     return {"type": "summary_text", "text": thought}
 
 
 def call_item(
     call: ToolCall, response_id: str, index: int, status: ItemStatus, calls: CallKinds
 ) -> dict[str, Any]:
-    """Return the call of a function, or of a custom tool, whose arguments are the text that it is given."""
+    """Return the call item of a function, or of a custom tool, whose arguments are its text input."""
     common = {"status": status, "call_id": call.id, "name": call.name}
     if call.name in calls.custom:
         ident = item_id("ctc", response_id, index)
@@ -123,7 +124,7 @@ def call_item(
 
 
 def _logprobs_of_texts(choice: CollectedChoice) -> Iterator[Sequence[TokenLogprob]]:
-    """Return the tokens of each text that has words, in their order."""
+    """Yield the tokens' logprobs of each text that is not blank, in order."""
     texts = [part.text for part in choice.parts if isinstance(part, TextPart)]
     unwritten: Sequence[TokenLogprob] = choice.logprobs
     for place, text in enumerate(texts):
@@ -134,7 +135,7 @@ def _logprobs_of_texts(choice: CollectedChoice) -> Iterator[Sequence[TokenLogpro
 
 
 def _tokens_of(text: str, logprobs: Sequence[TokenLogprob]) -> int:
-    """Return how many of the tokens wrote a text."""
+    """Return the number of tokens that make up a text."""
     room, count = len(text.encode("utf-8", "replace")), 0
     while room > 0 and count < len(logprobs):
         room -= len(logprobs[count].token.bytes)

@@ -1,4 +1,4 @@
-"""From events to the wire: the answer of `POST /v1/responses`, as a stream or complete."""
+"""Formatting of the response of `POST /v1/responses`, as a stream or complete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class ResponseFormatter:
     """Formats the response to one request.
 
     Args:
-        answer_id: `resp_…`.
+        echo: The request's members that the response repeats.
+        answer_id: The response's id, `resp_…`.
         created: Unix time in seconds.
     """
 
@@ -31,7 +32,7 @@ class ResponseFormatter:
     created: int = attrs.field(factory=lambda: int(time.time()))
 
     def stream(self, model: str) -> ResponseStream:
-        """Return what formats the response as events."""
+        """Return a formatter of the response's events."""
         return ResponseStream(self.echo, ResponseHead(self.answer_id, model, self.created))
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> bytes:

@@ -1,4 +1,4 @@
-"""A response as the events of its life show it: what it repeats of its request, and how it stands."""
+"""The state of a streamed response, as its lifecycle events show it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from greenroom.schemas.events.events import Admitted
 
 
 class ResponseLife:
-    """Keeps what is known of a response while it is streamed.
+    """The state of a response while it is streamed.
 
     Args:
-        clock: Tells the Unix time in seconds at which the answer is complete.
+        clock: Clock with Unix time in seconds, for the time of completion.
 
     Attributes:
-        echo: What it repeats; of the parameters, those that its model answers with, once that is known.
-        begun: Its first events have been made.
-        queued: It waits, in the background.
+        echo: The response's echo, with the model's actual parameters once they are known.
+        begun: True if the first events have been sent.
+        queued: True if the response waits in the background.
     """
 
     def __init__(self, echo: ResponseEcho, head: ResponseHead, clock: Callable[[], float]) -> None:
@@ -36,16 +36,16 @@ class ResponseLife:
 
     @property
     def state(self) -> str:
-        """How it stands before its end."""
+        """Status before the end: queued or in progress."""
         return "queued" if self.queued else "in_progress"
 
     def admit(self, admitted: Admitted) -> None:
-        """Take in what is known when its prompt is."""
+        """Record the facts that are known once the prompt is admitted."""
         self._dropped_messages = admitted.dropped_messages
         self.echo = self.echo.answered_with(admitted.parameters)
 
     def encoded(self, status: str, output: Sequence[dict[str, Any]] = (), **members: Any) -> bytes:
-        """Return it as a member of an event."""
+        """Return the response as the `response` member of an event."""
         completed = int(self._clock()) if status == "completed" else None
         own = response_members(
             self._head,

@@ -1,4 +1,4 @@
-"""The object that stands for a response: in answers, in events of its stream, and in the store."""
+"""The response object: in answers, in events of its stream, and in the store."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ ECHOED = (
     "safety_identifier",
     "prompt_cache_key",
 )
-"""Members that every response repeats of its request."""
+"""Members that every response repeats from its request."""
 
 ECHOED_IF_SENT = ("conversation", "user", "prompt_cache_retention", "include", "stream_options")
 
 
 @attrs.frozen
 class ResponseEcho:
-    """What a response repeats of its request, and what the request says of the answer's form.
+    """The request's members that its response repeats, and options of its format.
 
     Args:
         members: Those of `ECHOED`, and those of `ECHOED_IF_SENT` that were sent.
-        seals_thoughts: Thoughts come with `encrypted_content`, with which a client gives them back.
-        obfuscates: Pieces are padded, so that nobody reads their length off the wire.
-        encoded: The members as JSON has them, without the braces; made once, since every event of a
-            response's life holds them.
+        seals_thoughts: True to add `encrypted_content` to reasoning items, which a client can send back.
+        obfuscates: True to pad deltas, so that their length cannot be observed on the network.
+        encoded: The members as JSON without the braces; encoded once, since every lifecycle event has them.
+        calls: Kinds of the request's tools.
     """
 
     members: Mapping[str, Any]
@@ -63,15 +63,15 @@ class ResponseEcho:
     calls: CallKinds = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Make what is derived."""
+        """Compute the derived attributes."""
         object.__setattr__(self, "encoded", json_ascii(self.members)[1:-1])
         object.__setattr__(self, "calls", CallKinds.of(self.members["tools"]))
 
     def answered_with(self, parameters: GenerationParameters | None) -> ResponseEcho:
-        """Return the echo of an answer, with what its model used where the request names nothing.
+        """Return the echo with the parameters that the model used for absent ones.
 
         Args:
-            parameters: As resolved for the answer; None if that is not known.
+            parameters: Parameters resolved for the answer; None if not known.
         """
         if parameters is None:
             return self
@@ -82,10 +82,10 @@ class ResponseEcho:
 
     @classmethod
     def of(cls, response: JsonObject, *, obfuscates: bool | None = None) -> ResponseEcho:
-        """Return the echo that a stored response holds.
+        """Return the echo in a stored response.
 
         Args:
-            obfuscates: Given, it holds instead of what the request said.
+            obfuscates: Overrides the request's option; None keeps it.
         """
         names = (*ECHOED, *(name for name in ECHOED_IF_SENT if name in response))
         if obfuscates is None:
@@ -96,11 +96,11 @@ class ResponseEcho:
 
 @attrs.frozen
 class ResponseHead:
-    """What is the same in every object of one response.
+    """The constant members of one response.
 
     Args:
-        id: `resp_…`.
-        model: That answers.
+        id: The response's id, `resp_…`.
+        model: Name of the model.
         created: Unix time in seconds.
     """
 
@@ -110,10 +110,10 @@ class ResponseHead:
 
 
 def encoded_response(echo: ResponseEcho, own: JsonObject) -> bytes:
-    """Return a response as JSON, however much it repeats.
+    """Return a response as JSON.
 
     Args:
-        own: What it does not repeat (`response_members`).
+        own: Members that are not echoed (`response_members`).
     """
     return b"%b,%b}" % (json_ascii(own)[:-1], echo.encoded)
 
@@ -129,15 +129,15 @@ def response_members(
     incomplete: str | None = None,
     dropped_messages: int = 0,
 ) -> dict[str, Any]:
-    """Return the members of a response that are no echo.
+    """Return the members of a response that are not echoed.
 
     Args:
         status: `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
-        completed: Unix time in seconds at which it was.
-        output: Its items.
-        problem: Why it failed.
-        incomplete: Why it is incomplete.
-        dropped_messages: How many of the oldest messages were left out of the prompt.
+        completed: Unix time of completion in seconds.
+        output: The response's items.
+        problem: Reason of a failure.
+        incomplete: Reason of an incomplete response.
+        dropped_messages: Number of the oldest messages dropped from the prompt.
     """
     members = {
         "id": head.id,
@@ -157,10 +157,10 @@ def response_members(
 def answered_members(
     echo: ResponseEcho, head: ResponseHead, choice: CollectedChoice, completed: int
 ) -> dict[str, Any]:
-    """Return what the response that holds a complete answer does not repeat of its request.
+    """Return the members that are not echoed, for a complete answer.
 
     Args:
-        completed: Unix time in seconds at which it ended.
+        completed: Unix time of completion in seconds.
     """
     status, incomplete = ending(choice.finished)
     return response_members(
@@ -175,7 +175,7 @@ def answered_members(
 
 
 def ending(finished: Finished) -> tuple[str, str | None]:
-    """Return the status of a response that has ended so, and why it is incomplete."""
+    """Return the status of a finished response, and the reason if it is incomplete."""
     match finished.reason:
         case "length":
             return "incomplete", "max_output_tokens"
@@ -186,7 +186,7 @@ def ending(finished: Finished) -> tuple[str, str | None]:
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """Return the tokens of a response."""
+    """Return the `usage` of a response."""
     return {
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.written},
@@ -197,6 +197,6 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 
 def response_error(problem: Problem) -> dict[str, str]:
-    """Return the `error` of a response; of a prompt's faults, clients know that it is too long apart."""
+    """Return the `error` of a response; only a too long prompt has a code of its own among client errors."""
     code = problem.code if problem.code == "context_length_exceeded" else "invalid_prompt"
     return {"code": code if problem.status < 500 else "server_error", "message": problem.detail}

@@ -1,4 +1,4 @@
-"""From events to the wire: the server-sent events of a streamed response."""
+"""The server-sent events of a streamed response."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from greenroom.schemas.stored import StoredResponse
 
 DONE = b"data: [DONE]\n\n"
 PADDING = 16
-"""Pieces of an obfuscated stream have a multiple of so many characters."""
+"""Multiple of characters to which deltas of an obfuscated stream are padded."""
 
 
 class ResponseStream:
     """Formats one streamed response.
 
-    The same events make the same bytes, whenever and however often they are formatted: ids follow from the
-    response's, times from its head and from `clock`. All that is the same in every piece of an item is made
-    when the item begins. The first events tell with which parameters the model answers, so they wait until
-    its prompt is known, or for the first heartbeat.
+    Formatting is deterministic: ids derive from the response's id, times from its head and from `clock`, so
+    that the same events always yield the same bytes. The constant bytes of an item's deltas are built once,
+    when it opens. The first events contain the model's parameters, so they wait until the prompt is admitted,
+    or for the first heartbeat.
 
     Args:
-        starting_after: Number of the last event that the client has; none up to it is sent again.
-        clock: Tells the Unix time in seconds at which the answer is complete.
+        starting_after: Number of the last event that the client has; events up to it are not sent again.
+        clock: Clock with Unix time in seconds, for the time of completion.
     """
 
     content_type = SERVER_SENT_EVENTS
@@ -76,15 +76,15 @@ class ResponseStream:
         self._white_space: list[TextDelta] = []
 
     def opening(self) -> bytes:
-        """Return nothing: the first events come with what is known of the prompt."""
+        """Return nothing: the first events are sent once the prompt is admitted."""
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return an event that says that the response is still coming: clients count no comments."""
+        """Return an event that repeats the status: clients do not count comments as a sign of life."""
         return self._created() + self._state(self._life.state, self._life.state)
 
     def failure(self, problem: Problem, usage: Usage | None = None) -> bytes:
-        """Return the end of a response that cannot be completed."""
+        """Return the final events of a failed response."""
         created = self._created()
         self.finished = True
         if self._open is not None:
@@ -98,7 +98,7 @@ class ResponseStream:
         return created + self._state("completed", "completed", usage=Usage()) + DONE
 
     def event(self, event: RunEvent) -> bytes:
-        """Return the events of the wire for an event of the answer, or an entry of a run's log."""
+        """Return the wire events for an event of the answer, or for an entry of a run's log."""
         if isinstance(event, QueueStatus):
             return b""
         if isinstance(event, Admitted):
@@ -106,7 +106,7 @@ class ResponseStream:
         return self._created() + self._format(event)
 
     def _created(self) -> bytes:
-        """Return the events that say that there is a response, once."""
+        """Return the events that open the response, once."""
         life = self._life
         if life.begun:
             return b""
@@ -162,7 +162,7 @@ class ResponseStream:
         return begun + self._piece(event.arguments)
 
     def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
-        """Begin an item; make what is the same in each of its pieces."""
+        """Open an item, and build the constant bytes of its deltas."""
         ended_before = self._end_item("completed")
         self._white_space = []
         self._open = stream = make(len(self._items))
@@ -209,9 +209,9 @@ class ResponseStream:
         return closed + self._state(kind, status, usage=event.usage, incomplete=incomplete) + DONE
 
     def _end(self, stored: StoredResponse) -> bytes:
-        """Return the end of a response that was stored."""
+        """Return the final events of a stored response."""
         if stored.background and stored.events is None:
-            # What came before is lost: this is the next event, however many a client has seen.
+            # Earlier events are lost, so this one is numbered after the last one that the client has.
             self._number = max(self._number, self._starting_after + 1)
         self.finished = True
         closed = b"" if stored.status == "failed" else self._close(stored.status)
@@ -219,16 +219,16 @@ class ResponseStream:
         return closed + self._sent(f"response.{_last_event(stored.status)}", b'"response":' + safe) + DONE
 
     def _close(self, status: str) -> bytes:
-        """Return the end of the last item."""
+        """Close the last item, and return its final events."""
         self.finished = True
         begun = b""
         if not self._items and self._open is None:
-            # Without any item, some clients take the answer for one that was lost.
+            # Some clients treat a response without any item as lost.
             begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
         return begun + self._end_item("completed" if status == "completed" else "incomplete")
 
     def _state(self, kind: str, status: str, **members: Any) -> bytes:
-        """Return an event of the response's life, which holds all of the response as it stands."""
+        """Return a lifecycle event, which contains the response in its present state."""
         output = self._items if self.finished else ()
         return self._sent(f"response.{kind}", self._life.encoded(status, output, **members))
 
@@ -245,7 +245,7 @@ class ResponseStream:
 
 
 def _last_event(status: str) -> str:
-    # None is called after responses that were cancelled.
+    # The API has no event type for cancelled responses.
     return "incomplete" if status == "cancelled" else status
 
 

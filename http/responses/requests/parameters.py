@@ -1,6 +1,6 @@
-"""The parameters of responses, by their names on the wire.
+"""The generation parameters of responses, by their names on the wire.
 
-A parameter stands in one of these tables, or in the wire type if it is none of generation.
+Every member of a request is in one of these tables, or in the wire type if it is not a generation parameter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXTENSIONS = (
     "xtc_threshold",
     "thinking_budget",
 )
-"""Those that chats have here, and OpenAI's responses have not."""
+"""Parameters of this server's chat API that OpenAI's Responses API lacks."""
 
 RESPONSE_PARAMETERS: ParameterTable = {
     **{name: name for name in _EXTENSIONS},
@@ -41,7 +41,7 @@ RESPONSE_PARAMETERS: ParameterTable = {
     "top_logprobs": "top_logprobs",
     "reasoning.max_tokens": "thinking_budget",
 }
-"""Of `POST /v1/responses`."""
+"""Parameters of `POST /v1/responses`."""
 
 UNSUPPORTED: NeutralValues = {
     "access_programs.cyber": ("standard",),

@@ -1,4 +1,4 @@
-"""From the wire to the neutral request: `POST /v1/responses` and its `input_tokens`."""
+"""Parsing of `POST /v1/responses` and its `input_tokens` to neutral requests."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PRESERVED = {"current_turn": False, "all_turns": True}
 
 @attrs.frozen
 class AskedResponse:
-    """A request whose conversation may lie with the server: it is neutral once that is known.
+    """A parsed request whose history may be stored by the server; `request` makes it neutral.
 
     Args:
-        items: What it brings itself.
-        field: Where it holds them.
-        previous: The response that it goes on from; a turn of `conversation`, if that is named too.
-        conversation: The conversation that it belongs to.
-        text_format: What the response repeats of the answer's form.
+        items: The request's own items.
+        field: Name of the member with the items.
+        previous: Id of the previous response; a turn of `conversation`, if that is named too.
+        conversation: Id of the conversation.
+        text_format: The text format, as the response repeats it.
     """
 
     items: tuple[Item, ...]
@@ -51,28 +51,28 @@ class AskedResponse:
 
     @property
     def has_history(self) -> bool:
-        """Whether it goes on from what the server keeps."""
+        """True if the request continues a stored response or conversation."""
         return self.previous is not None or self.conversation is not None
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether the oldest turns are left out of a conversation that is too long."""
+        """True if the oldest turns are dropped from a conversation that is too long."""
         return self._template.overflow == "drop_oldest"
 
     @property
     def stands_alone(self) -> bool:
-        """Whether all of its conversation is written in it."""
+        """True if the request needs nothing from the store."""
         elsewhere = (ReferenceItem, CompactionItem)
         return not self.has_history and not any(isinstance(item.param, elsewhere) for item in self.items)
 
     @property
     def history_field(self) -> str:
-        """What the client calls what it goes on from."""
+        """Name of the member that refers to the history."""
         return "conversation" if self.previous is None else "previous_response_id"
 
     @property
     def parameters(self) -> dict[str, object]:
-        """The generation parameters that were set."""
+        """The generation parameters of the request."""
         return dict(self._template.overrides)
 
     def request(
@@ -82,16 +82,16 @@ class AskedResponse:
         proceed: Callable[[], None] | None = None,
         system_prompt: str | None = None,
     ) -> InferenceRequest:
-        """Return the request in neutral words.
+        """Return the neutral request.
 
         Args:
-            history: What was said before.
-            items: Its own items, if some of them stood for others that are kept.
+            history: Items of earlier turns.
+            items: The request's own items with references resolved; None if there are no references.
             proceed: See `Conversation`.
             system_prompt: See `ChatInput`.
 
         Raises:
-            ProblemError: 400 that names the field, 404 for an item that is not kept here.
+            ProblemError: 400 that names the field, 404 for an item that is not stored here.
         """
         conversation = Conversation(proceed=proceed)
         conversation.read(history, self.history_field)
@@ -110,10 +110,10 @@ class AskedResponse:
 def parse_response_request(
     wire: PromptRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> AskedResponse:
-    """Return what a client asks.
+    """Return the parsed request.
 
     Args:
-        wire: What `body` has been structured to.
+        wire: `body` in structured form.
         client: See `InferenceRequest`.
 
     Raises:
@@ -133,7 +133,7 @@ def parse_response_request(
     key = parse_model_key("default" if wire.model is None else wire.model)
     previous, conversation = _kept(wire)
     kept = previous is not None or conversation is not None
-    # What the server keeps grows without its client noticing.
+    # A stored history grows without the client's notice, so it is truncated by default.
     overflow = parse_truncation("auto" if kept and wire.truncation is None else wire.truncation)
     template = InferenceRequest(
         request_id, key, chat, parameters, client, response_format=response_format, overflow=overflow
@@ -144,7 +144,7 @@ def parse_response_request(
 
 
 def _kept(wire: PromptRequest) -> tuple[str | None, str | None]:
-    """Return the response that a request goes on from, and its conversation."""
+    """Return the ids of the previous response and of the conversation."""
     if wire.conversation is not None and wire.conversation_id is not None:
         detail = "`conversation` and `conversation_id` are two names for one thing."
         raise invalid(detail, "conversation_id")

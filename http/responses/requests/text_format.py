@@ -1,4 +1,4 @@
-"""How clients say what the text of a response must look like."""
+"""Parsing of a response's text format."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ TEXT: JsonObject = {"type": "text"}
 
 
 def parse_text_format(wire: PromptRequest) -> tuple[ResponseFormat | None, JsonObject]:
-    """Return the format that a request asks for, and what its response repeats of it.
+    """Return the requested format, and the form in which the response repeats it.
 
     Raises:
-        ProblemError: 400 that names the field: it makes no sense, or has come under two names.
+        ProblemError: 400 that names the field: it is invalid, or was sent under two names.
     """
     named = wire.text.format if wire.text else None
     if named is not None and wire.response_format is not None:
@@ -28,7 +28,7 @@ def parse_text_format(wire: PromptRequest) -> tuple[ResponseFormat | None, JsonO
         return None, TEXT
     wrapped = wire.response_format.get("json_schema")
     if isinstance(wrapped, dict):
-        # Chats wrap what responses have flat.
+        # The chat API nests these members one level deeper.
         return _format({**wrapped, "type": wire.response_format.get("type")}, "response_format.json_schema")
     return _format(wire.response_format, "response_format")
 

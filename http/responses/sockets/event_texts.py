@@ -1,4 +1,4 @@
-"""From server-sent events to the messages of a socket, which carry the same JSON."""
+"""Conversion of server-sent events to WebSocket messages with the same JSON."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NOT_FOUND = "previous_response_not_found"
 
 
 class EventTexts:
-    """Takes the stream of one response apart.
+    """Splits the stream of one response into events.
 
     Attributes:
-        ended: The last event has come.
-        failed: It said that the response failed.
+        ended: True if the last event has arrived.
+        failed: True if the last event reported a failure.
     """
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class EventTexts:
         self._rest = b""
 
     def feed(self, data: bytes, lane: str | None) -> list[bytes]:
-        """Return the events that are complete with this part of the stream, as JSON.
+        """Return the events completed by this part of the stream, as JSON.
 
         Args:
-            lane: Every event is marked with it, if there is one.
+            lane: Value of `stream_id` to add to every event, if any.
         """
         *blocks, self._rest = (self._rest + data).split(_END)
         texts = []
@@ -52,13 +52,13 @@ class EventTexts:
 
 
 def error_text(problem: Problem, lane: str | None = None) -> bytes:
-    """Return the event that says why a message is not answered."""
+    """Return the error event of a message that is not answered."""
     headers = {} if problem.retry_after is None else {"retry-after": str(problem.retry_after)}
     return _error_text(problem.status, error_object(problem), headers, lane)
 
 
 def refusal_text(status: int, headers: Mapping[str, str], document: bytes, lane: str | None) -> bytes:
-    """Return the event for what would be the answer to a request by HTTP."""
+    """Return the error event that corresponds to an HTTP error response."""
     error = json.loads(document)["error"]
     told = {name: headers[name] for name in ("retry-after", "x-request-id") if name in headers}
     return _error_text(status, error, told, lane)
@@ -66,7 +66,7 @@ def refusal_text(status: int, headers: Mapping[str, str], document: bytes, lane:
 
 def _error_text(status: int, error: dict[str, Any], headers: Mapping[str, str], lane: str | None) -> bytes:
     if error["code"] == _NOT_FOUND:
-        status = 400  # as OpenAI's sockets say it
+        status = 400  # OpenAI's sockets use this status.
     event: dict[str, Any] = {"type": "error", "status": status, "error": error}
     if headers:
         event["error"] = {**error, "headers": headers}

@@ -1,4 +1,4 @@
-"""The messages that a socket's client sends: put together within bounds, and answered in their order."""
+"""A socket's incoming messages: assembled within limits, and answered in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from greenroom.http.transport.web_socket import Part
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_WAITING = 16
-"""Messages that wait while one is answered."""
+"""Limit of messages that wait while one is answered."""
 PIECE_BYTES = 64 * 1024
-"""Of a message, which are kept as one: a client may send it byte by byte."""
+"""Size in bytes up to which parts of a message are merged: a client may send it byte by byte."""
 
 NOT_TEXT = Problem(400, "invalid_json", "A message must be a text frame that holds JSON, not a binary one.")
 TOO_LARGE = Problem(413, "body_too_large", "The message is larger than this server takes.")
@@ -27,15 +27,16 @@ TOO_MANY = Problem(
 )
 
 Account = Callable[[ExitStack], Callable[[int], None]]
-"""Returns what is told how many bytes something holds until its resources are closed."""
+"""Returns a function that charges a resource's bytes until its resources are closed."""
 
 
 @attrs.frozen
 class Refused:
-    """A part that was not taken.
+    """A rejected part of a message.
 
     Args:
-        code: That the socket closes with, if nothing more can be taken either.
+        problem: The reason.
+        code: Code with which the socket closes, if nothing more can be accepted.
     """
 
     problem: Problem
@@ -44,12 +45,13 @@ class Refused:
 
 @attrs.define(eq=False)
 class IncomingMessage:
-    """One message, as far as it has come.
+    """One message, as far as it has arrived.
 
     Args:
-        pieces: Of its text.
-        resources: Closed when it is held no more.
-        problem: Why it is not answered, if so; then nothing of it is kept.
+        pieces: Pieces of its text.
+        size: Size in bytes so far.
+        resources: Resources that are closed when the message is released.
+        problem: Reason why it is rejected, if so; then none of it is kept.
     """
 
     pieces: deque[bytearray] = attrs.field(factory=deque)
@@ -58,18 +60,18 @@ class IncomingMessage:
     problem: Problem | None = None
 
     def refuse(self, problem: Problem) -> None:
-        """Keep nothing of it."""
+        """Reject the message and free its pieces."""
         self.problem = problem
         self.pieces.clear()
         self.resources.close()
 
 
 class IncomingMessages:
-    """Puts messages together from their parts, and hands them on one by one.
+    """Assembles messages from their parts, and yields them one by one.
 
     Args:
-        largest: Bytes of a message.
-        account: Of what all requests hold.
+        largest: Limit of a message in bytes.
+        account: Account of the memory of all requests.
     """
 
     def __init__(self, largest: int, account: Account) -> None:
@@ -81,11 +83,11 @@ class IncomingMessages:
 
     @property
     def is_open(self) -> bool:
-        """Whether a message has begun that is not complete."""
+        """True if a message has started and is not complete."""
         return self._open is not None
 
     def add(self, part: Part) -> Refused | None:
-        """Take the next part, and say so if that is refused."""
+        """Add the next part; return the reason if it is rejected."""
         message = self._open
         if message is None:
             message = self._open = IncomingMessage()
@@ -112,7 +114,7 @@ class IncomingMessages:
         return await self._receive.receive()
 
     def close(self) -> int:
-        """Hold nothing any more, and return how many messages were waiting."""
+        """Release all messages, and return the number of complete ones that were waiting."""
         if self._open is not None:
             self._open.resources.close()
         waiting = 0

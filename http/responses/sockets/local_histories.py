@@ -1,4 +1,4 @@
-"""Histories of responses that are not stored: they live as long as the socket that they were made on."""
+"""Histories of responses that are not stored: they live as long as their socket."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import attrs
 from greenroom.schemas.protocols.store_protocol import Turns
 
 MAX_LENGTH = 64 << 20
-"""Characters of all histories of a process; the least recently used are forgotten for others."""
+"""Limit of all histories of a process, in characters; the least recently used are evicted."""
 ITEM_LENGTH = 256
-"""Characters that an item counts as beside its own."""
+"""Overhead of an item, counted in characters."""
 MAX_LANES = 16
-"""Of a socket's lanes, whose latest response is kept."""
+"""Limit of lanes per socket whose latest response is kept."""
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class LocalHistories:
         max_length: See `MAX_LENGTH`.
 
     Attributes:
-        length: Characters of all that is kept.
+        length: Size of all histories in characters.
     """
 
     def __init__(self, max_length: int = MAX_LENGTH) -> None:
@@ -40,7 +40,7 @@ class LocalHistories:
         self._latest: defaultdict[int, dict[str, str]] = defaultdict(dict)
 
     def find(self, socket: int, response: str) -> Turns | None:
-        """Return the history up to a response, if it is the latest of a lane of that socket."""
+        """Return the history up to a response, if it is the latest of one of the socket's lanes."""
         kept = self._kept.get((socket, response))
         if kept is None:
             return None
@@ -48,7 +48,7 @@ class LocalHistories:
         return kept.turns
 
     def keep(self, socket: int, lane: str, response: str, turns: Turns) -> None:
-        """Keep a history in place of the lane's last one, as far as there is room."""
+        """Replace the lane's history, evicting others as the limit requires."""
         latest = self._latest[socket]
         if lane in latest:
             self.evict(socket, latest[lane])
@@ -64,14 +64,14 @@ class LocalHistories:
         self.length += length
 
     def evict(self, socket: int, response: str) -> None:
-        """Forget a response of a socket, if it is kept."""
+        """Remove the history of a socket's response, if it is kept."""
         kept = self._kept.pop((socket, response), None)
         if kept is not None:
             self.length -= kept.length
             del self._latest[socket][kept.lane]
 
     def forget(self, socket: int) -> None:
-        """Forget all that a socket has, which is closed."""
+        """Remove all histories of a closed socket."""
         for response in [*self._latest[socket].values()]:
             self.evict(socket, response)
         del self._latest[socket]

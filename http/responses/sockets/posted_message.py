@@ -1,4 +1,4 @@
-"""A message of a socket as the request that it would be by HTTP: what holds for those holds for it too."""
+"""A WebSocket message handled as a POST request, so that the same rules apply to both."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _OF_ANOTHER_REQUEST = (
     "content-encoding",
     "expect",
 )
-"""Headers of the handshake that say nothing of a message."""
+"""Headers of the handshake that do not apply to a message."""
 _OF_SOCKETS = "sec-websocket-"
 
 
 class PostedMessage:
-    """Posts one message to the application, and sends its client the events that come back.
+    """Posts one message to the application, and sends the resulting events to the client.
 
     Args:
-        turn: What the message is on its socket.
+        turn: The message's turn on its socket.
     """
 
     def __init__(self, app: QuartTrio, socket: WebSocket, message: IncomingMessage, turn: SocketTurn) -> None:
@@ -50,9 +50,9 @@ class PostedMessage:
         self._scope = self._make_scope()
 
     async def answer(self) -> None:
-        """Return when its last event is sent."""
+        """Answer the message; return when its last event is sent."""
         began = time.monotonic()
-        self._message.resources.close()  # The request counts what it holds itself.
+        self._message.resources.close()  # The request charges its body itself.
         try:
             await self._app(self._scope, self._receive, self._send)
         except Exception:

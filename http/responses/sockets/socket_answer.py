@@ -1,4 +1,4 @@
-"""The answer to a message of a socket: the events of a stream, and what the socket keeps of it."""
+"""The answer to a WebSocket message: a stream of events, and the history kept for later turns."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from greenroom.schemas.stored import StoredItem, StoredTurn
 async def answer_on_socket(
     refs: ActorRefs, turn: Turn, socket: SocketTurn, *, status_timeout: float
 ) -> Response:
-    """Return the stream of a response; what is not stored is kept for the socket's next turns.
+    """Return the stream of a response; one that is not stored is kept for the socket's next turns.
 
     Args:
-        status_timeout: Seconds that its client waits for its status at most.
+        status_timeout: Time limit in seconds until the client gets its status.
 
     Raises:
-        ProblemError: The request is refused, or failed before its status was sent.
+        ProblemError: The request is rejected, or failed before its status was sent.
     """
     if turn.stored and socket.generates:
         return await answer_stored(refs, turn, stream=True, status_timeout=status_timeout)
@@ -60,11 +60,12 @@ async def answer_on_socket(
 
 @attrs.frozen
 class KeptTurn:
-    """Keeps a turn that is not stored for those that follow on its socket.
+    """Keeps a turn that is not stored for later turns of its socket.
 
     Args:
-        before: The turns before it.
-        brought: Items of its request.
+        before: Earlier turns.
+        recalled: The request with its history.
+        brought: The request's own items.
     """
 
     socket: SocketTurn
@@ -84,10 +85,11 @@ class KeptTurn:
         return None
 
     def keep(self, written: tuple[StoredItem, ...], system_prompt: str | None) -> None:
-        """Keep the turn with what the model has written.
+        """Keep the turn with the model's output.
 
         Args:
-            system_prompt: See `Turns`; what the conversation began with holds.
+            written: Output items.
+            system_prompt: See `Turns`; the prompt at the conversation's start takes precedence.
         """
         begun_with = self.recalled.system_prompt
         turns = Turns(
@@ -99,7 +101,7 @@ class KeptTurn:
 
 
 async def _prepare(refs: ActorRefs, recalled: Recalled, kept: KeptTurn) -> Response:
-    """Return the events of a response for which nothing is written: those that follow go on from it."""
+    """Return the events of a response without output, which later turns can continue."""
     request = await with_files(recalled.request)
     await count_prompt_tokens(refs.pool, request)
     kept.keep((), None)

@@ -1,4 +1,4 @@
-"""One client's socket from its handshake to its close: its messages are answered one after the other."""
+"""A client's socket from handshake to close; its messages are answered one after the other."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ log = get_logger(actor="http")
 
 @attrs.frozen
 class SocketLimits:
-    """How long a socket may take, in seconds.
+    """Time limits of a socket, in seconds.
 
     Args:
-        age: That it is served for (OpenAI's guide, and Open Responses 2026-04-24).
-        idle: Between an answer and the next message: tools run meanwhile, and people think.
-        message: In which a message must arrive.
+        age: Lifetime of a socket (OpenAI's guide, and Open Responses 2026-04-24).
+        idle: Time between an answer and the next message, in which tools run and people think.
+        message: Time for a message to arrive completely.
     """
 
     age: float = 3600.0
@@ -51,10 +51,10 @@ LATE = Problem(408, "request_timeout", "The message did not arrive in time.")
 
 
 class ResponseSockets:
-    """Serves `/v1/responses` over WebSocket: what each message says is answered as if it were posted.
+    """Serves `/v1/responses` over WebSocket: each message is answered like a POST request.
 
     Args:
-        app: That has the routes.
+        app: The application with the routes.
     """
 
     def __init__(self, app: QuartTrio, settings: Settings, limits: SocketLimits | None = None) -> None:
@@ -81,7 +81,7 @@ class SocketSession:
     """Answers the messages of one socket.
 
     Args:
-        number: Of the socket.
+        number: The socket's number.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SocketSession:
         self._tasks = trio.CancelScope()
 
     async def run(self) -> None:
-        """Return when either side has closed, and everything begun for it has ended."""
+        """Serve the socket; return when either side has closed and all tasks have ended."""
         await self._socket.accept()
         log.info("socket opened", path=self._socket.path)
         try:
@@ -152,7 +152,7 @@ class SocketSession:
                 await self._finish(self._end)
 
     async def _wait_for_end(self) -> None:
-        """Wait until the server drains, or the socket is too old or idle; an answer is completed."""
+        """Wait until the server drains or the socket is too old or idle, then close after the current answer."""
         aged_at = trio.current_time() + self._limits.age
         while self._end is None:
             idle_since = trio.current_time() if self._is_answering else self._touched
@@ -169,7 +169,7 @@ class SocketSession:
             await self._finish(self._end)
 
     async def _finish(self, problem: Problem) -> None:
-        """Close, and say so for each message that gets no answer any more."""
+        """Close the socket, with an error event for each unanswered message."""
         unanswered = self._messages.close()
         if problem is AGED:
             await self._socket.send([error_text(problem)])

@@ -1,4 +1,4 @@
-"""One message of a socket while it is answered: what it says beyond a request, and what is kept for it."""
+"""One WebSocket message while it is answered: its own members, and access to the socket's histories."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from greenroom.schemas.protocols.store_protocol import Turns
 
 CREATE = "response.create"
 STATE = "socket_turn"
-"""Name in the state of a request's scope."""
+"""Key in the state of a request's scope."""
 MAX_LANE = 64
-"""Characters of the name of a lane."""
+"""Length limit of a lane's name in characters."""
 
 
 @attrs.define
 class SocketTurn:
-    """What the socket knows of a turn, and the turn of its socket.
+    """A turn of a socket.
 
     Args:
-        socket: Number of the socket.
-        histories: Of all sockets.
+        socket: The socket's number.
+        histories: Histories of all sockets.
 
     Attributes:
-        lane: What its events are marked with; they are answered one after the other all the same.
-        generates: Whether anything is to be written.
-        previous: The response that it goes on from.
+        lane: Value of `stream_id` in its events; turns of different lanes are still answered in sequence.
+        generates: True if output is to be generated.
+        previous: Id of the previous response.
     """
 
     socket: int
@@ -40,7 +40,7 @@ class SocketTurn:
     previous: str | None = None
 
     def read(self, body: JsonObject) -> None:
-        """Take from the message what makes it one of a socket.
+        """Read the members that only socket messages have.
 
         Raises:
             ProblemError: 400 that names the field.
@@ -60,15 +60,15 @@ class SocketTurn:
         self.generates = self._flag(body.get("generate"))
 
     def history(self) -> Turns | None:
-        """Return what it goes on from, if the socket keeps that."""
+        """Return the history up to the previous response, if the socket has it."""
         return None if self.previous is None else self.histories.find(self.socket, self.previous)
 
     def keep(self, response: str, turns: Turns) -> None:
-        """Keep the history up to its response for the turns that follow on the socket."""
+        """Keep the history up to this response for later turns of the socket."""
         self.histories.keep(self.socket, self.lane or "", response, turns)
 
     def fail(self) -> None:
-        """Forget what it goes on from: a failed turn's chain is begun anew (Open Responses, 2026-04-24)."""
+        """Remove the history of a failed turn: its chain must restart (Open Responses, 2026-04-24)."""
         if self.previous is not None:
             self.histories.evict(self.socket, self.previous)
 
@@ -79,5 +79,5 @@ class SocketTurn:
 
 
 def socket_turn() -> SocketTurn | None:
-    """Return what the current request is on a socket; None if it came by HTTP."""
+    """Return the socket turn of the current request; None if it came over HTTP."""
     return cast("SocketTurn | None", request.scope["state"].get(STATE))

@@ -1,4 +1,4 @@
-"""How clients of responses say whether and which tools are to be called."""
+"""Parsing of a response request's tool choice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CALLABLE = ("function", "custom")
 
 
 def parse_tool_choice(value: Any) -> ToolChoice:
-    """Return the choice that a request makes.
+    """Return the tool choice of a request.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -46,7 +46,7 @@ def _allowed(value: JsonObject) -> ToolChoice:
 def _name(value: JsonObject, field: str) -> str:
     name = value.get("name")
     if name is None and isinstance(value.get("function"), dict):
-        # Chats wrap what responses have flat, and their clients forget that.
+        # The chat API nests the name, and clients send that form here too.
         name = value["function"].get("name")
     if not isinstance(name, str) or not name:
         raise missing(f"{field}.name")

@@ -1,4 +1,4 @@
-"""The tools of a request: those that the model may call, and those that it is not told of."""
+"""Parsing of a request's tools."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTo
 def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool, ...]:
     """Return the tools that the model may call.
 
-    Those that only OpenAI's server can run, or that are to be searched for there, are left out: agents offer
-    them always.
+    Tools that run on OpenAI's server, and deferred ones, are dropped: agents always offer them.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -52,7 +51,7 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
 
 
 def tool_echoes(tools: Sequence[ToolParam]) -> list[JsonObject]:
-    """Return the tools as a response repeats them: with all members that a function has."""
+    """Return the tools as a response repeats them, with all members of functions filled in."""
     return [_echo(tool) for tool in tools]
 
 
@@ -72,7 +71,7 @@ def _echo(tool: ToolParam) -> JsonObject:
 
 
 def definitions(tools: Sequence[Tool]) -> str:
-    """Return what a model has to know of tools that join in the middle of a conversation."""
+    """Return the text that introduces tools added in the middle of a conversation."""
     described = [
         {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
         for tool in tools

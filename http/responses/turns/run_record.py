@@ -1,4 +1,4 @@
-"""What is stored of a response: the object that it is, and the items that its turn adds to a conversation."""
+"""The stored form of a response: its object, and the items that its turn adds to a conversation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CUT_OFF = Finished("cancelled", Usage())
 
 @attrs.frozen
 class RunRecord:
-    """Writes one response as it is stored, whatever becomes of it.
+    """Makes the stored form of one response, for every outcome.
 
     Args:
-        id: `resp_…`.
+        id: The response's id, `resp_…`.
         created: Unix time in seconds.
-        model: As the request named it.
-        input: Items that the request itself brought.
-        keeps_prompt: What the operator's system prompt is, is settled by this turn for those that follow.
+        model: The model's name in the request.
+        input: The request's own items.
+        keeps_prompt: True if this turn determines the operator's system prompt for later turns.
     """
 
     echo: ResponseEcho
@@ -46,7 +46,7 @@ class RunRecord:
     keeps_prompt: bool = True
 
     def __call__(self, outcome: RunOutcome) -> StoredResponse:
-        """Return what is to be stored."""
+        """Return the response to store."""
         head = ResponseHead(self.id, outcome.model or self.model, self.created)
         output: list[JsonObject] = []
         raw = ""
@@ -92,17 +92,17 @@ class RunRecord:
             incomplete=incomplete,
             dropped_messages=0 if admitted is None else admitted.dropped_messages,
         )
-        # What is echoed may be megabytes, and is encoded already.
+        # The echo may be megabytes, and is already encoded.
         return f"{json.dumps(members)[:-1]}, {echo.encoded.decode()}}}"
 
 
 def _admitted(outcome: RunOutcome) -> Admitted | None:
-    """Return what is known of a run's prompt, if it came so far."""
+    """Return the event that describes the run's prompt, or None if it was never admitted."""
     return next((event for event in outcome.events if isinstance(event, Admitted)), None)
 
 
 def _collected(outcome: RunOutcome) -> CollectedChoice:
-    """Return what was written; what was cut off ends as if it had been cancelled."""
+    """Return the output; an incomplete one ends as if it had been cancelled."""
     collector = ChoiceCollector()
     for event in outcome.events:
         collector.add(event)
@@ -114,6 +114,6 @@ def _collected(outcome: RunOutcome) -> CollectedChoice:
 
 
 def _written(choice: CollectedChoice) -> str:
-    """Return what the events tell of the model's text where its end never came."""
+    """Return the model's text, from the events, for an answer without an end."""
     texts = [part.text if isinstance(part, TextPart | Thought) else part.arguments for part in choice.parts]
     return "".join(texts)

@@ -1,4 +1,4 @@
-"""The road of responses that are stored: the actor generates them, and a request only subscribes."""
+"""Answering of requests with a stored response: the actor generates it, and the request subscribes to it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from greenroom.schemas.stored import StoredResponse
 
 
 async def answer_stored(refs: ActorRefs, turn: Turn, *, stream: bool, status_timeout: float) -> Response:
-    """Have a response generated and stored, and return it: complete, as a stream, or as one that has begun.
+    """Generate and store a response, and return it: complete, as a stream, or in its initial state.
 
     Args:
-        status_timeout: Seconds that a client waits for its status at most, if not for the whole answer.
+        status_timeout: Time limit in seconds until a client gets its status, unless it waits for the
+            whole answer.
 
     Raises:
-        ProblemError: The request is refused, or failed before its status was sent.
+        ProblemError: The request is rejected, or failed before its status was sent.
     """
     start = await _prepare(refs, turn, status_timeout)
     subscribed = await ask_actor(refs.responses, start, Subscribed)
@@ -54,21 +55,21 @@ async def answer_stored(refs: ActorRefs, turn: Turn, *, stream: bool, status_tim
 
 
 def as_events(subscription: Subscription) -> Events:
-    """Return a subscription as what a stream is made of; `StoredStream` takes all that it brings."""
+    """Return a subscription typed as a stream's events; `StoredStream` accepts all of its entries."""
     return cast("Events", subscription)
 
 
 async def stored_response(response: StoredResponse) -> Response:
-    """Return a response as it is stored.
+    """Return the HTTP response with a stored response.
 
     Raises:
-        ProblemError: 503: answers that wait for their readers leave no room for it.
+        ProblemError: 503: unread responses take all the memory for them.
     """
     return await stored_json_response(len(response.body), response.body.encode)
 
 
 async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
-    """Return what the actor is to do. Of a conversation it is claimed before its history is read."""
+    """Return the run to start. A conversation is locked before its history is read."""
     asked, formatter, owner = turn.asked, turn.formatter, request_owner()
     hold = await hold_conversation(refs.responses, asked.conversation, owner) if asked.conversation else None
     recalled, kept = turn.alone, turn.input

@@ -1,4 +1,4 @@
-"""What the URL of a stored response asks for."""
+"""Query parameters of stored responses."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from greenroom.schemas.stored import StoredResponse
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _LONGEST_NUMBER = 15
-"""Digits; no stream has so many events."""
+"""Limit of digits; no stream has so many events."""
 
 
 @attrs.frozen
 class StoredQuery:
-    """How a stored response is to be shown.
+    """Options for showing a stored response.
 
     Args:
-        stream: As the events that it was, or is being, streamed as.
-        starting_after: Number of the last event that the client has; -1 is none.
-        thoughts: With what a client gives thoughts back, whether it was created so or not.
-        obfuscates: With pieces that are padded, or not; None is as it was created.
+        stream: True to return the response as events.
+        starting_after: Number of the last event that the client has; -1 for none.
+        thoughts: True to add encrypted content to reasoning items, even if the request did not want it.
+        obfuscates: Whether deltas are padded; None for the request's own option.
     """
 
     stream: bool
@@ -36,10 +36,10 @@ class StoredQuery:
 
 
 def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
-    """Return what a URL asks for.
+    """Return the parsed query parameters.
 
     Raises:
-        ProblemError: 400 that names what is wrong.
+        ProblemError: 400 that names an invalid parameter.
     """
     stream = bool(_boolean(query, "stream"))
     obfuscates = _boolean(query, "include_obfuscation")
@@ -51,7 +51,7 @@ def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
 
 
 def with_thoughts(stored: StoredResponse) -> StoredResponse:
-    """Return a response whose thoughts can be given back. May take long if it is large."""
+    """Return a response with encrypted content in its reasoning items. May take long if it is large."""
     response = json.loads(stored.body)
     response["output"] = [with_thought(item) for item in response["output"]]
     return attrs.evolve(stored, body=json.dumps(response))

@@ -1,4 +1,4 @@
-"""The stream of a response that is stored: formatted from its log, the same for all who read it."""
+"""The stream of a stored response: formatted from its log, identical for all readers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from greenroom.schemas.stored import StoredResponse
 class StoredStream:
     """Formats a run's log.
 
-    Nothing but the log counts: its own heartbeats are entries, and its end is what was stored.
+    Only the log counts: heartbeats are entries of the log, and the end is the stored response.
 
     Args:
-        stream: Formats what the model wrote.
-        adds_thoughts: What was stored lacks what thoughts are given back by, and its reader asks for it.
+        stream: Formatter of the model's output.
+        adds_thoughts: True to add encrypted content to reasoning items, which the stored form lacks.
     """
 
     def __init__(self, stream: ResponseStream, *, adds_thoughts: bool = False) -> None:
@@ -30,37 +30,37 @@ class StoredStream:
 
     @property
     def content_type(self) -> str:
-        """Of server-sent events."""
+        """Content type of server-sent events."""
         return self._stream.content_type
 
     @property
     def finished(self) -> bool:
-        """Whether the end has been formatted."""
+        """True if the end has been formatted."""
         return self._stream.finished
 
     def opening(self) -> bytes:
-        """Return the events that say that there is a response."""
+        """Return the opening events of the response."""
         return self._stream.opening()
 
     def event(self, event: RunEvent) -> bytes:
-        """Return the events of the wire for an entry."""
+        """Return the wire events for an entry."""
         if self._adds_thoughts and isinstance(event, RunEnded):
             event = attrs.evolve(event, response=with_thoughts(event.response))
         return self._stream.event(event)
 
     def heartbeat(self) -> bytes:
-        """Return nothing: whoever reads along must count what everybody counts."""
+        """Return nothing: all readers must get the same numbered events."""
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of a response that cannot be read to its end."""
+        """Return the final events of a response that cannot be read to its end."""
         return self._stream.failure(problem)
 
 
 def stream_of(stored: StoredResponse, query: StoredQuery) -> StoredStream:
-    """Return what formats the log of a stored response again. May take long if that repeats much.
+    """Return a formatter of a stored response's log. May take long if the echo is large.
 
-    It is the stream that its request asked for, but for what the query says otherwise.
+    The stream is the one that the request wanted, with the query's options applied.
     """
     response = json.loads(stored.body)
     head = ResponseHead(stored.id, stored.model, response["created_at"])

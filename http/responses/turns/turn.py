@@ -1,4 +1,4 @@
-"""One turn as a client asks for it: what is to be answered, whether it is kept, and how it is formatted."""
+"""One turn requested by a client, with its storage and format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from greenroom.schemas.stored import StoredItem
 
 @attrs.frozen
 class Turn:
-    """A request for a response.
+    """A parsed request for a response.
 
     Args:
-        stored: The response is kept.
-        alone: The whole request, if it needs nothing that the server keeps.
-        input: What it brought as it is kept, of a request that stands alone and is.
+        asked: The request itself.
+        formatter: Formatter of the response.
+        stored: True if the response is stored.
+        alone: The whole request, if it needs nothing from the store.
+        input: Stored form of the request's own items; empty unless it is self-contained and stored.
     """
 
     asked: AskedResponse
@@ -35,7 +37,7 @@ class Turn:
 
     @property
     def background(self) -> bool:
-        """Whether nobody waits for it."""
+        """True if the response is generated in the background."""
         return bool(self.formatter.echo.members["background"])
 
 
@@ -48,13 +50,13 @@ def parse_turn(
     storing: bool,
     defaults: Overrides,
 ) -> Turn:
-    """Return what a client asks for.
+    """Return the parsed turn.
 
     Args:
-        answer_id: `resp_…`.
+        answer_id: The response's id, `resp_…`.
         identity: The request's id, and its client.
-        storing: The server keeps responses, and does so unless it is told otherwise.
-        defaults: What holds of the parameters that it does not name.
+        storing: True if the server stores responses unless told otherwise.
+        defaults: Defaults of the generation parameters.
 
     Raises:
         ProblemError: 400 that names the offending field.
