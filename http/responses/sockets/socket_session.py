@@ -152,7 +152,7 @@ class SocketSession:
                 await self._finish(self._end)
 
     async def _wait_for_end(self) -> None:
-        """Wait until the server drains or the socket is too old or idle, then close after the current answer."""
+        """Wait until the server drains or the socket is too old or idle; close after the current answer."""
         aged_at = trio.current_time() + self._limits.age
         while self._end is None:
             idle_since = trio.current_time() if self._is_answering else self._touched

@@ -1,4 +1,4 @@
-"""The shipped demo model does what its card says, and is made as its card says."""
+"""The shipped demo model behaves as its card says, and is made as its card says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer = Callable[[DemoPrompt], str]
 
 @pytest.fixture(scope="module")
 def answer() -> Answer:
-    """Puts a prompt to the shipped weights through plain mlx-lm, greedily."""
+    """Answer a prompt with the shipped weights through plain mlx-lm, greedily."""
     from mlx_lm import load, stream_generate
 
     model, tokenizer = load(str(FOLDER))

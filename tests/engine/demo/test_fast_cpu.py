@@ -1,4 +1,4 @@
-"""What training puts in the place of mlx's attention computes the same, and so does its gradient."""
+"""The attention that replaces mlx's in training has the same values and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many requests at once: fair, cancellable at each step, within the memory there is."""
+"""Concurrent requests: fairness, cancellation at each step, and memory limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of encoders is of the installed libraries; `make encoder-table` makes it anew."""
+"""The page of encoders matches the installed libraries; `make encoder-table` regenerates it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.tests.support.engines.schedules import soak_only
 
 ENTRIES = read_table()
 FEW = (Case("mlx_vlm", "bert", "vectors"), Case("mlx_vlm", "qwen3", "scores"))
-"""An encoder and a decoder; the long run has all."""
+"""An encoder and a decoder; the long run tests all."""
 
 
 def test_it_names_every_architecture_that_embeds_or_ranks() -> None:

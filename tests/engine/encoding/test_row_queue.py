@@ -1,4 +1,4 @@
-"""Which rows share a forward pass."""
+"""Batching of rows into forward passes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from greenroom.tests.support.engines.embedders import embedding_request
 
 
 def job(request_id: str, *lengths: int, client: str = "") -> Job:
-    """A request whose rows have these lengths."""
+    """Return a request with rows of these lengths."""
     rows = tuple(Row(np.zeros(length, np.int32)) for length in lengths)
     return Job(embedding_request([], request_id, client), PreparedRows(rows))
 
 
 def take(queue: RowQueue, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch | None:
-    """The next pass, if there is one."""
+    """Return the next pass, or None."""
     first = queue.choose()
     return None if first is None else queue.take(first, max_rows, free_padding)
 
 
 def taken(queue: RowQueue, tokens: int) -> list[Batch]:
-    """All passes of so many tokens, up to the end."""
+    """Return all passes up to the end, under a budget of tokens."""
     passes = []
     while (batch := take(queue, lambda width: tokens // width)) is not None:
         passes.append(batch)

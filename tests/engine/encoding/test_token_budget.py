@@ -1,4 +1,4 @@
-"""Nobody waits for a pass of an encoder, be it the first one of a large model on a slow device."""
+"""No pass of an encoder takes long, not even the first of a large model on a slow device."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from greenroom.engine.encoding.token_budget import LONGEST, TARGET, TokenBudget
 from greenroom.schemas.events.result_events import Score
 
 WAIT = 0.25
-"""Seconds that a stream of another model may wait for a pass."""
+"""Longest time in seconds that another model's stream may wait for a pass."""
 
 
 class CostlyModel:
-    """A model on a device where passes cost what is told, by a clock of their own."""
+    """A model whose passes advance a fake clock by a given cost."""
 
     def __init__(self, fixed: float, per_token: float) -> None:
         self.fixed, self.per_token = fixed, per_token
@@ -48,7 +48,7 @@ class CostlyModel:
 
 
 def compute_all(model: CostlyModel, budget: TokenBudget, tokens: int, width: int) -> None:
-    """Compute so many tokens in rows of one width, as the engine does."""
+    """Compute a number of tokens in rows of one width, as the engine does."""
     while tokens > 0:
         size = min(tokens, max(1, int(budget.tokens) // width) * width)
         budget.observe(size, model.take(size))
@@ -58,7 +58,7 @@ def compute_all(model: CostlyModel, budget: TokenBudget, tokens: int, width: int
 @pytest.mark.parametrize(
     ("fixed", "per_token"),
     [
-        (0.0, 0.02),  # one wide layer in numbers of 16 bits, which the CPU has no kernels for
+        (0.0, 0.02),  # one wide layer in a 16-bit dtype, for which the CPU has no kernels
         (0.001, 0.005),
         (0.15, 0.0005),  # a large model whose weights take long to read
         (0.05, 0.0001),
@@ -80,7 +80,7 @@ def test_the_first_pass_of_a_slow_model_is_one_row() -> None:
 
 
 def test_most_of_the_time_goes_to_tokens_where_weights_take_long_to_read() -> None:
-    """Passes of a row each would take five times as long."""
+    """Passes of one row each would take five times as long."""
     model = CostlyModel(0.09, 0.001)
     budget = measure_passes(model, lambda: model.now)
     model.now = 0.0
@@ -104,7 +104,7 @@ def test_one_slow_pass_is_enough_to_learn_from() -> None:
 
 
 def test_a_busy_moment_at_the_load_is_forgotten() -> None:
-    """Passes of the load took 10 ms for each token; then the device has nothing else to do."""
+    """Passes at load time took 10 ms per token; afterwards the device is idle otherwise."""
     slow, fast = CostlyModel(0.1, 0.01), CostlyModel(0.002, 0.00005)
     budget = measure_passes(slow, lambda: slow.now)
     compute_all(fast, budget, 20_000, width=4)

@@ -1,4 +1,4 @@
-"""Hash tables of DeepSeek V4.1 are looked up as mlx-vlm does, and MLX's default device stays what it is."""
+"""DeepSeek V4.1's hash tables: rows equal mlx-vlm's, and MLX's default device does not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_rows_are_the_librarys(mode: str, monkeypatch: pytest.MonkeyPatch) -> No
     table.weight, table.scales, *biases = mx.quantize(values, group_size=group, bits=4, mode=mode)
     table.biases = biases[0] if biases else None
     indices = mx.array([[3, 0], [49, 3]])
-    monkeypatch.setattr(table_class, "__call__", table_class.__call__)  # as it was, in the end
+    monkeypatch.setattr(table_class, "__call__", table_class.__call__)  # Restores the method after the test.
     rows = table(indices)
 
     def refuse(*_: Any) -> Any:

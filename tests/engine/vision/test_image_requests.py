@@ -1,4 +1,4 @@
-"""What text models can, models that see can with images too, beside each other."""
+"""Vision models support all that text models do, with images too, in mixed batches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SETTINGS = (
     GenerationParameters(temperature=0.0, logprobs=True, top_logprobs=2),
     GenerationParameters(temperature=0.8, seed=7, n=2),
 )
-# One with grid positions, one with deep features, one with sliding windows.
+# One kind with grid positions, one with DeepStack features, one with sliding windows.
 KINDS = ("qwen2_vl", "qwen3_vl", "gemma3")
 
 
@@ -74,7 +74,7 @@ def test_a_preempted_answer_about_images_goes_on_as_it_was(
 ) -> None:
     folder = tiny_vision_model(kind)
     one, two, text, other = (_long(folder, parts) for parts in (ONE, TWO, TEXT, OTHER))
-    megabytes = 1.8 if kind == "gemma3" else 3.5  # half of its layers have a window
+    megabytes = 1.8 if kind == "gemma3" else 3.5  # Half of its layers use a sliding window.
     account = MemoryAccount(kv_limit=int(megabytes * (1 << 20)))
     driver = VisionDriver(folder, account=account)
     driver.engine.admission.max_reserved_tokens = 1
@@ -273,7 +273,7 @@ def test_an_image_that_cannot_be_computed_fails_alone(
 
 
 def _long(folder: Path, parts: Parts) -> Parts:
-    """Return a prompt whose answer outgrows 256 tokens, by which caches grow."""
+    """Return a prompt whose answer exceeds 256 tokens, the growth step of caches."""
     _, processor = library(folder)
     length, filler = len(prepared(folder, parts)[0]), ""
     while length + len(processor.tokenizer.encode(filler, add_special_tokens=False)) < 232:
@@ -282,7 +282,7 @@ def _long(folder: Path, parts: Parts) -> Parts:
 
 
 def _with_broken_images(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Have the next prompts' images come with half of their pixels."""
+    """Make the images of the next prompts lose half of their pixels."""
     from greenroom.tests.support.engines import vision_engines
 
     whole = vision_engines.prepared

@@ -1,4 +1,4 @@
-"""Models that see come into memory as text models do: charged, abandoned, refused and quantized alike."""
+"""Loading of vision models: charging, abandoning, errors and quantization as for text models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 @pytest.fixture
 def copy(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> Path:
-    """A tiny model's folder to do damage to."""
+    """Return a copy of a tiny model's folder, to be damaged."""
     return shutil.copytree(tiny_vision_model("qwen2_vl"), tmp_path / "broken-model")
 
 

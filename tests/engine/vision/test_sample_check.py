@@ -1,4 +1,4 @@
-"""A model whose answers about images would be wrong is refused when it is loaded, whatever it is called."""
+"""A model whose answers about images would be wrong is rejected at load, whatever its architecture."""
 
 from __future__ import annotations
 

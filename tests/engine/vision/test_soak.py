@@ -1,7 +1,7 @@
-"""Chats about images and about none, arriving at random, cancelled at random: each is as it is alone.
+"""Chats with and without images, at random times, some cancelled: each answer equals the one computed alone.
 
-Some offer tools or demand a call, some demand JSON of a schema. A solo run is mlx-vlm's own, held to the
-grammar token by token where there is one.
+Some offer tools or require a call, some require JSON of a schema. The reference is mlx-vlm's own generation,
+constrained token by token if there is a grammar.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 CHATS, CONCURRENT = 4 * len(DEMANDS), 8
 _TIGHT = {"gemma3": 3, "smolvlm": 4}
-"""Megabytes of caches with which answers have to make room for others; eight for the other kinds."""
+"""Cache memory in megabytes at which sequences must be preempted; eight for the other kinds."""
 
 SEEDS = (1,)
 
@@ -92,7 +92,7 @@ def _run_together(
 
 
 def _read(events: Sequence[InferenceEvent]) -> tuple[str, str, list[tuple[str, str]], str]:
-    """Return what was read of an answer: thought, text, calls, and why it ended."""
+    """Return the parts of an answer: reasoning, text, calls and finish reason."""
     thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
     return thought, text_of(events), _calls(events), finished(events).reason
 
@@ -107,7 +107,7 @@ def _calls(events: Sequence[InferenceEvent]) -> list[tuple[str, str]]:
 
 
 def _check_demand(chat: VisionChat, events: Sequence[InferenceEvent]) -> None:
-    """Check that an answer is what its chat demands, as far as it was written."""
+    """Check that an answer, as far as it was generated, satisfies its chat's constraint."""
     thought, text, calls, reason = _read(events)
     assert not thought
     whole = reason != "length"

@@ -1,4 +1,4 @@
-"""Attention in parts equals attention in one go, bit by bit, whatever it is given."""
+"""Attention in parts equals attention in one operation, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS, _HEADS, _COUNT, _WIDTH = 2, 4, 70, 16
 
 def _attend(named: dict[str, Any], shared: int = 1) -> mx.array:
     mx.random.seed(0)
-    # As towers make them: the heads of a token lie beside each other.
+    # Towers use this memory layout: the heads of a token are adjacent.
     queries, keys, values = (
         mx.random.normal((_ROWS, _COUNT, heads, _WIDTH)).swapaxes(1, 2)
         for heads in (_HEADS, _HEADS // shared, _HEADS // shared)
@@ -55,7 +55,7 @@ def test_sinks_are_those_of_a_parts_heads() -> None:
 
 @pytest.mark.parametrize(("limit", "heads"), [(1.0, 2), (150.0, 2), (470.0, 4), (1e9, 8)])
 def test_a_part_has_few_heads_before_it_has_few_queries(limit: float, heads: int) -> None:
-    """Heads that share their keys stay together, since those are read for each part again."""
+    """Heads that share keys stay together, since each part reads its keys again."""
     queries, keys = mx.zeros((1, 8, 64, 4)), mx.zeros((1, 4, 64, 4))
     attention = SplitAttention(mx.fast.scaled_dot_product_attention, queries, keys, keys, {})
     assert attention.heads_at_once(work=1.0, limit=limit, tile=100) == heads

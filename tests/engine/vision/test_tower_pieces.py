@@ -1,4 +1,4 @@
-"""A tower computed in pieces gives the same features, bit by bit, and no piece is long."""
+"""A tower computed in pieces yields the same features, bit for bit, and no piece takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Towers are split while MLX compiles: nobody else loses that, and their own attention is still split."""
+"""Towers can be split while `mx.compile` stays enabled for all other code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 @pytest.fixture
 def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compile as a server does; other tests do not, since on a CPU it costs half a second a kernel."""
+    """Enable compilation as in a server; other tests disable it: a kernel costs half a second on a CPU."""
     monkeypatch.delenv("MLX_DISABLE_COMPILE")
     mx.enable_compile()
     yield
@@ -52,7 +52,7 @@ def test_other_models_run_compiled_while_a_tower_is_split() -> None:
 def test_attention_that_the_library_compiles_is_split(
     tiny_vision_model: TinyVisionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Qwen3-VL's is: traced as it comes, its parts could not be evaluated, and its second image has none."""
+    """Qwen3-VL's attention is compiled: its parts could not be evaluated, and a second image has none."""
     monkeypatch.setattr(split_layers, "_PIECE_WORK", {"cpu": 1e6, "gpu": 1e6})
     folder = tiny_vision_model("qwen3_vl", wide=True)
     model = loaded(folder)[0].model
@@ -67,7 +67,7 @@ def test_attention_that_the_library_compiles_is_split(
     note = split_layers.SplitLayers._note
 
     def noted(split: split_layers.SplitLayers, output: mx.array, work: float) -> mx.array:
-        if output.ndim == 4:  # attention's alone
+        if output.ndim == 4:  # Only attention outputs have four dimensions.
             parts.append(output)
         return note(split, output, work)
 
@@ -90,7 +90,7 @@ def _tower_files() -> list[Path]:
 
 
 def test_no_tower_of_the_library_compiles_its_layers() -> None:
-    """Layers in a compiled function would be hidden as attention is, but cannot be taken out by name."""
+    """Compiled layers would be hidden like compiled attention, but cannot be found by name."""
     compiled = [
         (file, node)
         for file in _tower_files()

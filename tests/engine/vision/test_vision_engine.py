@@ -1,4 +1,4 @@
-"""Prompts with images among prompts of text: every answer is the one that mlx-vlm gives it alone."""
+"""Prompts with images in a batch with text prompts: each answer equals mlx-vlm's own."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_prompt_that_begins_again_computes_the_image_that_it_needs(
     )
     assert prompt is not None
     _compute(prompt, images[0].start)
-    prompt.arguments(images[0].end, images[1].start)  # the first image's features are not held any longer
+    prompt.arguments(images[0].end, images[1].start)  # Releases the first image's features.
     prompt.compute(images[1].start, milliseconds=0)
     assert prompt.ready(images[1].start) == 0
     driver.encoder.evict_to(0)

@@ -1,4 +1,4 @@
-"""The table of mlx-vlm's architectures that see says what becomes of each, and none is served wrong."""
+"""The table of mlx-vlm's vision architectures is correct, and none is served with wrong results."""
 
 from __future__ import annotations
 

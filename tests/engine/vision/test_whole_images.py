@@ -1,4 +1,4 @@
-"""Models whose images are seen as wholes: each token of an image attends to all of it, as in mlx-vlm."""
+"""Models with bidirectional attention within an image attend as in mlx-vlm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO: Parts = ["Look ", picture(2), " and then ", picture(3), " what is it, and w
 
 @pytest.fixture
 def folder(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> Path:
-    """Return the folder of a tiny Gemma 4 that attends as the large ones do."""
+    """Return the folder of a tiny Gemma 4 with the large models' attention."""
     folder = tmp_path / "gemma4"
     shutil.copytree(tiny_vision_model("gemma4"), folder)
     config = json.loads((folder / "config.json").read_text())

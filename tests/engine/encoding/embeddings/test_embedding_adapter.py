@@ -1,4 +1,4 @@
-"""What requests ask of a model for embeddings, and what they are refused."""
+"""Preparation of embedding requests, and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def texts_of(adapter: EmbeddingAdapter, *texts: str, **asked: Any) -> list[str]:
 
 
 def refusal(adapter: EmbeddingAdapter, *texts: Any, **asked: Any) -> Problem:
-    """Return why a request is refused."""
+    """Return the error of a request."""
     with pytest.raises(ProblemError) as refused:
         adapter.prepare_input(embedding_request(texts, **asked))
     assert refused.value.problem.status == 400

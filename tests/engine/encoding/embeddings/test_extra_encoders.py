@@ -1,4 +1,4 @@
-"""mlx-embeddings serves what nothing else can, and nothing else needs it: it is GPL-3.0."""
+"""mlx-embeddings is used only for architectures that nothing else supports: it is GPL-3.0."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make_folder(folder: Path, tokenizer_of: Path, bits: int | None = None) -> Pa
     """Make a tiny Llama Nemotron VL with random weights.
 
     Args:
-        bits: Of its quantized text half; None leaves it as it is.
+        bits: Bits per weight of its quantized text half; None for no quantization.
     """
     pytest.importorskip(PACKAGE)
     import mlx.core as mx
@@ -81,7 +81,7 @@ def make_folder(folder: Path, tokenizer_of: Path, bits: int | None = None) -> Pa
 
 
 def _scaled(value: Any) -> Any:
-    """Return weights of which each text's vector is another."""
+    """Return weights scaled so that different texts have different vectors."""
     if isinstance(value, dict):
         return {name: _scaled(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -95,7 +95,7 @@ def nemotron(tmp_path: Path, tiny_encoder: TinyEncoder) -> Path:
 
 
 def expected_vectors(embedder: Embedder, folder: Path) -> Any:
-    """Return the vectors that the library makes of each text alone."""
+    """Return the library's own vector of each text alone."""
     import mlx.core as mx
     from mlx_embeddings.utils import load_model  # type: ignore[import-untyped]
 

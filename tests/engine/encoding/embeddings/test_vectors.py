@@ -1,4 +1,4 @@
-"""Vectors against the library's own, those of texts alone, and sentence-transformers' recipes."""
+"""Vectors against those of the library, of single texts, and of sentence-transformers' recipes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ def test_vectors_are_those_of_texts_alone_whatever_they_are_computed_with(embedd
     together = embedder.embed(TEXTS)
     np.testing.assert_allclose(together, embedder.embed_alone(TEXTS), atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
-    assert np.abs(together[0] - together[1]).max() > 0.01  # else the others would prove nothing
+    assert (
+        np.abs(together[0] - together[1]).max() > 0.01
+    )  # Otherwise the other assertions would prove nothing.
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_vectors_are_the_librarys(tiny_encoder: TinyEncoder, kind: str) -> None:
     folder = tiny_encoder(kind)
-    texts = [text[:40] for text in TEXTS]  # Gemma's longer ones are another matter, see below
+    texts = [text[:40] for text in TEXTS]  # Longer texts differ with Gemma, see below.
     embedder = open_embedder(folder)
     rows = embedder.adapter.prepare_input(embedding_request(texts)).rows
     import mlx.core as mx
@@ -74,12 +76,12 @@ def test_gemmas_local_layers_see_a_window(tiny_encoder: TinyEncoder) -> None:
     changed = np.abs(np.array(encode(mx.array(tokens), mask) - encode(mx.array(other), mask))).max(
         axis=(0, 2)
     )
-    # A window of 32 is 16 to each side. Source: transformers, modeling_gemma3.py.
+    # A window of 32 covers 16 tokens to each side. Source: transformers, modeling_gemma3.py.
     assert np.flatnonzero(changed > 1e-6).tolist() == list(range(60 - 16, 60 + 16 + 1))
 
 
 def hidden_of(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
-    """Return the vectors of a text's tokens, `[tokens, hidden]`, by the library alone."""
+    """Return the library's own hidden states of a text, `[tokens, hidden]`."""
     import mlx.core as mx
     from mlx_vlm.embedding_loader import load_embedding_model
 
@@ -104,7 +106,7 @@ def test_tokens_are_pooled_as_the_models_files_tell(
     plain = tiny_encoder("bert")
     folder = Path(shutil.copytree(plain, tmp_path / "model"))
     write_pooling(folder, 64, *modes)
-    write_modules(folder, ["Pooling"])  # and nothing gives them length 1
+    write_modules(folder, ["Pooling"])  # There is no normalization.
     embedder = open_embedder(folder)
     rows = embedder.adapter.prepare_input(embedding_request(TEXTS[:5])).rows
     expected = [POOLED[modes](hidden_of(plain, row.tokens.tolist())) for row in rows]

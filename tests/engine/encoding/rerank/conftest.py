@@ -1,4 +1,4 @@
-"""Models that rank."""
+"""Rerankers for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.tests.support.engines.rerankers import MakeReranker, Reranker
 
 @pytest.fixture
 def reranker(tiny_encoder: Callable[..., Path]) -> MakeReranker:
-    """`reranker(kind, **changes)` is an opened model."""
+    """Return a function from a kind and changed settings to an opened reranker."""
 
     def opened(kind: str, **changes: Any) -> Reranker:
         return Reranker(tiny_encoder(kind, **changes))

@@ -1,4 +1,4 @@
-"""Scores of pairs against the library's own, together and alone."""
+"""Scores of pairs equal the library's own, in batches and alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query is computed once for its documents, and scores stay what they are alone."""
+"""A query is computed once for all its documents, with the same scores as alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(reranker: MakeReranker) -> Reranker:
 
 @pytest.fixture
 def advanced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Tokens of heads that were computed, pass by pass."""
+    """Return a list of the shared prefixes' tokens computed in each pass."""
     counts: list[int] = []
     advance = YesNoHead.advance
 

@@ -1,4 +1,4 @@
-"""However many recordings are open, one or two threads decode them, and none of FFmpeg's own."""
+"""All open recordings are decoded by one or two threads, and by none of FFmpeg's own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MANY = 12
 
 
 def _threads() -> int:
-    """Return the threads of this process: those of libraries too, where the system lists them."""
+    """Return this process's threads, including those of libraries if the system lists them."""
     return len(list(_TASKS.iterdir())) if _TASKS.exists() else threading.active_count()
 
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Path:
-    """A recording of hours in which nobody speaks, in FLAC, whose decoder would use every core."""
+    """Return hours of silence in FLAC, whose decoder would use every core."""
     path = tmp_path / "silent.flac"
     path.write_bytes(sounds.silent_flac(2.0, 192_000, 8))
     return path
@@ -39,7 +39,7 @@ def test_many_recordings_take_no_more_threads_than_one(silent: Path, tmp_path: P
     try:
         while (block := plain.read(0.5)) is not None:
             heard += len(block)
-            for each in many:  # as an engine does that leaves silence out
+            for each in many:  # An engine that skips silence reads on like this.
                 each.read(0.0)
             most = max(most, _threads() - before)
     finally:

@@ -1,4 +1,4 @@
-"""Clients share the decoders, and no recording gains by being silent."""
+"""Clients share the decoders fairly, and silent recordings get no advantage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 @attrs.define(eq=False)
 class Recorded:
-    """A recording of which so many turns are left."""
+    """A recording with a number of remaining turns."""
 
     turns: int
     length: int = attrs.field(default=attrs.Factory(lambda self: self.turns, takes_self=True))
@@ -25,7 +25,7 @@ class Recorded:
 
 
 class Unread(Recorded):
-    """One of which no further turn is wanted for now."""
+    """A recording that needs no further turn for now."""
 
     @property
     def wants_decoding(self) -> bool:
@@ -57,7 +57,7 @@ def test_many_silent_recordings_of_one_client_hold_up_none_of_another() -> None:
 
 
 def test_whoever_has_much_to_decode_has_fewer_turns() -> None:
-    """Eight channels of 192,000 samples a second cost 96 times what 16,000 do."""
+    """Eight channels at 192 kHz cost 96 times as much as one at 16 kHz."""
     turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
     large, small = Recorded(1_000), Recorded(1_000)
     turns.add("large", large)

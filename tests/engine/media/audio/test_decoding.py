@@ -1,4 +1,4 @@
-"""Recordings that are decoded while requests are prepared."""
+"""Decoding of recordings while requests are prepared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_file_that_is_no_recording_is_refused() -> None:
 
 
 def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes when all are taken waits without one, and gets that of the next who leaves."""
+    """A request beyond the limit waits for the decoder of the next one that ends."""
     monkeypatch.setattr(decoder_threads, "PATIENCE", math.inf)
     with hanging_decoders():
         begun = [decode_recording(b"sound", RATE, 1) for _ in range(decoding.AT_ONCE + 1)]

@@ -1,4 +1,4 @@
-"""Of a film, only its first track of sound is opened."""
+"""Only the first audio track of a movie is opened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tone(pitch: int) -> Sound:
 
 
 def film(path: Path, kind: str, movflags: str, *, picture: bool) -> Path:
-    """Write a film whose pictures come first, with two tracks of sound."""
+    """Write a movie with video first and two audio tracks."""
     options = {"movflags": movflags} if movflags else {}
     with av.open(str(path), "w", format=kind, options=options) as output:
         streams: list[Any] = [output.add_stream("mpeg4", rate=5)]
@@ -88,7 +88,7 @@ def test_a_file_that_ends_anywhere_is_no_error(cut: int) -> None:
 
 
 class CountedFile(BoundedFile):
-    """Counts how often it is read."""
+    """A file that counts its reads."""
 
     reads = 0
 
@@ -98,7 +98,7 @@ class CountedFile(BoundedFile):
 
 
 def test_of_many_boxes_few_are_looked_at() -> None:
-    """Each of 1,000 tracks begins with 1,000 boxes; FFmpeg refuses what is left of them."""
+    """Each of 1,000 tracks begins with 1,000 boxes; FFmpeg rejects the rest."""
     filled = b"\0\0\x1f\x48trak" + b"\0\0\0\x08free" * 1_000
     data = b"\0\0\0\x08ftyp" + struct.pack(">I", 8 + 1_000 * len(filled)) + b"moov" + filled * 1_000
     file = CountedFile(data)

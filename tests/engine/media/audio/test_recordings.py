@@ -1,4 +1,4 @@
-"""Recordings of every container are decoded in full and in bounded memory; what is none is refused."""
+"""Recordings in all containers are decoded fully and in bounded memory; other files are rejected."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_recording_longer_than_any_is_refused_wherever_that_is_seen(
     monkeypatch.setattr(samples, "MAX_SECONDS", 3)
     declared = write_recording(tmp_path / "declared", silence(4))
     assert "longer than" in refusal(declared)
-    # The head of a stream says nothing of its length.
+    # The header of a raw AAC stream states no length.
     undeclared = write_recording(tmp_path / "undeclared", silence(4), "aac")
     assert "longer than" in refusal(undeclared)
 
@@ -229,13 +229,13 @@ for name in sys.argv[1:]:
     [
         (movies.promising, 50_000_000),
         (movies.promising_fragment, 50_000_000),
-        # As many as one track may have.
+        # The limit for one track.
         (partial(movies.promising, tracks=31), 1_300_000),
         (movies.promising_outside, 600_000),
     ],
 )
 def test_promised_samples_take_no_memory(make: Callable[[int], bytes], samples: int, tmp_path: Path) -> None:
-    """In a process of its own, since what the system counts is the most that there ever was."""
+    """Runs in a process of its own, since the system reports only a process's peak memory."""
     few, many = tmp_path / "few.m4a", tmp_path / "many.m4a"
     few.write_bytes(make(100))
     many.write_bytes(make(samples))
@@ -276,7 +276,7 @@ def test_a_decoder_that_hangs_costs_its_recording_and_is_not_started_for_ever(
     with hanging_decoders():
         for number in range(decoder_threads.MAX_STALLED):
             hanging = RecordingReader(path, RATE)
-            if number % 2:  # its client leaves before it is given up
+            if number % 2:  # The client disconnects before the time limit.
                 hanging.close()
                 continue
             with pytest.raises(ProblemError, match="longer than"):

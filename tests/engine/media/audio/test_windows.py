@@ -1,4 +1,4 @@
-"""Recordings are cut where nobody speaks, and what is silent is left out."""
+"""Recordings are cut in pauses, and silence is skipped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.tests.support.media.recordings import RATE, Sound, noise, silence
 
 
 def cut(sound: Sound, block: float = 0.5) -> list[Window]:
-    """Return all windows of a sound that comes in blocks of so many seconds."""
+    """Return all windows of audio that arrives in blocks of `seconds`."""
     buffer = WindowBuffer(RATE, 30)
     blocks = iter(np.array_split(sound, max(1, round(len(sound) / RATE / block))))
     windows: list[Window] = []

@@ -1,4 +1,4 @@
-"""Images as pixels: what is decoded and how, what is refused, and that neither costs much."""
+"""Decoding of images: results, rejected files, and bounded cost of both."""
 
 from __future__ import annotations
 

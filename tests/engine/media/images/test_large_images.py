@@ -1,4 +1,4 @@
-"""Large images are decoded by a process, one at a time of each client, and small ones wait for none."""
+"""Large images are decoded in a process, one at a time per client; small ones do not wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ assert SIDE * SIDE > LARGE
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Every process that is started."""
+    """Return a list of all started processes."""
     started: list[subprocess.Popen[bytes]] = []
     start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
 

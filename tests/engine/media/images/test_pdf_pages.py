@@ -1,4 +1,4 @@
-"""Pages of PDFs as images: bounded in number, size and time, whatever the file holds."""
+"""Rendering of PDFs: number, size and time are bounded, whatever the file contains."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_hostile_documents_are_refused_by_name(make: Callable[[], bytes]) -> Non
 
 
 _SLOW = ("operations", "1 GB", "circles")
-"""Parts of names of documents that take seconds."""
+"""Substrings in names of documents that take seconds."""
 
 
 @pytest.mark.parametrize("name", [name for name in documents.ODD if not any(map(name.count, _SLOW))])
@@ -77,7 +77,7 @@ def test_the_number_of_pages_is_limited() -> None:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """All that are started from now on."""
+    """Return a list of all processes started from now on."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 

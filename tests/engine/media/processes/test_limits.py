@@ -1,4 +1,4 @@
-"""Limits of processes that decode clients' files, where the system keeps them and where it refuses."""
+"""Limits of decoder processes, on systems that enforce them and on systems that do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMITS = "import json, resource; print(json.dumps([resource.getrlimit(kind) for 
 
 
 def run(folder: Path, program: str, limits: DecodingLimits, *arguments: object) -> tuple[int, str, str]:
-    """Return how a program ends within limits, and what it writes."""
+    """Return a program's exit status within limits, and its output."""
     path = folder / "decoder.py"
     path.write_text(program)
     done = subprocess.run(limits.command(path, *arguments), capture_output=True, text=True, timeout=60)
@@ -35,7 +35,7 @@ def run(folder: Path, program: str, limits: DecodingLimits, *arguments: object) 
 
 @pytest.fixture(params=["kept by the system", "refused by the system"])
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that limits the address space, and one that refuses to."""
+    """Simulate a system that limits the address space, and one that does not."""
     if request.param == "refused by the system":
         monkeypatch.setattr(limited_process, "__file__", refusing_system.__file__)
 
@@ -49,7 +49,7 @@ def test_a_decoder_takes_no_more_memory_than_it_may(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("system")
 def test_a_large_server_leaves_its_decoders_as_much_memory(tmp_path: Path) -> None:
-    """The largest size that a process ever had is handed to those that it starts."""
+    """A process's peak size is inherited by its child processes."""
     server = b"x" * (400 * MEGABYTE)
     assert run(tmp_path, FILLING, DecodingLimits(memory=300 * MEGABYTE), 10)[0] == 0
     assert len(server) == 400 * MEGABYTE

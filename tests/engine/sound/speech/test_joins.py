@@ -1,4 +1,4 @@
-"""Pieces of speech joined, and speech made faster."""
+"""Joining of speech chunks, and change of tempo."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_tempo_changes_the_length_and_not_the_pitch(tempo: float) -> None:
     pieces = [tempo_filter.push(tone[at : at + 1_920]) for at in range(0, len(tone), 1_920)]
     heard = np.concatenate([*pieces, tempo_filter.finish()])
     assert abs(len(heard) - 2 * RATE / tempo) <= 1
-    assert np.abs(heard[-RATE // 50 :]).max() > 0.1  # the last 20 ms sound too
+    assert np.abs(heard[-RATE // 50 :]).max() > 0.1  # The last 20 ms are not faded.
     loudest = np.argmax(np.abs(np.fft.rfft(heard))) * RATE / len(heard)
     assert loudest == pytest.approx(440, rel=0.02)
 

@@ -1,4 +1,4 @@
-"""When speech is handed over."""
+"""Times at which speech is sent to the client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from greenroom.engine.sound.speech.listener import LONGEST_HOLD, ListenerLead
 
 
 class Clock:
-    """Seconds that the test sets."""
+    """A clock in seconds, set by the test."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -42,7 +42,7 @@ def test_the_longest_hold_does_not_grow_with_the_lead() -> None:
 
 @pytest.mark.parametrize("speed", [0.8, 1.2, 4.0, 15.0])
 def test_nobody_hears_a_gap_that_the_model_does_not_make(speed: float) -> None:
-    """A step of 50 ms gives `speed` times as much sound; what is held back never runs a listener dry."""
+    """A step of 50 ms yields `speed` times as much audio; held-back samples never cause a gap in playback."""
     lead = ListenerLead(clock := Clock())
     held = given = dry_held = dry_at_once = 0.0
     began = clock.now

@@ -1,4 +1,4 @@
-"""Orpheus: a language model by its configuration, which speaks."""
+"""Orpheus, a speech model whose configuration is that of a language model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_codec_that_is_missing_is_named_then_found_and_it_speaks_as_the_libr
     assert (record.model_type, record.architecture) == ("speech", "llama")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     for module in ("mlx_audio.tts.models.llama", "mlx_audio.tts.models.llama.llama"):
-        monkeypatch.delitem(sys.modules, module, raising=False)  # which reads the codec as it is imported
+        monkeypatch.delitem(sys.modules, module, raising=False)  # The module reads the codec on import.
     with pytest.raises(ProblemError, match=f"hf download {CODEC}") as caught:
         open_adapter(orpheus)
     assert (caught.value.problem.status, caught.value.problem.code) == (503, "load_failed")

@@ -1,4 +1,4 @@
-"""Text cut into pieces that are spoken one after another."""
+"""Splitting of text into pieces that are spoken one after another."""
 
 from __future__ import annotations
 

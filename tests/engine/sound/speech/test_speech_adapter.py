@@ -1,4 +1,4 @@
-"""What can be asked of a model that speaks, and what is refused by name."""
+"""Options of speech requests, and errors that name the field."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANY = SpeechAbilities(
     reads_reference=False,
     streams=True,
 )
-"""Of a model that lists no voices and can be told everything else."""
+"""Abilities of a model that lists no voices and supports every other option."""
 
 
 @pytest.fixture(scope="module")

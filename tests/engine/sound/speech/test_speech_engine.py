@@ -1,4 +1,4 @@
-"""Speech computed piece by piece, for several requests in turns."""
+"""Speech computed piece by piece, for several requests in fair turns."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_what_a_library_raises_fails_the_request(tmp_path: Path) -> None:
 def test_a_library_that_a_voice_needs_is_named(
     tiny_pocket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some architectures read the voices that lie in their folders as recordings, when they first speak."""
+    """Some architectures decode the voice recordings in their folders only when they first speak."""
     from mlx_audio.audio_io import read
     from mlx_audio.tts.models.pocket_tts.pocket_tts import Model
 

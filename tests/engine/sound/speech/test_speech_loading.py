@@ -1,4 +1,4 @@
-"""Models that speak, from their folders."""
+"""Loading of speech models from their folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from greenroom.tests.support.models.tiny_speech_models import make_tiny_kokoro
 
 @pytest.fixture
 def copied(tiny_pocket: Path, tmp_path: Path) -> Path:
-    # Its name would have the library load another architecture, if it were asked.
+    # From this name, the library would guess another architecture.
     return Path(shutil.copytree(tiny_pocket, tmp_path / "kokoro-outetts-82m"))
 
 

@@ -31,5 +31,5 @@ def multilingual(tiny_whisper: Path) -> Iterator[Transcriber]:
 
 
 def library_model(folder: Path) -> Any:
-    """Return mlx-audio's model, loaded as it loads it itself."""
+    """Return mlx-audio's model, loaded by its own loader."""
     return import_model_code("mlx_audio.stt.utils").load_model(folder, model_type="whisper")

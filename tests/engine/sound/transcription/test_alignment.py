@@ -1,4 +1,4 @@
-"""The times of tokens are those that OpenAI's method gives, as mlx-audio computes it element by element."""
+"""Token times equal those of mlx-audio's element-wise version of OpenAI's method."""
 
 from __future__ import annotations
 

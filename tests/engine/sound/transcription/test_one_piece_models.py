@@ -1,4 +1,4 @@
-"""Models that hear through mlx-audio's own code, window by window, and those that are not served."""
+"""Models that transcribe with mlx-audio's own code, window by window, and unsupported ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG = {
 
 @pytest.fixture
 def moonshine(tmp_path: Path) -> Path:
-    """A model with random weights, whose convolutions lie as PyTorch has them."""
+    """Return a model with random weights, with convolutions in PyTorch's layout."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
@@ -48,7 +48,7 @@ def moonshine(tmp_path: Path) -> Path:
         for name, value in weights.items()
     }
     (embedding,) = (name for name in stored if name.endswith("embed_tokens.weight"))
-    reserved = len(SPECIAL_TOKENS)  # never the likeliest, and no part of a text
+    reserved = len(SPECIAL_TOKENS)  # Never the most likely token, and not part of a text.
     stored[embedding] = mx.concatenate([mx.zeros((reserved, 32)), stored[embedding][reserved:]])
     mx.save_safetensors(str(folder / "model.safetensors"), stored, metadata={"format": "mlx"})
     return folder

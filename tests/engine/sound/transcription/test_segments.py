@@ -1,4 +1,4 @@
-"""How a window's tokens become segments, and where the next window begins."""
+"""Splitting of a window's tokens into segments, and the start of the next window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stamp(seconds: float) -> int:
         ([stamp(0), 1, stamp(4), stamp(4), 2, stamp(9)], [(0.0, 4.0), (4.0, 9.0)], 3000, True),
         ([stamp(0), 1, stamp(4), stamp(5), 2], [(0.0, 4.0)], 400, False),
         ([stamp(0), 1, stamp(4), stamp(5)], [(0.0, 4.0)], 400, False),
-        # A model that ends its first segment at once would be heard for ever.
+        # Otherwise a model that ends its first segment at once would never finish.
         ([stamp(0), 1, stamp(0.1), stamp(0.1), 2], [(0.0, 0.1), (0.1, 30.0)], 3000, True),
     ],
 )

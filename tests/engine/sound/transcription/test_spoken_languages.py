@@ -1,4 +1,4 @@
-"""The language that is spoken, told to each architecture as its code wants it."""
+"""The spoken language, passed to each architecture in its own form."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from greenroom.engine.sound.transcription.preparing.architectures import NOT_SER
 from greenroom.engine.sound.transcription.recognizers.one_piece_recognizer import spoken_language
 
 BUILT_ON = {"mega_asr": "qwen3_asr"}
-"""Architectures that pass on what they are told."""
+"""Architectures that pass their arguments on to another one."""
 
 
 def source_of(architecture: str) -> str:
-    """Return the code of an architecture."""
+    """Return the source code of an architecture."""
     root = library_folder("mlx_audio")
     assert root is not None
     folder = root / "stt" / "models" / BUILT_ON.get(architecture, architecture)
@@ -47,7 +47,7 @@ def test_the_librarys_code_takes_what_it_is_told(architecture: str) -> None:
 
 
 def test_granite_is_never_asked_to_translate() -> None:
-    """Its argument `language` names the language that it translates to."""
+    """Its argument `language` is the target language of a translation."""
     assert "Translate the speech to" in source_of("granite_speech")
     assert ONE_PIECE["granite_speech"].language == ("source_language",)
 

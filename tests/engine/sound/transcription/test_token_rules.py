@@ -1,4 +1,4 @@
-"""Which token may follow which: OpenAI's rules of time stamps, written down once more without MLX."""
+"""Whisper's rules for time stamps, against OpenAI's rules reimplemented without MLX."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from greenroom.engine.sound.transcription.whisper.token_rules import TokenRules
 from greenroom.engine.sound.transcription.whisper.vocabulary import WhisperVocabulary
 
 SIZE, END, FIRST = 120, 40, 60
-"""Text below 40, tokens that steer from there, time stamps from 60 on."""
+"""Vocabulary size and limits: text below 40, control tokens up to 60, time stamps from there."""
 VOCABULARY = WhisperVocabulary(
     None, END, 41, 42, 43, 44, 45, 46, FIRST, {}, (3, 41, 42, 43, 44, 46), (7, END)
 )
 
 
 def allowed_by_openai(logits: NDArray[np.float32], written: list[int]) -> NDArray[np.bool_]:
-    """Return which tokens `ApplyTimestampRules` and its neighbors of OpenAI's `decoding.py` leave."""
+    """Return the tokens allowed by `ApplyTimestampRules` and related filters of OpenAI's `decoding.py`."""
     logits = logits.copy()
     logits[[*VOCABULARY.suppressed, VOCABULARY.no_timestamps]] = -np.inf
     if not written:
@@ -50,7 +50,7 @@ def test_whatever_has_been_written_the_same_tokens_may_follow(seed: int) -> None
     state, written = rules.nothing_written(), list[int]()
     for _ in range(14):
         logits = random.standard_normal(SIZE).astype(np.float32) * 3
-        logits[FIRST:] -= random.choice([0, 4])  # else time stamps, being many, are nearly always likelier
+        logits[FIRST:] -= random.choice([0, 4])  # Otherwise the many time stamps nearly always win.
         filtered = np.array(rules.filter(mx.array(logits)[None], state))[0]
         allowed = allowed_by_openai(logits, written)
         assert np.isfinite(filtered).tolist() == allowed.tolist()

@@ -1,4 +1,4 @@
-"""What is written about a recording: as mlx-audio writes it."""
+"""Transcripts equal those of mlx-audio."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAIRS = (
     "Ġwhisper.",
     "<|endoftext|>",
 )
-"""Segments whose last one is unfinished: it is heard again in the next window."""
+"""Segments of which the last one is incomplete, and transcribed again in the next window."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def recording(tmp_path: Path) -> Path:
 
 
 def fields(segment: Any) -> tuple[Any, ...]:
-    """Return what both tell of a segment, with times in hundredths of seconds."""
+    """Return the members of a segment that both libraries have, with times in hundredths of seconds."""
     get = segment.__getitem__ if isinstance(segment, dict) else segment.__getattribute__
     times = (round(get(name) * 100) for name in ("start", "end"))
     others = (get(name) for name in ("text", "seek", "temperature", "compression_ratio"))
@@ -70,7 +70,7 @@ def test_a_long_recording_without_pauses_reads_as_mlx_audio_has_it(tmp_path: Pat
     theirs = library_model(folder).generate(str(path))
     with open_transcriber(folder) as transcriber:
         ours = transcriber.transcribe(path)
-    for segment in theirs.segments:  # may end behind the recording
+    for segment in theirs.segments:  # Its last segment may end after the recording.
         segment["end"] = min(segment["end"], 36.0)
     assert [fields(each) for each in ours.segments] == [fields(each) for each in theirs.segments]
     assert len({each.seek for each in ours.segments}) > 2

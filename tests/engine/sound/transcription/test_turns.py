@@ -1,4 +1,4 @@
-"""Recordings take turns within their windows, end when they are told to, and wait for memory."""
+"""Recordings take fair turns within windows, can be cancelled, and wait for memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_recordings_under_made_up_keys_share_the_turns_of_their_address(
 
 
 def note_turns(english: Transcriber, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Run to the end; return whose slice each was."""
+    """Run to the end; return the recording of each step."""
     order: list[str] = []
     advance = RunningTranscription.advance
 
@@ -233,7 +233,7 @@ def test_a_file_that_is_cut_while_it_is_read_ends_its_request_alone(
     good = english.submit(short)
     english.run()
     end = english.events[spoiled][-1]
-    assert isinstance(end, Failed | Finished)  # what its thread had read by then is written down
+    assert isinstance(end, Failed | Finished)  # Audio read before the error may still be transcribed.
     if isinstance(end, Failed):
         assert (end.problem.status, end.problem.param) == (400, "file")
     assert isinstance(english.events[good][-1], Finished)

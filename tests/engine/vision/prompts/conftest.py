@@ -1,4 +1,4 @@
-"""Adapters of tiny models that see, one of each kind for all tests here."""
+"""Adapters of tiny vision models, one per kind, shared by all tests of this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Opened = tuple[Path, VisionAdapter]
 
 @pytest.fixture(scope="session")
 def opened_kind(tiny_vision_model: TinyVisionModel) -> Callable[[str], Opened]:
-    """`opened_kind(kind)` is the folder and the adapter of a tiny model, made once."""
+    """Return a function from a kind to a tiny model's folder and adapter, made once."""
     opened: dict[str, Opened] = {}
 
     def open_kind(kind: str) -> Opened:

@@ -1,4 +1,4 @@
-"""Which images of a conversation a model is given."""
+"""Selection of a conversation's images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMITS = ImageLimits(images=3, bytes_together=10)
 
 
 def images(messages: Sequence[Message]) -> str:
-    """Return the images of messages by their files, `-` for each that is not shown."""
+    """Return the file contents of the messages' images, `-` for each dropped one."""
     parts = [part for each in messages for part in each.content]
     names: dict[object, str] = {NOT_SHOWN: "-", DOCUMENT_NOT_SHOWN: "_"}
     return "".join(
@@ -31,7 +31,7 @@ def images(messages: Sequence[Message]) -> str:
 
 
 def turns(*files: str) -> list[Message]:
-    """Return a conversation that shows images, turn by turn."""
+    """Return a conversation with images, turn by turn."""
     asked = [message(*(letter.encode() for letter in group), "?") for group in files]
     return [each for question in asked for each in (question, message("Ah.", role="assistant"))][:-1]
 

@@ -1,4 +1,4 @@
-"""Arrays of processed images are counted as long as somebody holds them."""
+"""Arrays of processed images count toward the limit until they are freed."""
 
 from __future__ import annotations
 

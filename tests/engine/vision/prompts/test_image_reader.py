@@ -1,4 +1,4 @@
-"""Images and documents of requests, made ready for a model: limits, errors by name, what is kept."""
+"""Processing of images and documents: limits, error messages and caching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processors of unusual form are used as mlx-vlm uses them; what fails says so in its own words."""
+"""Unusual processors work as in mlx-vlm; failures keep the processor's own message."""
 
 from __future__ import annotations
 

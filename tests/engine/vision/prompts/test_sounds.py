@@ -1,4 +1,4 @@
-"""Sounds in conversations, for models that hear: tokens and arrays are those of mlx-vlm's own preparation."""
+"""Sounds in conversations: tokens and arrays equal those of mlx-vlm's own preparation."""
 
 from __future__ import annotations
 

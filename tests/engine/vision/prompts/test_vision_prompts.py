@@ -1,4 +1,4 @@
-"""Prompts with images: the tokens and arrays are those of mlx-vlm's own preparation."""
+"""Prompts with images: tokens and arrays equal those of mlx-vlm's own preparation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def adapter(opened_kind: Callable[[str], Opened]) -> VisionAdapter:
 
 
 def by_library(folder: Path, text: str, images: Sequence[Image.Image]) -> dict[str, Any]:
-    """Return what mlx-vlm makes of a rendered prompt."""
+    """Return mlx-vlm's own inputs for a rendered prompt."""
     from mlx_vlm.utils import load_processor, prepare_inputs
 
     processor = load_processor(folder, add_detokenizer=False)
@@ -60,7 +60,7 @@ def by_library(folder: Path, text: str, images: Sequence[Image.Image]) -> dict[s
 
 
 def rendered(folder: Path, messages: Sequence[Message], **options: Any) -> str:
-    """Return the text that a model's template writes by itself, given images as parts."""
+    """Return the output of a model's chat template for messages with images as parts."""
     from transformers import AutoTokenizer
 
     turns: list[dict[str, Any]] = []
