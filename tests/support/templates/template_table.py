@@ -17,7 +17,7 @@ import logging
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,10 @@ class Row:
     faults: tuple[str, ...]
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of its row in the table."""
+        """Return the cells that the table has about this template, without its name."""
         choice = self.adapter.choice
         shown = choice.traits is not None and choice.traits.tool_calls
         return (
-            self.name,
             choice.tool_parser.parser_id,
             choice.calls_by,
             choice.thinking_parser.parser_id,
@@ -114,12 +113,27 @@ class Row:
         )
 
 
-def line(cells: Sequence[str]) -> str:
-    """Return a row of the table as Markdown."""
-    return f"| {' | '.join(cells)} |"
+HEAD = ("calls", "chosen by", "reasoning", "chosen by", "tools", "past calls", "templates")
 
 
-HEAD = ("template", "calls", "chosen by", "thoughts", "chosen by", "tools", "past calls")
+def table(rows: Iterable[Row]) -> str:
+    """Return the results as a Markdown table, with one line for all templates of the same result."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        names.setdefault(row.cells(), []).append(row.name)
+    lines = [(*cells, ", ".join(same)) for cells, same in sorted(names.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (HEAD, ("---",) * len(HEAD), *lines))
+
+
+def documented_cells(page: str) -> dict[str, tuple[str, ...]]:
+    """Return the cells about each template in a page that holds such a table."""
+    lines = (line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| "))
+    return {
+        name: tuple(cells)
+        for *cells, names in lines
+        if len(cells) == len(HEAD) - 1
+        for name in names.split(", ")
+    }
 
 
 def try_template(name: str, template: str, folder: Path) -> Row:
@@ -208,7 +222,7 @@ def main() -> int:
         templates = sorted({**found, **packaged_templates()}.items())
         tried = ((name, text) for name, text in templates if options.only in name)
         rows = [try_template(name, text, Path(scratch) / name) for name, text in tried]
-    print("\n".join((line(HEAD), f"|{'---|' * len(HEAD)}", *(line(row.cells()) for row in rows))))
+    print(table(rows))
     for (tools, past), count in sorted(Counter(row.cells()[-2:] for row in rows).items()):
         print(f"\n{count} of {len(rows)}: tools {tools}, past calls {past}", end="")
     print()
