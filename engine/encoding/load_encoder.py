@@ -44,7 +44,7 @@ def _load_known_encoder(folder: Path, config: dict[str, Any], architecture: str)
     from mlx_vlm.encoder_loader import load_encoder_model
 
     config["model_type"] = architecture
-    if architecture == "embedding_gemma2":  # Without these fields, mlx-vlm would build empty towers.
+    if architecture == "embedding_gemma2":  # Its towers, for which weights may be missing, are not built.
         config["vision_config"] = config["audio_config"] = None
     known = {*EMBEDDING_MODEL_REMAPPING, *embedding_modules()}
     if architecture not in known and architecture.replace("-", "_") not in known:

@@ -120,7 +120,7 @@ class ImageEncoder:
         return np.array(positions)[:, 0], shift
 
     def token_kinds(self, tokens: Sequence[int], images: list[PreparedImage]) -> np.ndarray[Any, Any]:
-        """Return a mask of the prompt's tokens that stand for parts of `images`."""
+        """Return a mask of the prompt's tokens that represent parts of `images`."""
         image_token = getattr(self._model.model.config, "image_token_id", -1)
         return token_kinds(np.array(tokens), images, image_token)
 

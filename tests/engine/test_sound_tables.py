@@ -1,4 +1,4 @@
-"""The tables of models that speak and hear name every architecture of mlx-audio, and still hold."""
+"""The tables of speech and transcription models cover every architecture of mlx-audio, and are correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from greenroom.tests.support.sound.sound_tables import (
 from greenroom.tests.support.sound.speaking_trials import speaking_architectures
 
 FIRST = ("vibevoice_asr", "voxtral_realtime")
-"""Compared by default, since people ask for them first; the others with `make soak`."""
+"""Architectures compared by default, since they are popular; `make soak` compares the others."""
 
 
 @pytest.mark.parametrize(

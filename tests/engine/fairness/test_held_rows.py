@@ -1,4 +1,4 @@
-"""Counts of batch rows: addresses count before their keys, since anybody may make up keys."""
+"""Counts of batch rows: addresses take precedence over keys, since a client can invent keys."""
 
 from __future__ import annotations
 

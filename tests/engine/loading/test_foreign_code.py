@@ -1,4 +1,4 @@
-"""Code of a model's folder runs only where the operator trusts it, whatever a library wants."""
+"""A model folder's own code runs only if the operator trusts it, even if a library would run it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _afterwards() -> Iterator[None]:
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
-    """A file that is there once the folder's code has run."""
+    """Return the path of a file that exists once the folder's code has run."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
 def folder(tiny_model: Callable[..., Path], tmp_path: Path, mark: Path) -> Path:
-    """A model whose configuration and tokenizer name code of their own."""
+    """Return the folder of a model whose configuration and tokenizer name their own code."""
     folder = shutil.copytree(tiny_model("qwen3"), tmp_path / f"own-{tmp_path.name}")
     (folder / "own.py").write_text(CODE.format(mark=str(mark)))
     name_code(folder / "config.json", AutoModelForCausalLM="own.Own")
@@ -50,7 +50,7 @@ def folder(tiny_model: Callable[..., Path], tmp_path: Path, mark: Path) -> Path:
 
 
 def name_code(file: Path, **names: Any) -> None:
-    """Write into a configuration which code is to be run."""
+    """Write the names of the code to run into a configuration."""
     file.write_text(json.dumps(json.loads(file.read_text()) | {"auto_map": names}))
 
 

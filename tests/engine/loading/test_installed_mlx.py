@@ -1,4 +1,4 @@
-"""MLX as `pip install greenroom` leaves it on Linux: without the library that another package brings."""
+"""MLX as `pip install greenroom` installs it on Linux: without a library that comes with another package."""
 
 from __future__ import annotations
 

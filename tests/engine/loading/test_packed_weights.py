@@ -1,4 +1,4 @@
-"""AWQ weights that mlx-lm reads are served; GPTQ and other packings are refused by name."""
+"""AWQ weights in a form that mlx-lm reads are supported; GPTQ and other packings are rejected by name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from greenroom.schemas.settings.settings import Settings
 GROUP = 32
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Columns in the order in which a packed number holds them. Source: AutoAWQ, `WQLinear_GEMM`."""
+"""Order of the columns within a packed integer. Source: AutoAWQ, `WQLinear_GEMM`."""
 
 
 def pack(matrix: Any) -> Any:
-    """Return columns of four bits, eight in a number."""
+    """Return 4-bit columns packed into integers of eight."""
     columns = matrix.reshape(matrix.shape[0], -1, 8).astype(np.uint32)
     packed = np.zeros(columns.shape[:2], np.uint32)
     for place, column in enumerate(ORDER):
@@ -33,7 +33,7 @@ def pack(matrix: Any) -> Any:
 
 
 def to_awq(weight: mx.array) -> dict[str, mx.array]:
-    """Return a matrix as AutoAWQ stores it."""
+    """Return a matrix in AutoAWQ's format."""
     values = np.array(weight.astype(mx.float32)).T  # [inputs, outputs]
     grouped = values.reshape(-1, GROUP, values.shape[1])
     low, high = grouped.min(1), grouped.max(1)
@@ -49,7 +49,7 @@ def to_awq(weight: mx.array) -> dict[str, mx.array]:
 
 @pytest.fixture
 def packed(tiny_model: Callable[..., Path], tmp_path: Path) -> Path:
-    """A tiny model as AutoAWQ packs it."""
+    """Return the folder of a tiny model in AutoAWQ's format."""
     folder = shutil.copytree(tiny_model("qwen3"), tmp_path / "packed")
     weights = mx.load(str(folder / "model.safetensors"))
     assert isinstance(weights, dict)

@@ -1,4 +1,4 @@
-"""Images of a conversation as models read them: the stable ids of document 002, step by step."""
+"""A conversation's images as models read them, with the stable ids of document 002."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders without a model, or with weights that are not read, are refused by the files they hold."""
+"""Folders without a model or with unsupported weights are rejected with an error that names their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of mlx-vlm that neither write, nor embed, nor rank are refused by what they are for."""
+"""Models of mlx-vlm that neither generate, embed nor rank are rejected, with their purpose named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language models that speak are known by their tokens, or by a name that says so."""
+"""Detection of speech models with a language model's architecture, by their tokens or their name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTETTS = ["<|global_features_start|>", "<|voice_characteristic_start|>"]
 
 
 def model(folder: Path, model_type: str, tokens: list[str], file: str = "tokenizer.json") -> Path:
-    """Write a folder that says no more of itself than these tokens."""
+    """Write a model folder whose only hint is its vocabulary."""
     (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
     added = [
         {"id": 128_256 + index, "content": token, "special": False} for index, token in enumerate(tokens)

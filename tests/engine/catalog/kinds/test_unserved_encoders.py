@@ -1,4 +1,4 @@
-"""Encoders that make neither one vector nor one score of a text are refused, each with what it is for."""
+"""Encoders that yield neither an embedding nor a score are rejected, with their purpose named."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CLASSIFIER: dict[str, Any] = {"model_type": "bert", "architectures": ["BertForSe
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder whose name tells nothing."""
+    """Return a folder with a neutral name."""
     (tmp_path / "m").mkdir()
     return tmp_path / "m"
 
 
 def refusal(folder: Path, name: str = "", **config: Any) -> str:
-    """Return why a model is refused; an empty text if it is not."""
+    """Return the error of a model; an empty text if it is accepted."""
     (folder / "config.json").write_text(json.dumps(config))
     try:
         detect(folder, name=name)
