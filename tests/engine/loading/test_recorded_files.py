@@ -29,10 +29,10 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 
 LOADERS = (
     "loading.load_model",
-    "rerank.load_reranker",
-    "speech.open_speech_engine",
-    "transcription.open_transcription_engine",
-    "embeddings.open_embedding_engine",
+    "encoding.rerank.load_reranker",
+    "sound.speech.open_speech_engine",
+    "sound.transcription.open_transcription_engine",
+    "encoding.embeddings.open_embedding_engine",
 )
 MakeFolder = Callable[[str], Path]
 
