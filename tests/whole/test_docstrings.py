@@ -1,4 +1,4 @@
-"""Arguments described in docstrings exist: none outlives a rename or a removal."""
+"""House rules of docstrings: their first words, and arguments that exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("schemas", "engine", "actors", "http", "tests")
+ROOMS = ("schemas", "engine", "actors", "http", "tests", "notes")
+PATHS = [ROOT / "api.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
+
+VAGUE = re.compile(
+    r"(… )?(What|How|Which|Where|Whose|Of|That|Who|When|Whether|For)\b"
+    r"|Return (what|how|which|whose|where|who)\b"
+)
+"""Openings without a verb and a noun of the field."""
 
 Described = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -44,10 +51,41 @@ def unknown_arguments(source: str) -> list[str]:
     ]
 
 
+def docstrings(source: str) -> list[str]:
+    """Return the docstrings of a module, its classes and functions, and the notes on its values."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        documented = isinstance(node, ast.Module | Described)
+        for before, member in zip([None, *body], body, strict=False):
+            match member:
+                case ast.Expr(ast.Constant(str(text))) if documented and (
+                    before is None or isinstance(before, ast.Assign | ast.AnnAssign)
+                ):
+                    found.append(text)
+    return found
+
+
+def test_no_docstring_begins_vaguely() -> None:
+    vague = {
+        str(path.relative_to(ROOT)): text.splitlines()[0]
+        for path in PATHS
+        for text in docstrings(path.read_text())
+        if VAGUE.match(text.lstrip())
+    }
+    assert vague == {}
+
+
+def test_a_vague_beginning_is_found() -> None:
+    source = '"""A module."""\n\nLIMIT = 3\n"""Of bytes."""\n\n\ndef f():\n    """Return what it is."""\n'
+    assert [text for text in docstrings(source) if VAGUE.match(text)] == ["Of bytes.", "Return what it is."]
+
+
 def test_described_arguments_exist() -> None:
-    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
-    assert len(paths) > 100
-    unknown = {str(path.relative_to(ROOT)): unknown_arguments(path.read_text()) for path in paths}
+    assert len(PATHS) > 100
+    unknown = {str(path.relative_to(ROOT)): unknown_arguments(path.read_text()) for path in PATHS}
     assert {path: names for path, names in unknown.items() if names} == {}
 
 

@@ -1,4 +1,4 @@
-"""What feeding a token costs each parser: µs for each token of four characters, the best of some rounds.
+"""Time that each parser takes for a token of four characters, in µs: the best of several rounds.
 
     python -m greenroom.tests.support.parsers.parser_speed [--characters N] [FORMAT …]
 
