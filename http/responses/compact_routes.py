@@ -45,7 +45,7 @@ _NOTHING_LEFT = (
 
 
 def compact_routes(refs: ActorRefs) -> Blueprint:
-    """Return the blueprint with the route."""
+    """Return the blueprint of the compaction route."""
     routes = Blueprint("compact", __name__)
 
     @routes.post("/v1/responses/compact")
@@ -99,10 +99,10 @@ async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:
 
 
 def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
-    """Return the request for a summary of a request's conversation.
+    """Return a request that asks the model to summarize the conversation of another request.
 
-    It shares that request's prefix, so that the prefix cache is used. The oldest messages are dropped if the
-    summary would not fit.
+    Both prompts begin alike, so that the prefix cache applies. The oldest messages are dropped if the
+    conversation and the summary together exceed the context.
 
     Args:
         most: Limit of the summary in tokens.

@@ -42,7 +42,7 @@ from greenroom.schemas.stored import StoredConversation, StoredItem
 
 
 def conversation_routes(refs: ActorRefs) -> Blueprint:
-    """Return the blueprint of conversations without their items."""
+    """Return the blueprint of the routes that create, read, update and delete conversations."""
     routes = Blueprint("conversations", __name__)
     path = "/v1/conversations/<conversation_id>"
 
@@ -74,7 +74,7 @@ def conversation_routes(refs: ActorRefs) -> Blueprint:
 
 
 def conversation_item_routes(refs: ActorRefs) -> Blueprint:
-    """Return the blueprint of conversations' items."""
+    """Return the blueprint of the routes for the items of a conversation."""
     routes = Blueprint("conversation_items", __name__)
     path = "/v1/conversations/<conversation_id>/items"
 

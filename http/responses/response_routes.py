@@ -34,7 +34,7 @@ from greenroom.schemas.responses.requests import PromptRequest, ResponseRequest
 
 
 def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
-    """Return the blueprint with the routes.
+    """Return the blueprint of the routes that generate responses and count their input tokens.
 
     Args:
         status_timeout: Time limit in seconds until a client gets its status.

@@ -25,7 +25,7 @@ from greenroom.schemas.stored import StoredResponse
 
 
 def stored_routes(refs: ActorRefs) -> Blueprint:
-    """Return the blueprint with the routes."""
+    """Return the blueprint of the routes for stored responses."""
     routes = Blueprint("stored_responses", __name__)
     responses = refs.responses
 

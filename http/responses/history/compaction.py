@@ -1,6 +1,6 @@
 """Compacted conversations: the model's summary, and the last turns verbatim.
 
-Both travel as one encrypted item, which replaces everything before it.
+Both travel as one encrypted item, which replaces everything before it except instructions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ SUMMARY_TOKENS = 2_048
 
 _SUMMARY_SHARE = 8
 _TURNS_SHARE = 4
-"""Divisors of a short context: an eighth for the summary, a quarter for turns (three characters per token).
-"""
+"""Divisors of a short context: an eighth for the summary, a quarter for turns, at 3 characters per token."""
 
 _FILES = {"input_image": "Image", "input_file": "Document", "input_audio": "Recording"}
 _LARGE_FILE = 1_024
-"""Characters above which a part contains a file itself and not its address."""
+"""Size of a part, in characters of JSON, above which it is assumed to hold a file's data and not its URL."""
 
 REQUEST = (
     "Summarize this conversation for an assistant who will go on with it and sees nothing else of it. Say "
@@ -47,7 +46,7 @@ class Compaction:
 
     Args:
         summary: The model's summary.
-        items: Instructions and the last turns, verbatim.
+        items: Instructions and the last turns, with notes in place of embedded files.
     """
 
     summary: str
@@ -55,7 +54,7 @@ class Compaction:
 
     @property
     def has_turns(self) -> bool:
-        """True if anything besides instructions is kept verbatim."""
+        """True if any items besides instructions were kept."""
         return not all(map(is_instruction, self.items))
 
     def sealed(self, seal: Seal) -> str:
@@ -114,7 +113,7 @@ def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compacti
 def without_large_files(item: JsonObject) -> JsonObject:
     """Return an item with a note in place of each embedded image, document and recording.
 
-    A single file would exceed the limit of all turns that are kept; the summary describes it.
+    A single file can exceed the limit of all kept turns together; the summary covers its content.
     """
     holder = next((name for name in ("content", "output") if isinstance(item.get(name), list)), None)
     if holder is None:
@@ -132,8 +131,8 @@ def _without_large_file(part: Any) -> Any:
 def last_turns(items: Sequence[JsonObject], room: int) -> Sequence[JsonObject]:
     """Return as many whole turns at the end as fit.
 
-    If not even the last turn fits, its question is kept, and as much of its end as fits. A call is never
-    separated from its result.
+    If not even the last turn fits, its user message is kept if that fits, and then as many items from the end
+    of the turn as fit. A result is never kept without its call.
 
     Args:
         room: Limit in characters of JSON.

@@ -17,7 +17,7 @@ async def hold_conversation(
     """Lock a conversation; the lock is released with the request unless a run takes it over.
 
     Raises:
-        ProblemError: 409: another turn is being generated.
+        ProblemError: 409 if another turn holds the lock.
     """
     held = await ask_actor(responses, HoldConversation(owner, conversation), ConversationHeld)
     return request_resources().enter_context(closing(held))

@@ -38,7 +38,7 @@ GIL.
 
 
 def recall_nothing(asked: AskedResponse) -> Recalled:
-    """Return a self-contained request.
+    """Return a self-contained request without reading the store.
 
     Raises:
         ProblemError: 400 that names the field.

@@ -39,7 +39,7 @@ class Recalled:
             match item.param:
                 case StandInItem(others, replaces):
                     read = [other for other in read if is_instruction(other)] if replaces else read
-                    # The client may have repeated instructions after the compaction.
+                    # The instructions before the compaction may be among those that it holds.
                     read += [other.raw for other in others if other.raw not in read]
                 case _:
                     read.append(item.raw)

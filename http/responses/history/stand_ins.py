@@ -26,7 +26,7 @@ LONGEST_ID = 256
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text can be a stored id; the store cannot even look up a lone surrogate."""
+    """Return whether a text can be the id of a stored object; the store cannot look up a lone surrogate."""
     return text.isascii() and len(text) <= LONGEST_ID
 
 
@@ -36,7 +36,7 @@ async def find_references(
     """Return the stored items that references name, by id.
 
     Raises:
-        ProblemError: 413: they are too large together.
+        ProblemError: 413 if the items are too large together.
     """
     mentions = Counter(item.param.id for item in items if isinstance(item.param, ReferenceItem))
     asked = {ident: times for ident, times in mentions.items() if is_id(ident)}

@@ -1,4 +1,4 @@
-"""Conversion of items to neutral messages: groups items to turns and matches results with calls."""
+"""Conversion of items to neutral messages: groups items into turns and matches results with calls."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Conversation:
         if replaces:
             self._messages.clear()
         self.read(items, field)
-        # Earlier instructions stay in force, unless the compaction repeats them.
+        # Earlier instructions still apply; those that the compaction repeats must not appear twice.
         said = {message for message in self._messages if message.role == "system"}
         self._messages[:0] = [m for m in before if m.role == "system" and m not in said]
 
@@ -168,7 +168,7 @@ class Conversation:
 
 
 class _Turn:
-    """The assistant's items between two messages of others."""
+    """Consecutive items of the assistant, which become one message."""
 
     def __init__(self) -> None:
         self.thoughts: list[str] = []
@@ -176,7 +176,7 @@ class _Turn:
         self.calls: list[ToolCall] = []
 
     def add_text(self, text: str) -> None:
-        """Add a message, after a blank line if no white space separates it from the one before."""
+        """Add a text, after a blank line if no white space separates it from the one before."""
         if self.texts and text and not (self.texts[-1][-1].isspace() or text[0].isspace()):
             self.texts.append("\n\n")
         if text:

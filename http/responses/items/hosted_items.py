@@ -30,7 +30,7 @@ class HostedCall:
 
 @attrs.frozen
 class HostedResult:
-    """The result of such a call."""
+    """The result of a tool call that represents an item."""
 
     call_id: str
     parts: tuple[ContentPart, ...]
@@ -113,7 +113,7 @@ def _screenshot(output: Any, field: str, media: MediaReader) -> ContentPart:
 
 
 def _outputs(item: JsonObject, field: str, media: MediaReader) -> tuple[ContentPart, ...]:
-    """Return the output of code, and its pictures if they are embedded."""
+    """Return the text output of executed code, and the images that are embedded as data URLs."""
     outputs = item.get("outputs")
     if not isinstance(outputs, list):
         return (TextPart(""),)

@@ -99,7 +99,7 @@ async def item_page(page: ItemPage, included: Sequence[str] = ()) -> Response:
         included: Values of the query parameter `include`.
 
     Raises:
-        ProblemError: 503: unread responses take all the memory for them.
+        ProblemError: 503 if unsent responses use up the memory budget.
     """
     return await list_response(
         lambda: [item_document(item, included) for item in page.items],

@@ -24,7 +24,7 @@ class ResponseFormatter:
     Args:
         echo: The request's members that the response repeats.
         answer_id: The response's id, `resp_…`.
-        created: Unix time in seconds.
+        created: Unix time of creation in seconds.
     """
 
     echo: ResponseEcho

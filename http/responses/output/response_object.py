@@ -101,7 +101,7 @@ class ResponseHead:
     Args:
         id: The response's id, `resp_…`.
         model: Name of the model.
-        created: Unix time in seconds.
+        created: Unix time of creation in seconds.
     """
 
     id: str

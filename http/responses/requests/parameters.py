@@ -1,6 +1,6 @@
 """The generation parameters of responses, by their names on the wire.
 
-Every member of a request is in one of these tables, or in the wire type if it is not a generation parameter.
+Each generation parameter is in one of these tables; the other members of a request are in its wire type.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RESPONSE_PARAMETERS: ParameterTable = {
     "top_logprobs": "top_logprobs",
     "reasoning.max_tokens": "thinking_budget",
 }
-"""Parameters of `POST /v1/responses`."""
+"""Neutral name of each parameter of `POST /v1/responses`, by its name on the wire."""
 
 UNSUPPORTED: NeutralValues = {
     "access_programs.cyber": ("standard",),

@@ -30,13 +30,13 @@ _PRESERVED = {"current_turn": False, "all_turns": True}
 
 @attrs.frozen
 class AskedResponse:
-    """A parsed request whose history may be stored by the server; `request` makes it neutral.
+    """A parsed request, whose history may still have to be read from the store.
 
     Args:
         items: The request's own items.
         field: Name of the member with the items.
-        previous: Id of the previous response; a turn of `conversation`, if that is named too.
-        conversation: Id of the conversation.
+        previous: Id of the previous response, if any; a turn of `conversation`, if that is named too.
+        conversation: Id of the conversation that the response belongs to, if any.
         text_format: The text format, as the response repeats it.
     """
 

@@ -27,7 +27,8 @@ TOO_MANY = Problem(
 )
 
 Account = Callable[[ExitStack], Callable[[int], None]]
-"""Returns a function that charges a resource's bytes until its resources are closed."""
+"""A function that returns a callback for charging memory, which takes the total of bytes in use; closing the
+resources releases the charge."""
 
 
 @attrs.frozen
@@ -67,11 +68,11 @@ class IncomingMessage:
 
 
 class IncomingMessages:
-    """Assembles messages from their parts, and yields them one by one.
+    """Assembles messages from their parts, and queues those that are complete.
 
     Args:
         largest: Limit of a message in bytes.
-        account: Account of the memory of all requests.
+        account: Function that charges the memory budget of all requests.
     """
 
     def __init__(self, largest: int, account: Account) -> None:

@@ -48,7 +48,7 @@ class LocalHistories:
         return kept.turns
 
     def keep(self, socket: int, lane: str, response: str, turns: Turns) -> None:
-        """Replace the lane's history, evicting others as the limit requires."""
+        """Replace the lane's history, evicting others if needed; one that exceeds the limit is not kept."""
         latest = self._latest[socket]
         if lane in latest:
             self.evict(socket, latest[lane])

@@ -169,7 +169,7 @@ class SocketSession:
             await self._finish(self._end)
 
     async def _finish(self, problem: Problem) -> None:
-        """Close the socket, with an error event for each unanswered message."""
+        """Close the socket, with one error event if it is too old, else with one per unanswered message."""
         unanswered = self._messages.close()
         if problem is AGED:
             await self._socket.send([error_text(problem)])

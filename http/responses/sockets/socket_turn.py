@@ -21,7 +21,7 @@ MAX_LANE = 64
 
 @attrs.define
 class SocketTurn:
-    """A turn of a socket.
+    """The socket's state for one turn: the message's own members, and the histories kept in memory.
 
     Args:
         socket: The socket's number.
@@ -68,7 +68,7 @@ class SocketTurn:
         self.histories.keep(self.socket, self.lane or "", response, turns)
 
     def fail(self) -> None:
-        """Remove the history of a failed turn: its chain must restart (Open Responses, 2026-04-24)."""
+        """Remove the previous response's history: a failure ends the chain (Open Responses, 2026-04-24)."""
         if self.previous is not None:
             self.histories.evict(self.socket, self.previous)
 

@@ -28,7 +28,7 @@ class RunRecord:
 
     Args:
         id: The response's id, `resp_…`.
-        created: Unix time in seconds.
+        created: Unix time of creation in seconds.
         model: The model's name in the request.
         input: The request's own items.
         keeps_prompt: True if this turn determines the operator's system prompt for later turns.

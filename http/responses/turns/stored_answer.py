@@ -63,7 +63,7 @@ async def stored_response(response: StoredResponse) -> Response:
     """Return the HTTP response with a stored response.
 
     Raises:
-        ProblemError: 503: unread responses take all the memory for them.
+        ProblemError: 503 if unsent responses use up the memory budget.
     """
     return await stored_json_response(len(response.body), response.body.encode)
 

@@ -25,8 +25,9 @@ class StoredQuery:
     Args:
         stream: True to return the response as events.
         starting_after: Number of the last event that the client has; -1 for none.
-        thoughts: True to add encrypted content to reasoning items, even if the request did not want it.
-        obfuscates: Whether deltas are padded; None for the request's own option.
+        thoughts: True to add encrypted content to reasoning items, even if the original request did not ask
+            for it.
+        obfuscates: True to pad deltas, False not to; None for the option of the original request.
     """
 
     stream: bool

@@ -15,7 +15,7 @@ from greenroom.schemas.stored import StoredResponse
 
 
 class StoredStream:
-    """Formats a run's log.
+    """Formats the log of a run as the event stream of its response.
 
     Only the log counts: heartbeats are entries of the log, and the end is the stored response.
 
@@ -39,7 +39,7 @@ class StoredStream:
         return self._stream.finished
 
     def opening(self) -> bytes:
-        """Return the opening events of the response."""
+        """Return nothing: the opening events are formatted with the first entry of the log."""
         return self._stream.opening()
 
     def event(self, event: RunEvent) -> bytes:

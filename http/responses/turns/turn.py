@@ -22,10 +22,10 @@ class Turn:
     """A parsed request for a response.
 
     Args:
-        asked: The request itself.
+        asked: Request without its history.
         formatter: Formatter of the response.
         stored: True if the response is stored.
-        alone: The whole request, if it needs nothing from the store.
+        alone: The complete request if it needs nothing from the store, else None.
         input: Stored form of the request's own items; empty unless it is self-contained and stored.
     """
 
