@@ -17,10 +17,11 @@ class Recalled:
     """A request with its whole conversation.
 
     Args:
-        request: The request in neutral form.
+        request: Protocol-independent request.
         items: The request's own items, with references resolved.
         history: Items of earlier turns.
-        left_out: Number of turns dropped because the history is too long.
+        left_out: Number of turns dropped because the history is too long; turns dropped after it was read
+            from the store count as one.
         system_prompt: The operator's system prompt at the conversation's start, empty for none; None if
             unknown.
     """

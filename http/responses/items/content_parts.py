@@ -1,4 +1,4 @@
-"""Conversion of items' content to neutral parts: text, images, documents and recordings."""
+"""Conversion of items' content to protocol-independent parts: text, images, documents and recordings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def content_texts(content: Content, field: str) -> list[str]:
 
 
 def content_parts(content: Content, media: MediaReader, field: str) -> tuple[ContentPart, ...]:
-    """Return content as neutral parts.
+    """Return content as protocol-independent parts.
 
     Args:
         media: Media reader of the whole request.
@@ -32,7 +32,7 @@ def content_parts(content: Content, media: MediaReader, field: str) -> tuple[Con
 
 
 def content_part(part: PartParam, media: MediaReader, field: str) -> ContentPart:
-    """Return one neutral part. Raises as `content_parts` does."""
+    """Return one protocol-independent part. Raises as `content_parts` does."""
     match part.type:
         case "input_image" | "computer_screenshot":
             return _image(part, media, field)

@@ -1,4 +1,4 @@
-"""Conversion of items to neutral messages: groups items into turns and matches results with calls."""
+"""Conversion of items to protocol-independent messages: groups items, and matches results with calls."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ RESPONSE_PARAMETERS: ParameterTable = {
     "top_logprobs": "top_logprobs",
     "reasoning.max_tokens": "thinking_budget",
 }
-"""Neutral name of each parameter of `POST /v1/responses`, by its name on the wire."""
+"""Internal name of each parameter of `POST /v1/responses`, by its name on the wire."""
 
 UNSUPPORTED: NeutralValues = {
     "access_programs.cyber": ("standard",),

@@ -1,4 +1,4 @@
-"""Parsing of `POST /v1/responses` and its `input_tokens` to neutral requests."""
+"""Parsing of `POST /v1/responses` and its `input_tokens` to protocol-independent requests."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AskedResponse:
         proceed: Callable[[], None] | None = None,
         system_prompt: str | None = None,
     ) -> InferenceRequest:
-        """Return the neutral request.
+        """Return the protocol-independent request.
 
         Args:
             history: Items of earlier turns.
