@@ -20,33 +20,42 @@ from greenroom.tests.support.actors.actor_systems import answer
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
-CODE = {
-    "model_file": "from mlx_lm.models.qwen3 import Model, ModelArgs\n",
-    "auto_map": "from transformers import Qwen3Config\nclass Config(Qwen3Config):\n    pass\n",
-}
-NAMES: dict[str, Any] = {"model_file": "homegrown.py", "auto_map": {"AutoConfig": "homegrown.Config"}}
 
-
-@pytest.mark.parametrize("field", NAMES)
 async def test_code_of_a_folder_runs_only_with_trust_remote_code(
-    tiny_model: TinyModel, tmp_path: Path, field: str
+    tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     folder, mark = shutil.copytree(tiny_model("qwen3"), tmp_path / "with-code"), tmp_path / "ran"
-    (folder / "homegrown.py").write_text(f"{CODE[field]}open({str(mark)!r}, 'w').close()\n")
+    code = f"from mlx_lm.models.qwen3 import Model, ModelArgs\nopen({str(mark)!r}, 'w').close()\n"
+    (folder / "homegrown.py").write_text(code)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, field: NAMES[field]}))
+    (folder / "config.json").write_text(json.dumps({**config, "model_file": "homegrown.py"}))
     settings = Settings(models=(str(folder),), shutdown_timeout=60.0)
     async with open_system(settings) as system:
         _, failed = await answer(system.pool, "default")
     assert isinstance(failed, Failed)
     assert failed.problem.code == "load_failed"
-    assert field in failed.problem.detail
+    assert "model_file" in failed.problem.detail
     assert not mark.exists()
     async with open_system(attrs.evolve(settings, trust_remote_code=True)) as system:
         _, finished = await answer(system.pool, "default")
     assert isinstance(finished, Finished)
     assert finished.usage.generated == 8
     assert mark.exists()
+
+
+async def test_an_architecture_that_a_library_has_is_served_without_the_folders_code(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    folder, mark = shutil.copytree(tiny_model("qwen3"), tmp_path / "with-code"), tmp_path / "ran"
+    code = "from transformers import Qwen3Config\nclass Config(Qwen3Config):\n    pass\n"
+    (folder / "homegrown.py").write_text(f"{code}open({str(mark)!r}, 'w').close()\n")
+    config = json.loads((folder / "config.json").read_text())
+    written = {**config, "auto_map": {"AutoConfig": "homegrown.Config"}}
+    (folder / "config.json").write_text(json.dumps(written))
+    async with open_system(Settings(models=(str(folder),), shutdown_timeout=60.0)) as system:
+        _, finished = await answer(system.pool, "default")
+    assert isinstance(finished, Finished)
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2_vl"])
