@@ -15,12 +15,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of a file's tensors by name."""
 
 _LAYERS = frozenset({"block", "blocks", "depth", "depths", "layer", "layers", "stage", "stages"})
-"""Words in names of fields that state a number of consecutive modules."""
+"""Words that name consecutive modules; fields that end with one or say `num` or `n` state their number."""
 
 _NO_COUNT = frozenset(
     {
         *("dim", "dims", "end", "every", "first", "freq", "id", "ids", "idx", "idxs", "index", "indexes"),
         *("indices", "interval", "last", "norm", "period", "size", "start", "step", "type", "types"),
+        *("bins", "proposals", "topk"),
     }
 )
 _EXPERTS = ("expert", "experts")
@@ -51,7 +52,8 @@ def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
     Raises:
         ValueError: One sentence with the field and the actual size.
     """
-    shapes = [shape for file in files for shape in file.values()]
+    # An empty tensor may state any size.
+    shapes = [shape for file in files for shape in file.values() if 0 not in shape]
     if not shapes:
         return
     layers, experts = _count_numbered(name for file in files for name in file)
@@ -63,12 +65,22 @@ def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
             most, there = max(_WIDER * widest, _WIDEST_PLAIN), f"no weight is wider than {widest:,}"
         elif words[-1] in _EXPERTS:
             most, there = _TIMES * experts + _MORE, f"there are weights of {experts:,}"
-        elif not _LAYERS.isdisjoint(words) and _NO_COUNT.isdisjoint(words):
+        elif _counts_layers(words):
             most, there = _TIMES * layers + _MORE, f"there are weights of {layers:,}"
         else:
             continue
         if value > most:
             raise ValueError(f"its config.json states {field} = {value:,}, but {there}")
+
+
+def _counts_layers(words: Sequence[str]) -> bool:
+    """Return whether a field states a number of layers; `block_multiple_of` is a property of them."""
+    if not _NO_COUNT.isdisjoint(words) or _LAYERS.isdisjoint(words):
+        return False
+    if words[-1] not in _LAYERS:
+        return not {"num", "n"}.isdisjoint(words)
+    # `window_per_layer` states no number of layers, but `layers_per_block` does.
+    return words[-2:-1] != ["per"] or not _LAYERS.isdisjoint(words[:-2])
 
 
 def _count_numbered(names: Iterable[str]) -> tuple[int, int]:

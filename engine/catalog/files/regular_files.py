@@ -26,7 +26,12 @@ MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
 
 _LISTINGS = ("model.safetensors.index.json", "tokenizer_config.json", "added_tokens.json")
 _WEIGHTS = frozenset(
-    {".safetensors", ".npz", ".npy", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack"}
+    {
+        *(".safetensors", ".npz", ".npy", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack"),
+        # Of other programs, in published folders; no library here opens them.
+        *(".ckpt", ".data", ".litertlm", ".llamafile", ".nemo"),
+        *(".onnx_data", ".ot", ".pte", ".task", ".tflite"),
+    }
 )
 _MOST_ENTRIES = 20_000
 _DEEPEST = 3

@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
@@ -21,6 +22,10 @@ from greenroom.engine.sound.transcription.recognizers.one_piece_recognizer impor
 from greenroom.engine.sound.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
 from greenroom.engine.sound.transcription.whisper.whisper_recognizer import WhisperRecognizer
+
+_LONGEST_CONTEXT = 4_096
+"""Limit on Whisper's positions; all published models have 1,500 of audio and 448 of text."""
+_CONTEXTS = ("n_audio_ctx", "n_text_ctx", "max_source_positions", "max_target_positions")
 
 
 def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
@@ -51,12 +56,27 @@ def _load_lazily(folder: Path, architecture: str) -> Any:
         check_weight_files(folder)
     else:  # Mistral's own releases are named `consolidated.safetensors`.
         check_speech_weights(folder)
+    if architecture == "whisper":
+        _check_context(folder)
     load_model = import_model_code("mlx_audio.stt.utils").load_model
     with offline():
         model = load_model(folder, lazy=True, model_type=architecture, model_name_parts=[architecture])
     # Otherwise its graph keeps the layers' initial random weights alive.
     mx.eval(mx.random.state)
     return model
+
+
+def _check_context(folder: Path) -> None:
+    """Check Whisper's stated positions: building it computes a mask of their square.
+
+    Raises:
+        ValueError: One sentence with the field and its limit.
+    """
+    config = read_optional(folder / "config.json")
+    for field in _CONTEXTS:
+        value = config.get(field)
+        if isinstance(value, int) and value > _LONGEST_CONTEXT:
+            raise ValueError(f"its config.json states {field} = {value:,} (at most {_LONGEST_CONTEXT:,})")
 
 
 def _recognizer(model: Any, architecture: str) -> Recognizer:

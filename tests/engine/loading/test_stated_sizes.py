@@ -25,6 +25,10 @@ SHAPES = {
         {"hidden_size": 512, "comment": "quantized weights are packed"},
         {"full_attention_interval": 4, "layer_types": ["full"] * 24, "hidden_layers_id": 10**9},
         {"vision_config": {"depths": [2, 2, 18, 2]}, "eos_token_id": 10**6},
+        {"block_multiple_of": 256, "block_dim": 2048, "comment": "as published for LFM2"},
+        {"candidate_topk_blocks": 2048, "sparse_topk_blocks": 2048, "num_depth_bins": 256},
+        {"layer_rope_theta": [10_000, 1_000_000], "sliding_window_per_layer": [4096, 4096]},
+        {"block_out_channels": [128, 256, 512, 512], "stage_in_channels": [48, 1024]},
     ],
 )
 def test_what_is_meant_passes(config: dict[str, Any]) -> None:
@@ -39,6 +43,8 @@ def test_what_is_meant_passes(config: dict[str, Any]) -> None:
         ({"vision_config": {"depth": 5_000}}, "depth = 5,000"),
         ({"vision_config": {"depths": [2, 5_000]}}, "depths"),
         ({"encoder": {"num_blocks": 10**6}}, "num_blocks"),
+        ({"num_layers_per_stack": 5_000}, "num_layers_per_stack"),
+        ({"blocks_per_stage": [2, 5_000]}, "blocks_per_stage"),
         ({"num_local_experts": 100_000}, "num_local_experts = 100,000, but there are weights of 16"),
         ({"hidden_size": 1 << 30}, "hidden_size"),
         ({"vocab_size": 1 << 40}, "no weight is wider than 32,000"),
@@ -56,3 +62,11 @@ def test_numbers_in_names_that_skip_are_no_layers() -> None:
 
 def test_folders_without_tensors_in_their_headers_are_not_judged() -> None:
     check_sizes({"num_hidden_layers": 200_000}, [])
+
+
+def test_empty_tensors_prove_no_size() -> None:
+    empty = {"wide.weight": (0, 1 << 60), "stacked.experts.weight": (1 << 60, 0, 4)}
+    with pytest.raises(ValueError, match="no weight is wider than 32,000"):
+        check_sizes({"vocab_size": 1 << 40}, [SHAPES | empty])
+    with pytest.raises(ValueError, match="weights of 16"):
+        check_sizes({"num_experts": 1 << 40}, [SHAPES | empty])

@@ -10,7 +10,12 @@ import pytest
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.description import describe
 from greenroom.engine.catalog.files.json_files import read_json_object
-from greenroom.engine.catalog.files.regular_files import check_folder, open_regular, read_regular
+from greenroom.engine.catalog.files.regular_files import (
+    MAX_TOKENIZER_BYTES,
+    check_folder,
+    open_regular,
+    read_regular,
+)
 from greenroom.tests.support.hostile.model_folders import HOSTILE, make_hostile
 from greenroom.tests.support.models.tiny_models import TinyModel
 
@@ -61,6 +66,20 @@ def test_a_file_may_have_its_limit_and_no_byte_more(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "a", 5) == b"12345"
     with pytest.raises(ValueError, match="larger"):
         read_regular(tmp_path / "a", 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["onnx/model.onnx_data", "rust_model.ot", "parakeet.nemo", "model.ckpt", "weights.gguf"]
+)
+def test_large_files_of_other_programs_are_no_fault(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(MAX_TOKENIZER_BYTES + 1)
+    check_folder(tmp_path)
+    with (tmp_path / "tokenizer.json").open("wb") as file:
+        file.truncate(MAX_TOKENIZER_BYTES + 1)
+    with pytest.raises(ValueError, match="tokenizer"):
+        check_folder(tmp_path)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
