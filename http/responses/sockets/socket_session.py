@@ -47,6 +47,7 @@ AGED = Problem(
     "websocket_connection_limit_reached",
     "This socket has been open for too long. Open another one to go on.",
 )
+TOO_MANY = Problem(503, "too_many_connections", "Too many WebSockets are open. Try again.", retry_after=10)
 LATE = Problem(408, "request_timeout", "The message did not arrive in time.")
 
 
@@ -63,6 +64,9 @@ class ResponseSockets:
         self._limits = limits or SocketLimits()
         self._histories = LocalHistories()
         self._numbers = count()
+        self._open = 0
+        # Sockets may stay idle for minutes; together they must leave connections to everybody else.
+        self._most_open = max(1, settings.max_connections // 4)
 
     async def __call__(self, socket: WebSocket) -> None:
         """Serve one socket until it is closed."""
@@ -70,10 +74,15 @@ class ResponseSockets:
         if refusal is not None:
             await socket.refuse(refusal)
             return
+        if self._open >= self._most_open:
+            await socket.refuse(TOO_MANY)
+            return
         number = next(self._numbers)
+        self._open += 1
         try:
             await SocketSession(self._app, socket, number, self._histories, self._limits).run()
         finally:
+            self._open -= 1
             self._histories.forget(number)
 
 

@@ -59,6 +59,16 @@ async def test_pages_of_allowed_sites_do(server_without_model: Served) -> None:
         pass
 
 
+async def test_sockets_leave_connections_to_everybody_else() -> None:
+    async with serving(Settings(max_connections=8, shutdown_timeout=60.0)) as served:
+        async with open_socket(served), open_socket(served):
+            answer = await refused(served)
+            assert (answer.status, answer.json()["error"]["code"]) == (503, "too_many_connections")
+        await until_closed(served)
+        async with open_socket(served):
+            pass
+
+
 @pytest.mark.parametrize(
     "headers",
     [
