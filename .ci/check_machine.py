@@ -11,7 +11,7 @@ import sysconfig
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 OLDEST_MACOS, OLDEST_GLIBC = (14, 0), (2, 35)
-"""Of MLX's wheels (`macosx_14_0_arm64`, `manylinux_2_35_x86_64`, `manylinux_2_35_aarch64`)."""
+"""Oldest systems of MLX's wheels (`macosx_14_0_arm64`, `manylinux_2_35_x86_64` and `…_aarch64`)."""
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 
 
@@ -31,7 +31,7 @@ def translated():
 
 
 def why_no_mac():
-    """Return what is wrong with this Mac, and the remedy; None if nothing is."""
+    """Return the reason why MLX cannot run on this Mac, and the remedy; None if it can."""
     if platform.machine() != "arm64":
         if translated():
             return (
@@ -58,7 +58,7 @@ def glibc():
 
 
 def why_no_linux():
-    """Return what is wrong with this Linux, and the remedy; None if nothing is."""
+    """Return the reason why MLX cannot run on this Linux, and the remedy; None if it can."""
     machine, found = platform.machine(), glibc()
     if machine not in ("x86_64", "aarch64"):
         return f"MLX has no build for {machine}: use a machine of x86_64 or aarch64."
@@ -73,7 +73,7 @@ def why_no_linux():
 
 
 def why_not():
-    """Return what is in the way, and the remedy; None if nothing is."""
+    """Return the reason why Greenroom cannot be installed, and the remedy; None if it can."""
     system = platform.system()
     if system not in ("Darwin", "Linux"):
         return f"Greenroom runs on macOS and Linux, and this is {system}: use WSL 2 on Windows."
@@ -84,7 +84,7 @@ def why_not():
 
 
 def main():
-    """Answer for this machine and this Python."""
+    """Print the reason or a warning for this machine and Python; return the exit status."""
     reason = why_not()
     if reason is not None:
         sys.stderr.write(reason + "\n")

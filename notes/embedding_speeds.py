@@ -60,7 +60,7 @@ class Measured:
         self.rows: Sequence[Row] = self.prepare(texts).rows
 
     def prepare(self, texts: Sequence[str]) -> Any:
-        """Return texts as the engine takes them."""
+        """Tokenize texts into the engine's input."""
         return self.adapter.prepare_input(_request(texts))
 
     def run(self, prepared: Sequence[Any]) -> None:

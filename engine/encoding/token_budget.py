@@ -49,7 +49,7 @@ class TokenBudget:
 
     @property
     def free_padding(self) -> float:
-        """Number of padding tokens that cost less than a further pass."""
+        """Number of padding tokens that cost less time than another forward pass would."""
         return self.tokens * OVERHEAD / TARGET
 
     def observe(self, tokens: int, seconds: float) -> None:

@@ -243,7 +243,7 @@ class Share:
             return self._account.running_of_others(self) > 0
 
     def wait_for_change(self, seconds: float) -> None:
-        """Wait for a change of the account, for at most this many seconds."""
+        """Wait until any model reserves or releases memory, for at most `seconds`."""
         with self._changed:
             self._changed.wait(seconds)
 

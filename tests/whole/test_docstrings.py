@@ -8,7 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("schemas", "engine", "actors", "http", "tests", "notes")
-PATHS = [ROOT / "api.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
+PATHS = [
+    ROOT / "api.py",
+    *(ROOT / ".ci").glob("*.py"),
+    *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))),
+]
 
 VAGUE = re.compile(
     r"(… )?(What|How|Which|Where|Whose|Of|That|Who|When|Whether|For)\b"

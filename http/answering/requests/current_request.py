@@ -61,7 +61,7 @@ def request_owner() -> str:
 
 
 def stores_answers() -> bool:
-    """Return whether the server stores responses at all."""
+    """Return whether the operator's settings allow stored responses."""
     return _settings().store_responses
 
 

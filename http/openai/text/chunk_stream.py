@@ -20,7 +20,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class ChunkStream(ABC):
-    """Formats one streamed response with one or several choices.
+    """Formats a streamed chat or completion, with one or more choices, as OpenAI's chunks.
 
     Args:
         kind: Field `object` of its chunks.

@@ -14,7 +14,7 @@ MAX_COPY_MS = 150.0
 
 
 class CopyBudget:
-    """Decides which cache copies are allowed.
+    """Decides which copies of KV caches are short enough not to stall running streams.
 
     Args:
         costs: Cost model with the measured copy speed.
