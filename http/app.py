@@ -13,22 +13,13 @@ from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
 from greenroom.http.answering.protocols.wire_protocol import protocol_of
-from greenroom.http.answering.requests.current_request import (
-    ANSWERS,
-    BODIES,
-    FETCHER,
-    FORMS,
-    SETTINGS,
-    request_id,
-)
+from greenroom.http.answering.requests.current_request import request_id
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.errors.problem_documents import ErrorMembers
 from greenroom.http.guard.answer_account import AnswerAccount
-from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
-from greenroom.http.guard.request_body import RequestBodies
-from greenroom.http.media.fetcher import Fetcher
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
@@ -60,35 +51,36 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     Args:
         status_timeout: Longest wait for a status, in seconds; then a stream opens.
     """
+    return create_app_with(RouteServices(refs, settings, status_timeout))
+
+
+def create_app_with(services: RouteServices) -> QuartTrio:
+    """Return an application whose routes work with these services."""
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
     app.request_class = PacedRequest
-    bodies = RequestBodies(settings.max_body_bytes)
-    app.config["MAX_CONTENT_LENGTH"] = bodies.largest
+    app.config["MAX_CONTENT_LENGTH"] = services.bodies.largest
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
-    app.config[SETTINGS] = settings
-    app.extensions[BODIES] = bodies
-    app.extensions[ANSWERS] = AnswerAccount()
-    app.extensions[FORMS] = FormReader(settings.max_upload_bytes)
-    app.extensions[FETCHER] = Fetcher(settings)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
     respond = answer_errors(app, PROTOCOLS)
-    _guard(app, HostGuard(settings), respond)
-    app.register_blueprint(health_routes(refs))
-    app.register_blueprint(model_routes(refs.pool, PROTOCOLS))
+    _guard(app, HostGuard(services.settings), services.answers, respond)
+    app.register_blueprint(health_routes(services.refs))
+    app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
-        for routes in protocol.routes(refs, status_timeout):
+        for routes in protocol.routes(services):
             app.register_blueprint(routes)
     return app
 
 
-def web_sockets(app: QuartTrio, settings: Settings) -> WebSockets:
-    """Return the WebSocket handlers of an application by path."""
-    return {"/v1/responses": ResponseSockets(app, settings)}
+def web_sockets(app: QuartTrio, services: RouteServices) -> WebSockets:
+    """Return the WebSocket handlers of an application with these services, by path."""
+    return {"/v1/responses": ResponseSockets(app, services)}
 
 
-def _guard(app: QuartTrio, host_guard: HostGuard, respond: Callable[[Problem], Response]) -> None:
+def _guard(
+    app: QuartTrio, host_guard: HostGuard, answers: AnswerAccount, respond: Callable[[Problem], Response]
+) -> None:
     async def check_request() -> Response | None:
         request.scope["state"]["request_id"] = new_request_id()
         refusal = host_guard.find_problem(request.headers)
@@ -106,7 +98,7 @@ def _guard(app: QuartTrio, host_guard: HostGuard, respond: Callable[[Problem], R
 
     async def finish(response: Response) -> Response:
         try:
-            paced = paced_response(response)
+            paced = paced_response(answers, response)
         except ProblemError as refusal:
             paced = respond(refusal.problem)
         return add_headers(paced)

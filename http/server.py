@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.actors.system import System
-from greenroom.http.app import create_app, error_shapes, web_sockets
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.app import create_app_with, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.schemas.settings.settings import Settings
@@ -34,7 +35,8 @@ async def serve(
         OSError: The address cannot be bound.
     """
     listeners = await open_listeners(settings, sockets)
-    app = create_app(system.refs, settings)
-    sockets_of_app = web_sockets(app, settings)
+    services = RouteServices(system.refs, settings)
+    app = create_app_with(services)
+    sockets_of_app = web_sockets(app, services)
     loop = AcceptLoop(app, settings, error_shapes=error_shapes, web_sockets=sockets_of_app)
     await loop.run(listeners, trio.Event() if drain is None else drain, task_status)

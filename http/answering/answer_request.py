@@ -8,7 +8,6 @@ from typing import Protocol
 
 from quart import Response
 
-from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.collecting.recorded_answer import (
@@ -17,14 +16,14 @@ from greenroom.http.answering.collecting.recorded_answer import (
     Recording,
 )
 from greenroom.http.answering.http_responses import large_json_response, stream_response
-from greenroom.http.answering.requests.current_request import request_resources, with_files
+from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
 from greenroom.http.answering.streaming.parallel_generations import ParallelEventStream, ParallelGenerations
 from greenroom.http.answering.streaming.response_timing import wait_for_admission, wait_for_first_event
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 class AnswerFormatter(Protocol):
@@ -38,12 +37,11 @@ class AnswerFormatter(Protocol):
 
 
 async def answer_request(
-    pool: Ref[PoolMessage],
+    services: RouteServices,
     requests: Sequence[InferenceRequest],
     formatter: AnswerFormatter,
     *,
     stream: bool,
-    status_timeout: float,
     recording: Recording | None = None,
 ) -> Response:
     """Generate, and return a complete response or a stream whose first event has arrived.
@@ -53,17 +51,16 @@ async def answer_request(
     Args:
         requests: Prompts of one HTTP request, equal in all but their input. Choices are numbered by prompt,
             then by choice.
-        status_timeout: Longest wait for the status of a streamed response, in seconds.
         recording: Step that stores the complete response to a single prompt; None to store nothing.
 
     Raises:
         ProblemError: The request was refused or failed before its status was sent, or its response could not
             be recorded.
     """
-    requests = [await with_files(request) for request in requests]
+    requests = [await services.with_files(request) for request in requests]
     resources = request_resources()
-    generations = [resources.enter_context(Generation(pool, request)) for request in requests]
-    received = await _wait_for_status(generations, status_timeout if stream else math.inf)
+    generations = [resources.enter_context(Generation(services.refs.pool, request)) for request in requests]
+    received = await _wait_for_status(generations, services.status_timeout if stream else math.inf)
     model = generations[0].key.model
     if stream:
         return stream_response(_event_stream(generations, formatter.stream(model), received, recording))
@@ -75,24 +72,26 @@ async def answer_request(
 
 
 async def stream_request(
-    pool: Ref[PoolMessage],
+    services: RouteServices,
     request: InferenceRequest,
     formatter: StreamFormatter,
     *,
-    status_timeout: float,
+    status_timeout: float | None = None,
     body: type[EventStream] = EventStream,
 ) -> Response:
     """Generate, and return a stream for a request that is only ever answered by a stream.
 
     Args:
-        status_timeout: Longest wait for the status, in seconds.
+        status_timeout: Longest wait for the status, in seconds; None for that of the services.
         body: Class of the response body.
 
     Raises:
         ProblemError: The request was refused, or failed before its status was sent.
     """
-    generation = request_resources().enter_context(Generation(pool, await with_files(request)))
-    received = await wait_for_first_event(generation, status_timeout)
+    request = await services.with_files(request)
+    generation = request_resources().enter_context(Generation(services.refs.pool, request))
+    timeout = services.status_timeout if status_timeout is None else status_timeout
+    received = await wait_for_first_event(generation, timeout)
     return stream_response(body(generation, formatter, received))
 
 

@@ -8,15 +8,11 @@ import trio
 from quart import Response
 from quart.wrappers.response import DataBody
 
-from greenroom.http.answering.requests.current_request import hold_answer
+from greenroom.http.answering.requests.current_request import request_resources
 from greenroom.http.answering.streaming.event_stream import EventStream
 from greenroom.http.encoding.json_encoding import json_bytes, json_bytes_in_pieces
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.transport.paced_answer import PIECE_BYTES, PacedAnswer
-
-LARGE_BYTES = 65_536
-"""Size of stored data, in characters, from which on its JSON is built on a worker thread."""
-_ENCODING = trio.CapacityLimiter(1)
-"""Limits encoding to one thread: a job takes several times its size in memory, and two fight for the GIL."""
 
 LARGE = 4_096
 """Number of individually listed tokens from which on a response is encoded on a worker thread."""
@@ -28,28 +24,32 @@ def json_response(document: object) -> Response:
     return Response(encoded, content_type="application/json")
 
 
-async def stored_json_response(size: int, document: Callable[[], bytes]) -> Response:
+async def stored_json_response(answers: AnswerAccount, size: int, document: Callable[[], bytes]) -> Response:
     """Return a response with JSON that is built from stored data.
 
     Args:
+        answers: Memory budget that the response is charged to until it is sent.
         size: Size of the stored data, in characters; large data is encoded on a worker thread, one at a time.
         document: Builds the JSON; must be callable from any thread.
 
     Raises:
         ProblemError: 503: other unsent responses use up the memory budget.
     """
-    hold_answer(size)
-    if size < LARGE_BYTES:
-        return json_response(document())
-    return json_response(await trio.to_thread.run_sync(document, abandon_on_cancel=True, limiter=_ENCODING))
+    answers.hold(request_resources(), size)
+    return json_response(await answers.encode(size, document))
 
 
 async def list_response(
-    entries: Callable[[], Iterable[bytes]], size: int, ids: Sequence[str], has_more: bool
+    answers: AnswerAccount,
+    entries: Callable[[], Iterable[bytes]],
+    size: int,
+    ids: Sequence[str],
+    has_more: bool,
 ) -> Response:
     """Return a response with one page of a list, in OpenAI's format.
 
     Args:
+        answers: See `stored_json_response`.
         entries: Builds the JSON of each entry; must be callable from any thread.
         size: Size of the stored data of all entries, in characters.
         ids: Ids of the entries.
@@ -61,11 +61,11 @@ async def list_response(
     ends = {"first_id": ids[0], "last_id": ids[-1]} if ids else {"first_id": "", "last_id": ""}
     tail = json_bytes({**ends, "has_more": has_more}).removeprefix(b"{")
     return await stored_json_response(
-        size, lambda: b'{"object":"list","data":[%b],%b' % (b",".join(entries()), tail)
+        answers, size, lambda: b'{"object":"list","data":[%b],%b' % (b",".join(entries()), tail)
     )
 
 
-def paced_response(response: Response) -> Response:
+def paced_response(answers: AnswerAccount, response: Response) -> Response:
     """Return the response; a large complete body is charged to the memory budget and sent in pieces.
 
     Raises:
@@ -73,7 +73,7 @@ def paced_response(response: Response) -> Response:
     """
     body = response.response
     if isinstance(body, DataBody) and len(body.data) > PIECE_BYTES:
-        hold_answer(len(body.data))
+        answers.hold(request_resources(), len(body.data))
         response.response = PacedAnswer(body.data)
         response.timeout = None  # `PacedAnswer` enforces a minimum rate itself.
     return response

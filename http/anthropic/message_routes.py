@@ -7,17 +7,11 @@ from functools import partial
 import attrs
 from quart import Blueprint, Response, request
 
-from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.consultation import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.requests.current_request import (
-    answer_id,
-    read_request,
-    request_client,
-    request_id,
-    with_files,
-)
+from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.anthropic.output.message_formatter import MessageFormatter
 from greenroom.http.anthropic.output.usage import asks_to_cache
 from greenroom.http.anthropic.requests.messages_request import parse_messages_request
@@ -26,15 +20,10 @@ from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
-def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
-    """Return the routes.
-
-    Args:
-        status_timeout: Longest wait for a status, in seconds.
-    """
+def message_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
     routes = Blueprint("messages", __name__)
 
     @routes.post("/v1/messages")
@@ -46,18 +35,20 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
         def parse(wire: MessagesRequest, body: JsonObject) -> tuple[InferenceRequest, bool]:
             return neutral(wire, body), asks_to_cache(body)
 
-        wire, (asked, marked) = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
+        wire, (asked, marked) = await services.read_request(
+            MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True
+        )
         # The parsed request has its own copy of the messages; holding files twice would waste memory.
         wire = attrs.evolve(wire, messages=())
         formatter = MessageFormatter(wire, answer_id("msg_"), request_id(), marked)
         stream = bool(wire.stream)
-        return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
+        return await answer_request(services, [asked], formatter, stream=stream)
 
     @routes.post("/v1/messages/count_tokens")
     async def count_tokens() -> Response:
         parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
-        _, asked = await read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
-        counted = await count_prompt_tokens(pool, await with_files(asked))
+        _, asked = await services.read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
+        counted = await count_prompt_tokens(services.refs.pool, await services.with_files(asked))
         return json_response({"input_tokens": counted})
 
     return routes

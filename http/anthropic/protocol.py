@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.anthropic.message_routes import message_routes
 from greenroom.http.anthropic.models.model_formatter import AnthropicModelFormatter
 from greenroom.http.anthropic.output.errors import error_members
 from greenroom.http.anthropic.probe_routes import probe_routes
 
 
-def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
-    return message_routes(refs.pool, status_timeout), probe_routes()
+def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
+    return message_routes(services), probe_routes()
 
 
 ANTHROPIC_PROTOCOL: WireProtocol = WireProtocol(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+
+import trio
 
 from greenroom.http.guard.byte_account import ByteAccount
 from greenroom.schemas.problems import Problem
@@ -10,6 +13,8 @@ from greenroom.schemas.settings.settings import MEGABYTE
 
 ANSWER_BYTES = 96 * MEGABYTE
 """Bytes that all unsent responses may take together, about as many as request bodies may."""
+_LARGE_SIZE = 65_536
+"""Size of stored data, in characters, from which on its JSON is built on a worker thread."""
 
 
 class AnswerAccount:
@@ -19,6 +24,8 @@ class AnswerAccount:
         detail = "Answers that wait for their readers hold as much as this server keeps of them. Try again."
         self._account = ByteAccount(ANSWER_BYTES, Problem(503, "too_many_answers", detail, retry_after=1))
         self._known: set[ExitStack] = set()
+        # Encoding takes several times a response's size in memory, and two jobs would fight for the GIL.
+        self._encoding = trio.CapacityLimiter(1)
 
     def hold(self, resources: ExitStack, size: int) -> None:
         """Charge a request's response.
@@ -34,6 +41,17 @@ class AnswerAccount:
         if resources not in self._known:
             self._known.add(resources)
             resources.callback(self._release, resources)
+
+    async def encode(self, size: int, document: Callable[[], bytes]) -> bytes:
+        """Return JSON that is built from stored data, on a worker thread if that is large.
+
+        Args:
+            size: Size of the stored data, in characters.
+            document: Builds the JSON; must be callable from any thread.
+        """
+        if size < _LARGE_SIZE:
+            return document()
+        return await trio.to_thread.run_sync(document, abandon_on_cancel=True, limiter=self._encoding)
 
     def _release(self, resources: ExitStack) -> None:
         self._known.discard(resources)

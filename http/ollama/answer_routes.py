@@ -7,12 +7,12 @@ from functools import partial
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
 from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
+from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.request_parameters import parse_model_key
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
 from greenroom.http.ollama.options import UNSUPPORTED, UNSUPPORTED_IN_GENERATE
@@ -20,15 +20,11 @@ from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
-from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
+from greenroom.schemas.protocols.pool_protocol import Acquire
 
 
-def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
-    """Return the routes.
-
-    Args:
-        status_timeout: Longest wait for a status, in seconds.
-    """
+def answer_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
     routes = Blueprint("ollama answers", __name__)
 
     async def respond(
@@ -38,23 +34,25 @@ def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
             return await load(kind, wire.model)
         formatter = AnswerFormatter(kind, wire.model)
         stream = wire.stream is not False
-        return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
+        return await answer_request(services, [asked], formatter, stream=stream)
 
     async def load(kind: Kind, name: str) -> Response:
-        granted = await ask_actor(pool, Acquire(parse_model_key(name), request_id()), Granted)
+        granted = await ask_actor(services.refs.pool, Acquire(parse_model_key(name), request_id()), Granted)
         granted.lease.close()
         return json_response(answer_body(kind, name, Piece(), loaded()))
 
     @routes.post("/api/chat")
     async def chat() -> Response:
         parse = partial(parse_chat, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse, files=True)
+        wire, asked = await services.read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse, files=True)
         return await respond("chat", wire, asked)
 
     @routes.post("/api/generate")
     async def generate() -> Response:
         parse = partial(parse_generate, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse, files=True)
+        wire, asked = await services.read_request(
+            GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse, files=True
+        )
         return await respond("generate", wire, asked)
 
     return routes

@@ -7,24 +7,25 @@ from functools import partial
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
 from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import json_response, large_json_response
-from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
+from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.request_parameters import parse_model_key
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.vectors import in_order, numbers_of
 from greenroom.http.ollama.embedding_body import embed_body, old_embeddings_body
 from greenroom.http.ollama.embedding_request import parse_embed, parse_old_embeddings
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest
-from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
+from greenroom.schemas.protocols.pool_protocol import Acquire
 
 
-def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:
+def embedding_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("ollama embeddings", __name__)
+    pool = services.refs.pool
 
     async def load(name: str) -> None:
         granted = await ask_actor(pool, Acquire(parse_model_key(name), request_id()), Granted)
@@ -33,7 +34,7 @@ def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:
     @routes.post("/api/embed")
     async def embed() -> Response:
         parse = partial(parse_embed, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(EmbedRequest, OLLAMA, {}, parse)
+        wire, asked = await services.read_request(EmbedRequest, OLLAMA, {}, parse)
         if asked is None:
             await load(wire.model)
             return json_response(embed_body(wire.model, (), None))
@@ -46,7 +47,7 @@ def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:
     @routes.post("/api/embeddings")
     async def embeddings() -> Response:
         parse = partial(parse_old_embeddings, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(OldEmbeddingsRequest, OLLAMA, {}, parse)
+        wire, asked = await services.read_request(OldEmbeddingsRequest, OLLAMA, {}, parse)
         if asked is None:
             await load(wire.model)
             return json_response(old_embeddings_body(()))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.requests.current_request import read_request
 from greenroom.http.answering.requests.request_parameters import parse_model_key
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.model_body import running, shown, tagged
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.models.lifecycle import ModelState
@@ -19,7 +18,6 @@ from greenroom.schemas.protocols.pool_protocol import (
     DescribeModel,
     DescribePool,
     ModelDescriptions,
-    PoolMessage,
     PoolStatus,
 )
 
@@ -35,9 +33,10 @@ NOT_SERVED = {
 }
 
 
-def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
+def model_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("ollama models", __name__)
+    pool = services.refs.pool
 
     @routes.get("/api/version")
     async def version() -> Response:
@@ -57,7 +56,7 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
 
     @routes.post("/api/show")
     async def show() -> Response:
-        _, name = await read_request(ShowRequest, OLLAMA, {}, _name)
+        _, name = await services.read_request(ShowRequest, OLLAMA, {}, _name)
         found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
         return json_response(shown(found.models[0]))
 

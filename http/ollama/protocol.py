@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.answer_routes import answer_routes
 from greenroom.http.ollama.embedding_routes import embedding_routes
 from greenroom.http.ollama.errors import error_members
 from greenroom.http.ollama.model_routes import model_routes
 
 
-def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
-    return model_routes(refs.pool), answer_routes(refs.pool, status_timeout), embedding_routes(refs.pool)
+def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
+    return model_routes(services), answer_routes(services), embedding_routes(services)
 
 
 OLLAMA_PROTOCOL: WireProtocol = WireProtocol(("/api/",), _routes, error_members, any_body_type=True)

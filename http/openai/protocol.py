@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.errors.openai_errors import error_members
 from greenroom.http.openai.chat.chat_routes import chat_routes
 from greenroom.http.openai.chat.stored_completion_routes import stored_completion_routes
@@ -17,15 +17,15 @@ from greenroom.http.openai.token_routes import token_routes
 from greenroom.http.openai.transcription.transcription_routes import transcription_routes
 
 
-def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
+def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
     return (
-        chat_routes(refs, status_timeout),
-        stored_completion_routes(refs.store),
-        completion_routes(refs.pool, status_timeout),
-        speech_routes(refs.pool, status_timeout),
-        transcription_routes(refs.pool, status_timeout),
-        token_routes(refs.pool),
-        embedding_routes(refs.pool),
+        chat_routes(services),
+        stored_completion_routes(services),
+        completion_routes(services),
+        speech_routes(services),
+        transcription_routes(services),
+        token_routes(services),
+        embedding_routes(services),
     )
 
 

@@ -7,20 +7,15 @@ from typing import Any
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.consultation import inspect_prompt
 from greenroom.http.answering.http_responses import json_response, large_json_response
-from greenroom.http.answering.requests.current_request import (
-    read_request,
-    request_client,
-    request_id,
-    with_files,
-)
+from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.request_parameters import (
     NeutralValues,
     parse_model_key,
     refuse_unsupported,
 )
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages.messages import JsonObject
@@ -30,37 +25,38 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.tokens import DetokenizeRequest, TokenizeRequest
 from greenroom.schemas.problems import missing
 from greenroom.schemas.protocols.model_protocol import PromptContents
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.wire import structure
 
 UNSUPPORTED_IN_TEXT: NeutralValues = {"parse_special": (True,)}
 
 
-def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
+def token_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("tokens", __name__)
 
     async def inspect(request: InferenceRequest) -> PromptContents:
-        return await inspect_prompt(pool, await with_files(request))
+        return await inspect_prompt(services.refs.pool, await services.with_files(request))
 
     @routes.post("/tokenize")
     async def tokenize() -> Response:
         parse = partial(_parse_tokenize, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(TokenizeRequest, OPENAI, {}, parse, files=True)
+        wire, asked = await services.read_request(TokenizeRequest, OPENAI, {}, parse, files=True)
         contents = await inspect(asked)
         return await large_json_response(lambda: _tokenized(wire, contents), len(contents.tokens))
 
     @routes.post("/detokenize")
     async def detokenize() -> Response:
         parse = partial(_parse_detokenize, request_id=request_id(), client=request_client())
-        _, asked = await read_request(DetokenizeRequest, OPENAI, {}, parse)
+        _, asked = await services.read_request(DetokenizeRequest, OPENAI, {}, parse)
         text = (await inspect(asked)).text
         return json_response({"prompt": text, "content": text})
 
     @routes.post("/apply-template")
     async def apply_template() -> Response:
         parse = partial(_parse_chat, request_id=request_id(), client=request_client())
-        _, asked = await read_request(TokenizeRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
+        _, asked = await services.read_request(
+            TokenizeRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True
+        )
         return json_response({"prompt": (await inspect(asked)).text})
 
     return routes

@@ -7,15 +7,15 @@ from typing import Any
 
 from quart import Blueprint
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.errors.openai_errors import error_members
 from greenroom.http.ranking.rank_routes import rank_routes
 from greenroom.schemas.problems import Problem
 
 
-def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
-    return (rank_routes(refs.pool),)
+def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
+    return (rank_routes(services),)
 
 
 def _error_members(problem: Problem, request_id: str | None) -> Mapping[str, Any]:

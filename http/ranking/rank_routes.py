@@ -6,15 +6,10 @@ from functools import partial
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import LARGE, large_json_response
-from greenroom.http.answering.requests.current_request import (
-    answer_id,
-    read_request,
-    request_client,
-    request_id,
-)
+from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ranking.rank_formatter import CohereVersion, format_rerank, format_scores
 from greenroom.http.ranking.rank_request import (
     UNSUPPORTED_IN_RERANK,
@@ -23,27 +18,26 @@ from greenroom.http.ranking.rank_request import (
     parse_score_request,
 )
 from greenroom.schemas.events.result_events import Score
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.ranking.converter import RANKING
 from greenroom.schemas.ranking.rerank import RerankRequest
 from greenroom.schemas.ranking.score import ScoreRequest
 
 
-def rank_routes(pool: Ref[PoolMessage]) -> Blueprint:
+def rank_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("ranking", __name__)
 
     async def rerank(version: CohereVersion) -> Response:
         parse = partial(parse_rerank_request, request_id=request_id(), client=request_client())
-        wire, request = await read_request(RerankRequest, RANKING, UNSUPPORTED_IN_RERANK, parse)
-        found = await collect_results(pool, request, Score)
+        wire, request = await services.read_request(RerankRequest, RANKING, UNSUPPORTED_IN_RERANK, parse)
+        found = await collect_results(services.refs.pool, request, Score)
         answer = partial(format_rerank, wire, answer_id("rerank-"), version, found)
         return await large_json_response(answer, LARGE if wire.return_documents else len(found.events))
 
     async def score() -> Response:
         parse = partial(parse_score_request, request_id=request_id(), client=request_client())
-        _, request = await read_request(ScoreRequest, RANKING, UNSUPPORTED_IN_SCORE, parse)
-        found = await collect_results(pool, request, Score)
+        _, request = await services.read_request(ScoreRequest, RANKING, UNSUPPORTED_IN_SCORE, parse)
+        found = await collect_results(services.refs.pool, request, Score)
         return await large_json_response(
             partial(format_scores, answer_id("score-"), found), len(found.events)
         )

@@ -8,23 +8,21 @@ import attrs
 import trio
 from quart import Blueprint, Response
 
-from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.consultation import inspect_prompt
 from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (
     answer_id,
-    read_request,
     request_client,
     request_id,
     request_owner,
     request_resources,
-    with_files,
 )
-from greenroom.http.answering.sealing.server_seal import server_seal
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.responses.history.compaction import REQUEST, Room, compacted
-from greenroom.http.responses.history.recall import recall
+from greenroom.http.responses.history.recall import HistoryReader
 from greenroom.http.responses.output.response_object import usage_object
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
@@ -32,6 +30,7 @@ from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, T
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import invalid, missing
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import CompactRequest
 
@@ -44,9 +43,10 @@ _NOTHING_LEFT = (
 )
 
 
-def compact_routes(refs: ActorRefs) -> Blueprint:
+def compact_routes(services: RouteServices, histories: HistoryReader) -> Blueprint:
     """Return the blueprint of the compaction route."""
     routes = Blueprint("compact", __name__)
+    pool = services.refs.pool
 
     @routes.post("/v1/responses/compact")
     async def compact() -> Response:
@@ -57,12 +57,12 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
                 raise missing("model")
             return parse_response_request(wire, body, *identity)
 
-        _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
-        recalled = await recall(refs.store, asked, request_owner(), request_client())
-        recalled = attrs.evolve(recalled, request=await with_files(recalled.request))
-        seal = await server_seal(refs.store)
-        room = await _room(refs, recalled.request)
-        summarizing = Generation(refs.pool, summary_request(recalled.request, room.summary))
+        _, asked = await services.read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
+        recalled = await histories.recall(asked, request_owner(), request_client())
+        recalled = attrs.evolve(recalled, request=await services.with_files(recalled.request))
+        seal = await histories.seal.load()
+        room = await _room(pool, recalled.request)
+        summarizing = Generation(pool, summary_request(recalled.request, room.summary))
         [summary] = await collect_choices(request_resources().enter_context(summarizing))
         text = summary.text.strip() or summary.thought.strip()
         compaction = await trio.to_thread.run_sync(compacted, text, recalled.conversation, room)
@@ -90,10 +90,10 @@ def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
     return summary.dropped_messages >= len(said)
 
 
-async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:
+async def _room(pool: Ref[PoolMessage], request: InferenceRequest) -> Room:
     """Return the size limits of a compaction for the request's model."""
     contents = await inspect_prompt(
-        refs.pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
+        pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
     )
     return Room.within(contents.context)
 

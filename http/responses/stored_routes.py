@@ -7,12 +7,12 @@ from contextlib import closing
 import trio
 from quart import Blueprint, Response, request
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.responses.handles import Subscribed
 from greenroom.http.answering.http_responses import json_response, stream_response
 from greenroom.http.answering.requests.current_request import request_owner, request_resources
 from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import EventStream
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_page
@@ -24,10 +24,10 @@ from greenroom.schemas.protocols.store_protocol import Deleted, ItemPage, ListIn
 from greenroom.schemas.stored import StoredResponse
 
 
-def stored_routes(refs: ActorRefs) -> Blueprint:
+def stored_routes(services: RouteServices) -> Blueprint:
     """Return the blueprint of the routes for stored responses."""
     routes = Blueprint("stored_responses", __name__)
-    responses = refs.responses
+    responses, answers = services.refs.responses, services.answers
 
     @routes.get("/v1/responses/<ident>")
     async def retrieve(ident: str) -> Response:
@@ -36,7 +36,7 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
             found = await ask_actor(responses, Retrieve(ident, request_owner()), StoredResponse)
             if query.thoughts:
                 found = await trio.to_thread.run_sync(with_thoughts, found)
-            return await stored_response(found)
+            return await stored_response(answers, found)
         subscribed = await ask_actor(responses, Subscribe(ident, request_owner()), Subscribed)
         request_resources().enter_context(closing(subscribed.subscription))
         assert subscribed.response is not None
@@ -51,7 +51,7 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
     @routes.post("/v1/responses/<ident>/cancel")
     async def cancel(ident: str) -> Response:
         return await stored_response(
-            await ask_actor(responses, CancelRun(ident, request_owner()), StoredResponse)
+            answers, await ask_actor(responses, CancelRun(ident, request_owner()), StoredResponse)
         )
 
     @routes.get("/v1/responses/<ident>/input_items")
@@ -59,6 +59,6 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
         included = check_included(request.args)
         query = parse_list_query(request.args, "desc")
         message = ListInput(ident, request_owner(), query.after, query.limit, query.order)
-        return await item_page(await ask_actor(refs.store, message, ItemPage), included)
+        return await item_page(answers, await ask_actor(services.refs.store, message, ItemPage), included)
 
     return routes

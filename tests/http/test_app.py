@@ -105,7 +105,9 @@ async def test_a_fault_of_ours_is_a_500_without_a_traceback(
     def break_down(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("greenroom.http.openai.chat.chat_routes.read_request", break_down)
+    monkeypatch.setattr(
+        "greenroom.http.answering.requests.route_services.RouteServices.read_request", break_down
+    )
     with structlog.testing.capture_logs() as lines:
         answer = await fetch(server_without_model.server, "POST", CHAT, {})
     assert answer.status == 500

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
-from greenroom.http.app import create_app, web_sockets
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.app import create_app_with, web_sockets
 from greenroom.http.command_line import COMMANDS
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
@@ -32,14 +33,14 @@ def documented(page: str) -> set[tuple[str, str]]:
 
 async def test_the_guide_lists_every_route() -> None:
     refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
-    settings = Settings()
-    app = create_app(refs, settings)
+    services = RouteServices(refs, Settings())
+    app = create_app_with(services)
     served = {
         (method, re.sub(r"<[^>]+>", "{id}", rule.rule))
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) & {"GET", "POST"}
     }
-    served |= {("GET", path) for path in web_sockets(app, settings)}
+    served |= {("GET", path) for path in web_sockets(app, services)}
     assert documented("guide.md") == served
     assert documented("messages.md") <= served
 

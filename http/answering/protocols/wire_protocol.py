@@ -9,12 +9,12 @@ import attrs
 from quart import Blueprint
 from werkzeug.datastructures import Headers
 
-from greenroom.actors.actor_refs import ActorRefs
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.errors.problem_documents import ErrorMembers
 from greenroom.schemas.protocols.pool_protocol import ModelCard
 
-Routes = Callable[[ActorRefs, float], Sequence[Blueprint]]
-"""Makes a protocol's routes, given the actors and the longest wait for a status, in seconds."""
+Routes = Callable[[RouteServices], Sequence[Blueprint]]
+"""Makes a protocol's routes, given the objects that they work with."""
 
 
 class ModelFormatter(Protocol):

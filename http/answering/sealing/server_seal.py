@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import trio
-from quart import current_app
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.schemas.protocols.store_protocol import FindSecret, Secret, StoreMessage
 
-_EXTENSION = "greenroom_seal"
 
+class ServerSeal:
+    """The server's seal, made with the store's key when it is first used.
 
-async def server_seal(store: Ref[StoreMessage]) -> Seal:
-    """Return the server's seal.
-
-    Raises:
-        ProblemError: The store does not return its key.
+    Args:
+        store: Store with the key.
     """
-    if _EXTENSION not in current_app.extensions:
-        secret = await ask_actor(store, FindSecret("seal"), Secret)
-        # A worker thread, because the first call imports a library for a tenth of a second.
-        current_app.extensions[_EXTENSION] = await trio.to_thread.run_sync(Seal, secret.value)
-    seal: Seal = current_app.extensions[_EXTENSION]
-    return seal
+
+    def __init__(self, store: Ref[StoreMessage]) -> None:
+        self._store = store
+        self._seal: Seal | None = None
+
+    async def load(self) -> Seal:
+        """Return the seal.
+
+        Raises:
+            ProblemError: The store does not return its key.
+        """
+        if self._seal is None:
+            secret = await ask_actor(self._store, FindSecret("seal"), Secret)
+            # A worker thread, because the first call imports a library for a tenth of a second.
+            self._seal = await trio.to_thread.run_sync(Seal, secret.value)
+        return self._seal

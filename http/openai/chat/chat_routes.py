@@ -7,18 +7,16 @@ from functools import partial
 import attrs
 from quart import Blueprint, Response
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting.recorded_answer import Recording
 from greenroom.http.answering.requests.current_request import (
     answer_id,
-    read_request,
     request_client,
     request_id,
     request_owner,
-    stores_answers,
 )
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.tools.custom_tools import custom_names_of
 from greenroom.http.openai.chat.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat.chat_request import parse_chat_request
@@ -32,35 +30,33 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
 
 
-def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
-    """Return the routes.
-
-    Args:
-        status_timeout: Longest wait for a status, in seconds.
-    """
+def chat_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
     routes = Blueprint("chat", __name__)
 
     def recording(formatter: ChatFormatter, kept: KeptRequest | None) -> Recording | None:
         if kept is None:
             return None
-        recorder = CompletionRecorder(refs.store, request_owner(), formatter, kept)
+        recorder = CompletionRecorder(services.refs.store, request_owner(), formatter, kept)
         return Recording(recorder.record, DONE)
 
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
-        parse = partial(_parse, request_id=request_id(), client=request_client(), storing=stores_answers())
-        wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
+        storing = services.settings.store_responses
+        parse = partial(_parse, request_id=request_id(), client=request_client(), storing=storing)
+        wire, (chat, kept) = await services.read_request(
+            ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True
+        )
         if kept is not None:
-            await ask_actor(refs.store, CheckStoring(), Committed)
+            await ask_actor(services.refs.store, CheckStoring(), Committed)
         # The parsed request has its own copy of the messages; holding files twice would waste memory.
         wire = attrs.evolve(wire, messages=())
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
         return await answer_request(
-            refs.pool,
+            services,
             [chat],
             formatter,
             stream=bool(wire.stream),
-            status_timeout=status_timeout,
             recording=recording(formatter, kept),
         )
 

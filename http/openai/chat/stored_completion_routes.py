@@ -6,16 +6,17 @@ from quart import Blueprint, Response, request
 from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.http_responses import (
     json_response,
     list_response,
     stored_json_response,
 )
-from greenroom.http.answering.requests.current_request import read_request, request_owner
+from greenroom.http.answering.requests.current_request import request_owner
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.openai.chat.stored_completion import completion_document, completion_messages
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.stored_completions import UpdateRequest
@@ -27,13 +28,14 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     ListCompletions,
     UpdateCompletion,
 )
-from greenroom.schemas.protocols.store_protocol import Deleted, StoreMessage
+from greenroom.schemas.protocols.store_protocol import Deleted
 from greenroom.schemas.stored import StoredCompletion
 
 
-def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
+def stored_completion_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("stored_completions", __name__)
+    store, answers = services.refs.store, services.answers
     path = "/v1/chat/completions/<completion_id>"
 
     @routes.get("/v1/chat/completions")
@@ -47,20 +49,20 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
             request.args.get("model") or None,
             parse_metadata(_metadata_filter(request.args)),
         )
-        return await _page(await ask_actor(store, message, CompletionPage))
+        return await _page(answers, await ask_actor(store, message, CompletionPage))
 
     @routes.get(path)
     async def find_completion(completion_id: str) -> Response:
         message = FindCompletion(completion_id, request_owner())
-        return await _document(await ask_actor(store, message, StoredCompletion))
+        return await _document(answers, await ask_actor(store, message, StoredCompletion))
 
     @routes.post(path)
     async def update_completion(completion_id: str) -> Response:
-        _, metadata = await read_request(
+        _, metadata = await services.read_request(
             UpdateRequest, OPENAI, {}, lambda wire, _: parse_metadata(wire.metadata)
         )
         message = UpdateCompletion(completion_id, request_owner(), metadata)
-        return await _document(await ask_actor(store, message, StoredCompletion))
+        return await _document(answers, await ask_actor(store, message, StoredCompletion))
 
     @routes.delete(path)
     async def delete_completion(completion_id: str) -> Response:
@@ -73,7 +75,7 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
         message = FindCompletion(completion_id, request_owner())
         completion = await ask_actor(store, message, StoredCompletion)
         return await stored_json_response(
-            len(completion.messages), lambda: json_bytes(completion_messages(completion, query))
+            answers, len(completion.messages), lambda: json_bytes(completion_messages(completion, query))
         )
 
     return routes
@@ -94,12 +96,13 @@ def _metadata_filter(args: MultiDict[str, str]) -> dict[str, str] | None:
     }
 
 
-async def _document(completion: StoredCompletion) -> Response:
-    return await stored_json_response(len(completion.body), lambda: completion_document(completion))
+async def _document(answers: AnswerAccount, completion: StoredCompletion) -> Response:
+    return await stored_json_response(answers, len(completion.body), lambda: completion_document(completion))
 
 
-async def _page(page: CompletionPage) -> Response:
+async def _page(answers: AnswerAccount, page: CompletionPage) -> Response:
     return await list_response(
+        answers,
         lambda: map(completion_document, page.completions),
         sum(len(completion.body) for completion in page.completions),
         [completion.id for completion in page.completions],

@@ -6,38 +6,30 @@ from functools import partial
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.requests.current_request import (
-    answer_id,
-    read_request,
-    request_client,
-    request_id,
-)
+from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completions.completion_request import parse_choices, parse_completion_requests
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
-def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
-    """Return the routes.
-
-    Args:
-        status_timeout: Longest wait for a status, in seconds.
-    """
+def completion_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
     routes = Blueprint("completions", __name__)
 
     @routes.post("/v1/completions")
     async def completions() -> Response:
         parse = partial(parse_completion_requests, request_id=request_id(), client=request_client())
-        wire, requests = await read_request(CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS, parse)
+        wire, requests = await services.read_request(
+            CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS, parse
+        )
         candidates = requests[0].choices
         choices = parse_choices(wire, candidates)
         formatter = CompletionFormatter(wire, answer_id("cmpl-"), choices, candidates)
         stream = bool(wire.stream)
-        return await answer_request(pool, requests, formatter, stream=stream, status_timeout=status_timeout)
+        return await answer_request(services, requests, formatter, stream=stream)
 
     return routes

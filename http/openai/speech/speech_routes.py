@@ -12,12 +12,8 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.requests.current_request import (
-    read_request,
-    request_client,
-    request_id,
-    spool,
-)
+from greenroom.http.answering.requests.current_request import request_client, request_id
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import ThreadedEventStream
 from greenroom.http.media.audio.audio_formats import AudioFormat
 from greenroom.http.openai.speech.speech_request import (
@@ -36,24 +32,23 @@ from greenroom.schemas.openai.speech import SpeechRequest
 from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
 
 
-def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
-    """Return the routes.
-
-    Args:
-        status_timeout: Longest wait for the status of an event stream, in seconds. A plain audio body waits
-            for audio without limit, since it cannot report errors after its status.
-    """
+def speech_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
     routes = Blueprint("speech", __name__)
+    pool = services.refs.pool
 
     @routes.post("/v1/audio/speech")
     async def speech() -> Response:
         parse = partial(_parse, request_id=request_id(), client=request_client())
-        _, (asked, reference, wanted, events) = await read_request(SpeechRequest, OPENAI, {}, parse)
+        _, (asked, reference, wanted, events) = await services.read_request(SpeechRequest, OPENAI, {}, parse)
         if reference is not None:
-            asked = with_reference(asked, str(await spool(reference)))
+            asked = with_reference(asked, str(await services.spool(reference)))
         formatter = SpeechEvents(wanted) if events else AudioBody(wanted)
-        timeout = status_timeout if events else math.inf
-        return await stream_request(pool, asked, formatter, status_timeout=timeout, body=ThreadedEventStream)
+        # A plain audio body cannot report errors after its status, so it waits for audio without limit.
+        timeout = services.status_timeout if events else math.inf
+        return await stream_request(
+            services, asked, formatter, status_timeout=timeout, body=ThreadedEventStream
+        )
 
     @routes.get("/v1/audio/voices")
     async def voices() -> Response:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import large_json_response
-from greenroom.http.answering.requests.current_request import read_form, request_client, request_id
+from greenroom.http.answering.requests.current_request import request_client, request_id
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.media.audio.transcript import Task, collected_transcript, plain_text
 from greenroom.http.openai.transcription.transcription_formatter import (
     TranscriptEvents,
@@ -23,34 +23,29 @@ from greenroom.schemas.events.result_events import Recording, Segment
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import missing
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
-def transcription_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
-    """Return the routes.
-
-    Args:
-        status_timeout: Longest wait for the status of a stream, in seconds.
-    """
+def transcription_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
     routes = Blueprint("transcription", __name__)
 
     @routes.post("/v1/audio/transcriptions")
     async def transcriptions() -> Response:
-        wire, asked = await _read("transcribe")
+        wire, asked = await _read(services, "transcribe")
         if wire.stream:
-            return await stream_request(pool, asked, TranscriptEvents(), status_timeout=status_timeout)
-        return await _answer(pool, wire, asked, "transcribe")
+            return await stream_request(services, asked, TranscriptEvents())
+        return await _answer(services, wire, asked, "transcribe")
 
     @routes.post("/v1/audio/translations")
     async def translations() -> Response:
-        wire, asked = await _read("translate")
-        return await _answer(pool, wire, asked, "translate")
+        wire, asked = await _read(services, "translate")
+        return await _answer(services, wire, asked, "translate")
 
     return routes
 
 
-async def _read(task: Task) -> tuple[TranscriptionRequest, InferenceRequest]:
-    form = await read_form()
+async def _read(services: RouteServices, task: Task) -> tuple[TranscriptionRequest, InferenceRequest]:
+    form = await services.read_form()
     wire = parse_transcription_form(form, task)
     if form.file is None:
         raise missing("file")
@@ -58,9 +53,9 @@ async def _read(task: Task) -> tuple[TranscriptionRequest, InferenceRequest]:
 
 
 async def _answer(
-    pool: Ref[PoolMessage], wire: TranscriptionRequest, asked: InferenceRequest, task: Task
+    services: RouteServices, wire: TranscriptionRequest, asked: InferenceRequest, task: Task
 ) -> Response:
-    results = await collect_results(pool, asked, Recording, Segment)
+    results = await collect_results(services.refs.pool, asked, Recording, Segment)
     transcript = collected_transcript(task, results.events, results.finished.usage)
     text_type = content_type(wire.response_format)
     if text_type is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from uuid import uuid4
 
 import trio
 
@@ -10,16 +11,18 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.database.problems import not_found, previous_not_found
 from greenroom.http.answering.sealing.seal import Seal
-from greenroom.http.answering.sealing.server_seal import server_seal
+from greenroom.http.answering.sealing.server_seal import ServerSeal
 from greenroom.http.guard.client_lanes import ClientLanes
 from greenroom.http.responses.history.recalled import Recalled
 from greenroom.http.responses.history.stand_ins import (
+    check_items,
     decode_item,
     find_references,
     is_id,
     opened_items,
     resolve_references,
 )
+from greenroom.http.responses.items.item_bodies import stored_items
 from greenroom.http.responses.requests.response_request import AskedResponse
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.store_protocol import History, StoreMessage, Turns
@@ -29,8 +32,8 @@ from greenroom.schemas.stored import StoredItem
 UNREAD_AT_ONCE = MAX_ITEMS // 4
 """Number of items dropped at once from the beginning of a history that is too long."""
 
-READING = ClientLanes(2)
-"""Lanes that bound concurrent history reads.
+_READERS = 2
+"""Number of concurrent reads of histories.
 
 A history may be 64 MB, and several times that while it is decoded; more readers would only compete for the
 GIL.
@@ -46,39 +49,69 @@ def recall_nothing(asked: AskedResponse) -> Recalled:
     return Recalled(asked.request(), asked.items)
 
 
-async def recall(
-    store: Ref[StoreMessage], asked: AskedResponse, owner: str, client: str, known: Turns | None = None
-) -> Recalled:
-    """Return a request with its history from the store.
+class HistoryReader:
+    """Reads from the store what requests refer to, for few clients at once.
 
     Reading stops with the request: a client that disconnects keeps no thread busy.
 
-    Args:
-        client: The client's name, as `request_client` returns it.
-        known: Turns up to the previous response, if that is not stored.
-
-    Raises:
-        ProblemError: 404 that names the response or conversation not stored here; 400 that names the field: a
-            compaction that cannot be decrypted, or a history that is too long and must not be truncated.
+    Attributes:
+        seal: The server's seal, which opens compactions.
     """
-    async with READING.lane(client):
-        turns = known or await _turns(store, asked, owner)
-        referred = await find_references(store, asked.items, owner)
-        seal = await server_seal(store)
-        return await trio.to_thread.run_sync(
-            _recalled, asked, turns, referred, seal, trio.from_thread.check_cancelled
-        )
 
+    def __init__(self, store: Ref[StoreMessage]) -> None:
+        self.seal = ServerSeal(store)
+        self._store = store
+        self._lanes = ClientLanes(_READERS)
 
-async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
-    if not asked.has_history:
-        return Turns(())
-    previous, conversation = asked.previous, asked.conversation
-    if previous is not None and not is_id(previous):
-        raise ProblemError(previous_not_found(previous))
-    if conversation is not None and not is_id(conversation):
-        raise ProblemError(not_found("conversation", conversation, "conversation"))
-    return await ask_actor(store, History(owner, previous, conversation), Turns)
+    async def recall(
+        self, asked: AskedResponse, owner: str, client: str, known: Turns | None = None
+    ) -> Recalled:
+        """Return a request with its history.
+
+        Args:
+            client: The client's name, as `request_client` returns it.
+            known: Turns up to the previous response, if that is not stored.
+
+        Raises:
+            ProblemError: 404 that names the response or conversation not stored here; 400 that names the
+                field: a compaction that cannot be decrypted, or a history that is too long and must not be
+                truncated.
+        """
+        async with self._lanes.lane(client):
+            turns = known or await self._turns(asked, owner)
+            referred = await find_references(self._store, asked.items, owner)
+            seal = await self.seal.load()
+            return await trio.to_thread.run_sync(
+                _recalled, asked, turns, referred, seal, trio.from_thread.check_cancelled
+            )
+
+    async def stored_form(self, items: Sequence[Item], owner: str, client: str) -> tuple[StoredItem, ...]:
+        """Return a client's items in their stored form, after checking that a model could read them.
+
+        Raises:
+            ProblemError: 400 that names an item no model could read, 404 for an item that is not stored here.
+        """
+        if not items:
+            return ()
+        async with self._lanes.lane(client):
+            referred = await find_references(self._store, items, owner)
+            seal = await self.seal.load()
+
+            def checked() -> tuple[StoredItem, ...]:
+                found = check_items(items, referred, seal, trio.from_thread.check_cancelled)
+                return stored_items([item.raw for item in found], lambda prefix, _: f"{prefix}_{uuid4().hex}")
+
+            return await trio.to_thread.run_sync(checked)
+
+    async def _turns(self, asked: AskedResponse, owner: str) -> Turns:
+        if not asked.has_history:
+            return Turns(())
+        previous, conversation = asked.previous, asked.conversation
+        if previous is not None and not is_id(previous):
+            raise ProblemError(previous_not_found(previous))
+        if conversation is not None and not is_id(conversation):
+            raise ProblemError(not_found("conversation", conversation, "conversation"))
+        return await ask_actor(self._store, History(owner, previous, conversation), Turns)
 
 
 def _recalled(

@@ -10,6 +10,7 @@ from quart import Response
 
 from greenroom.http.answering.http_responses import list_response
 from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.responses.requests import THOUGHTS
@@ -92,16 +93,18 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
     return json.dumps(with_thought(json.loads(item.body))).encode()
 
 
-async def item_page(page: ItemPage, included: Sequence[str] = ()) -> Response:
+async def item_page(answers: AnswerAccount, page: ItemPage, included: Sequence[str] = ()) -> Response:
     """Return the response for a page of items, in OpenAI's format.
 
     Args:
+        answers: See `stored_json_response`.
         included: Values of the query parameter `include`.
 
     Raises:
         ProblemError: 503 if unsent responses use up the memory budget.
     """
     return await list_response(
+        answers,
         lambda: [item_document(item, included) for item in page.items],
         sum(len(item.body) for item in page.items),
         [item.id for item in page.items],

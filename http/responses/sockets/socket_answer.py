@@ -9,14 +9,14 @@ import attrs
 import trio
 from quart import Response
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.requests.consultation import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.collecting.recorded_answer import Recording
-from greenroom.http.answering.requests.current_request import request_client, request_owner, with_files
+from greenroom.http.answering.requests.current_request import request_client, request_owner
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
-from greenroom.http.responses.history.recall import recall
+from greenroom.http.responses.history.recall import HistoryReader
 from greenroom.http.responses.history.recalled import Recalled
 from greenroom.http.responses.output.output_items import output_items
 from greenroom.http.responses.output.response_formatter import ResponseFormatter
@@ -30,30 +30,26 @@ from greenroom.schemas.stored import StoredItem, StoredTurn
 
 
 async def answer_on_socket(
-    refs: ActorRefs, turn: Turn, socket: SocketTurn, *, status_timeout: float
+    services: RouteServices, histories: HistoryReader, turn: Turn, socket: SocketTurn
 ) -> Response:
     """Return the stream of a response; one that is not stored is kept for the socket's next turns.
-
-    Args:
-        status_timeout: Time limit in seconds until the client gets its status.
 
     Raises:
         ProblemError: The request is rejected, or failed before its status was sent.
     """
     if turn.stored and socket.generates:
-        return await answer_stored(refs, turn, stream=True, status_timeout=status_timeout)
+        return await answer_stored(services, histories, turn, stream=True)
     known = socket.history() if turn.asked.conversation is None else None
-    recalled = turn.alone or await recall(refs.store, turn.asked, request_owner(), request_client(), known)
+    recalled = turn.alone or await histories.recall(turn.asked, request_owner(), request_client(), known)
     brought = await trio.to_thread.run_sync(recalled.stored_input, turn.formatter.answer_id)
     kept = KeptTurn(socket, known or Turns(()), recalled, brought, turn.formatter)
     if not socket.generates:
-        return await _prepare(refs, recalled, kept)
+        return await _prepare(services, recalled, kept)
     return await answer_request(
-        refs.pool,
+        services,
         [recalled.request],
         turn.formatter,
         stream=True,
-        status_timeout=status_timeout,
         recording=Recording(kept.record, DONE),
     )
 
@@ -100,10 +96,10 @@ class KeptTurn:
         self.socket.keep(self.formatter.answer_id, turns)
 
 
-async def _prepare(refs: ActorRefs, recalled: Recalled, kept: KeptTurn) -> Response:
+async def _prepare(services: RouteServices, recalled: Recalled, kept: KeptTurn) -> Response:
     """Return the events of a response without output, which later turns can continue."""
-    request = await with_files(recalled.request)
-    await count_prompt_tokens(refs.pool, request)
+    request = await services.with_files(recalled.request)
+    await count_prompt_tokens(services.refs.pool, request)
     kept.keep((), None)
     events = kept.formatter.stream(str(request.key)).without_output()
     return Response(events, content_type=SERVER_SENT_EVENTS)

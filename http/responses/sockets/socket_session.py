@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import count
-from typing import cast
 
 import attrs
 import trio
 from quart_trio import QuartTrio
 from wsproto.frame_protocol import CloseReason
 
-from greenroom.http.answering.requests.current_request import BODIES
+from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.host_guard import HostGuard
-from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.responses.sockets.event_texts import error_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessages, Refused
 from greenroom.http.responses.sockets.local_histories import LocalHistories
@@ -22,7 +20,6 @@ from greenroom.http.responses.sockets.socket_turn import SocketTurn
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
-from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
 
@@ -56,17 +53,19 @@ class ResponseSockets:
 
     Args:
         app: The application with the routes.
+        services: Services of its routes.
     """
 
-    def __init__(self, app: QuartTrio, settings: Settings, limits: SocketLimits | None = None) -> None:
+    def __init__(self, app: QuartTrio, services: RouteServices, limits: SocketLimits | None = None) -> None:
         self._app = app
-        self._guard = HostGuard(settings)
+        self._bodies = services.bodies
+        self._guard = HostGuard(services.settings)
         self._limits = limits or SocketLimits()
         self._histories = LocalHistories()
         self._numbers = count()
         self._open = 0
         # Sockets may stay idle for minutes; together they must leave connections to everybody else.
-        self._most_open = max(1, settings.max_connections // 4)
+        self._most_open = max(1, services.settings.max_connections // 4)
 
     async def __call__(self, socket: WebSocket) -> None:
         """Serve one socket until it is closed."""
@@ -80,7 +79,9 @@ class ResponseSockets:
         number = next(self._numbers)
         self._open += 1
         try:
-            await SocketSession(self._app, socket, number, self._histories, self._limits).run()
+            messages = IncomingMessages(self._bodies.largest, self._bodies.account)
+            session = SocketSession(self._app, socket, number, messages, self._histories, self._limits)
+            await session.run()
         finally:
             self._open -= 1
             self._histories.forget(number)
@@ -91,18 +92,24 @@ class SocketSession:
 
     Args:
         number: The socket's number.
+        messages: Queue of the socket's messages, still empty.
     """
 
     def __init__(
-        self, app: QuartTrio, socket: WebSocket, number: int, histories: LocalHistories, limits: SocketLimits
+        self,
+        app: QuartTrio,
+        socket: WebSocket,
+        number: int,
+        messages: IncomingMessages,
+        histories: LocalHistories,
+        limits: SocketLimits,
     ) -> None:
         self._app = app
         self._limits = limits
         self._socket = socket
         self._number = number
         self._histories = histories
-        bodies = cast("RequestBodies", app.extensions[BODIES])
-        self._messages = IncomingMessages(bodies.largest, bodies.account)
+        self._messages = messages
         self._is_answering = False
         self._end: Problem | None = None
         self._touched = trio.current_time()

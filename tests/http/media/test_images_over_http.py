@@ -13,8 +13,8 @@ import attrs
 import pytest
 
 from greenroom.actors.system import open_system
-from greenroom.http.answering.requests.current_request import FETCHER
-from greenroom.http.app import create_app
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.app import create_app_with
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import pictures, pngs
@@ -213,12 +213,12 @@ async def test_a_client_that_leaves_ends_the_fetching(settings: Settings) -> Non
     settings = attrs.evolve(settings, images_fetch="http", images_fetch_hosts=("127.0.0.1",))
     with trap() as local:
         async with open_system(settings) as system:
-            app = create_app(system.refs, settings)
-            async with running(app, settings) as server:
+            services = RouteServices(system.refs, settings)
+            async with running(create_app_with(services), settings) as server:
                 content = [{"type": "image_url", "image_url": {"url": f"{local.address}/silent"}}]
                 body = {"model": "default", "messages": [{"role": "user", "content": content}]}
                 async with connected(server) as client:
                     await client.request("POST", "/v1/chat/completions", json.dumps(body).encode())
                     await until(lambda: local.asked == ["/silent"])
-                    assert app.extensions[FETCHER].under_way == 1
-                await until(lambda: app.extensions[FETCHER].under_way == 0)
+                    assert services.fetcher.under_way == 1
+                await until(lambda: services.fetcher.under_way == 0)

@@ -14,7 +14,8 @@ from hypercorn.typing import ASGIFramework
 
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
-from greenroom.http.app import create_app, error_shapes, web_sockets
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.app import create_app_with, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
@@ -95,8 +96,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve a whole system from this process."""
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
-        app = create_app(system.refs, settings, status_timeout=status_timeout)
-        async with running(app, settings, send_timeout, web_sockets(app, settings)) as server:
+        services = RouteServices(system.refs, settings, status_timeout)
+        app = create_app_with(services)
+        async with running(app, settings, send_timeout, web_sockets(app, services)) as server:
             yield Served(server, system)
 
 

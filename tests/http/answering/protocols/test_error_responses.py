@@ -22,9 +22,7 @@ def members_of_another(problem: Problem, request_id: str | None) -> Mapping[str,
     return {"type": "error", "error": {"message": problem.detail}, "request_id": request_id}
 
 
-ANOTHER = WireProtocol(
-    ("/v1/messages", "/other/"), lambda pool, seconds: (), members_of_another, mark="x-another"
-)
+ANOTHER = WireProtocol(("/v1/messages", "/other/"), lambda services: (), members_of_another, mark="x-another")
 
 
 def make_app() -> QuartTrio:

@@ -12,7 +12,8 @@ import structlog
 import trio
 from wsproto.events import CloseConnection, Ping, TextMessage
 
-from greenroom.http.app import create_app
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.app import create_app_with
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.responses.sockets.incoming_messages import MAX_WAITING, IncomingMessages
 from greenroom.http.responses.sockets.socket_session import ResponseSockets, SocketLimits
@@ -267,8 +268,9 @@ async def test_sockets_end_in_time(
     settings: Settings, limits: SocketLimits, sent: bytes, expected: tuple[int, list[str]]
 ) -> None:
     async with serving(settings) as served:
-        app = create_app(served.system.refs, settings)
-        sockets = {PATH: ResponseSockets(app, settings, limits)}
+        services = RouteServices(served.system.refs, settings)
+        app = create_app_with(services)
+        sockets = {PATH: ResponseSockets(app, services, limits)}
         async with running(app, settings, sockets=sockets) as server:
             own = Served(server, served.system)
             async with open_socket(own) as socket:

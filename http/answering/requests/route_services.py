@@ -1,0 +1,123 @@
+"""Objects of the application that routes work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import cattrs
+from quart import request
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
+from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
+from greenroom.http.guard.answer_account import AnswerAccount
+from greenroom.http.guard.form_reader import Form, FormReader
+from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.guard.upload_folder import SpooledFile
+from greenroom.http.media.fetcher import Fetcher
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.wire import structure
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+@attrs.frozen(eq=False)
+class RouteServices:
+    """The application's actors, settings and readers, given to each protocol's routes.
+
+    Args:
+        refs: References to the system's actors.
+        settings: Settings of the server.
+        status_timeout: Longest wait for the status of a streamed response, in seconds.
+        bodies: Reader of request bodies.
+        forms: Reader of forms with files.
+        fetcher: Fetcher of files that requests reference by URL.
+        answers: Memory budget of complete responses that are not sent yet.
+    """
+
+    refs: ActorRefs
+    settings: Settings
+    status_timeout: float = STATUS_TIMEOUT
+    bodies: RequestBodies = attrs.field()
+    forms: FormReader = attrs.field()
+    fetcher: Fetcher = attrs.field()
+    answers: AnswerAccount = attrs.field(factory=AnswerAccount)
+
+    @bodies.default
+    def _new_bodies(self) -> RequestBodies:
+        return RequestBodies(self.settings.max_body_bytes)
+
+    @forms.default
+    def _new_forms(self) -> FormReader:
+        return FormReader(self.settings.max_upload_bytes)
+
+    @fetcher.default
+    def _new_fetcher(self) -> Fetcher:
+        return Fetcher(self.settings)
+
+    async def read_request(
+        self,
+        wire_type: type[W],
+        converter: cattrs.Converter,
+        unsupported: NeutralValues,
+        parse: Callable[[W, JsonObject], T],
+        *,
+        files: bool = False,
+        look: Callable[[JsonObject], None] | None = None,
+    ) -> tuple[W, T]:
+        """Return the current request's JSON body as a wire type, and the result of parsing that.
+
+        Args:
+            unsupported: Unsupported official parameters, with the neutral values that are accepted.
+            parse: Parses the wire type, given also the raw body; called on a worker thread if the body is
+                large.
+            files: True if the body may hold images and other files, which raises its size limit.
+            look: Inspects the body before any check.
+
+        Raises:
+            ProblemError: 400, 413, 415 or 503; errors in the body are named by their path.
+        """
+
+        def parse_body(body: JsonObject) -> tuple[W, T]:
+            if look is not None and isinstance(body, dict):
+                look(body)
+            refuse_unsupported(body, unsupported)
+            wire = structure(body, wire_type, converter)
+            return wire, parse(wire, body)
+
+        return await self.bodies.parse(request, request_resources(), parse_body, files=files)
+
+    async def with_files(self, asked: InferenceRequest) -> InferenceRequest:
+        """Return the request with the contents of the files that it references by URL.
+
+        Raises:
+            ProblemError: 400 that names what cannot be fetched, 503 where too much is being fetched.
+        """
+        return await self.fetcher.complete(asked, lambda: self.bodies.account(request_resources()))
+
+    async def read_form(self) -> Form:
+        """Return the current request's form, whose file stays on disk until the request ends.
+
+        Raises:
+            ProblemError: 400, 413, 415, 503 or 507.
+        """
+        return await self.forms.read(request, request_resources())
+
+    async def spool(self, data: bytes) -> Path:
+        """Write data to a file in the upload folder that is kept until the current request ends.
+
+        Raises:
+            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
+        """
+        file = SpooledFile(self.forms.folder, request_resources())
+        file.expect(len(data))
+        await file.write(data)
+        await file.flush()
+        return file.path
