@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from greenroom.http.bench.local_processes import LocalServer, open_local_server
-from greenroom.http.bench.processor_time import processor_time
+from greenroom.http.bench.local_processes import LocalServer, open_local_server, processor_time
 
 Body = dict[str, Any]
 GENERATED = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)": ?(\d+)')

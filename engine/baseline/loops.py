@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,32 +90,6 @@ def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[li
         for _ in generate_step(mx.array(list(prompt)), model, max_tokens=0):
             pass
     return [[] for _ in prompts]
-
-
-def bare_continuation(
-    model: Any, prefix: Sequence[int], prompt: Sequence[int]
-) -> tuple[int, Callable[[], list[list[int]]]]:
-    """Prefill the prefix that a prompt shares with an earlier one; mlx-lm's own prefill computes the rest.
-
-    Returns:
-        Number of tokens left, and a function that computes them up to the first token of the answer.
-    """
-    from mlx_lm.generate import generate_step
-
-    pairs = enumerate(zip(prefix, prompt[:-1], strict=False))
-    shared = next((at for at, (one, other) in pairs if one != other), min(len(prefix), len(prompt) - 1))
-    cache = caches.new_cache(model)
-
-    def prefill(tokens: Sequence[int]) -> list[list[int]]:
-        for _ in generate_step(mx.array(list(tokens)), model, max_tokens=0, prompt_cache=cache):
-            pass
-        mx.eval(caches.state(cache))
-        return []
-
-    if shared:
-        model(mx.array(list(prompt[:shared]))[None], cache=cache)
-        mx.eval(caches.state(cache))
-    return len(prompt) - shared, partial(prefill, prompt[shared:])
 
 
 def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> list[range]:

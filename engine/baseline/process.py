@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO, cast
 
@@ -47,37 +47,32 @@ class Baseline:
             raise ProblemError(Problem(404, "model_not_found", f"{model} is not on this machine"))
         record = detect(entry.folder, False, entry.id)
         self._adapter = make_adapter(record, load_tokenizer(entry.folder, False, entry.id), Settings())
-        self._model = load_model(entry.folder)
-        self._engine = TextEngine(self._model, self._adapter)
+        self.model = load_model(entry.folder)
+        self._engine = TextEngine(self.model, self._adapter)
 
     def run(self, order: dict[str, Any]) -> dict[str, float]:
         """Run one order; times are in seconds."""
         from greenroom.engine.baseline import loops
 
         known_loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
-            "batch_generator": partial(loops.batch_generator, self._model),
-            "bare_loop": partial(loops.bare_loop, self._model),
-            "bare_prefill": partial(loops.bare_prefill, self._model),
+            "batch_generator": partial(loops.batch_generator, self.model),
+            "bare_loop": partial(loops.bare_loop, self.model),
+            "bare_prefill": partial(loops.bare_prefill, self.model),
             "own_loop": partial(loops.own_loop, self._engine),
         }
-        prompts = [self._tokens(messages) for messages in order["prompts"]]
-        run: Callable[[], Sequence[Sequence[int]]]
-        if order["loop"] == "bare_continuation":
-            prefix, prompt = prompts
-            computed, run = loops.bare_continuation(self._model, prefix, prompt)
-        else:
-            computed = sum(len(prompt) for prompt in prompts)
-            run = partial(known_loops[order["loop"]], prompts, order["tokens"])
+        prompts = [self.prompt_tokens(messages) for messages in order["prompts"]]
+        run = known_loops[order["loop"]]
         began, cpu = time.perf_counter(), time.process_time()
-        generated = run()
+        generated = run(prompts, order["tokens"])
         return {
             "seconds": time.perf_counter() - began,
-            "prompt_tokens": computed,
+            "prompt_tokens": sum(len(prompt) for prompt in prompts),
             "tokens": sum(len(row) for row in generated),
             "cpu": time.process_time() - cpu,
         }
 
-    def _tokens(self, messages: list[dict[str, str]]) -> list[int]:
+    def prompt_tokens(self, messages: Iterable[Mapping[str, str]]) -> list[int]:
+        """Return the token ids of a conversation in the model's template."""
         conversation = tuple(
             Message(cast(Role, message["role"]), (TextPart(message["content"]),)) for message in messages
         )

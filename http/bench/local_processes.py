@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -95,8 +96,7 @@ class BareLoops:
 
         Args:
             loop: Name of the loop: `batch_generator` (mlx-lm's), `bare_loop` (forward pass and argmax only),
-                `bare_prefill` (mlx-lm's, up to the first token of each prompt, sequentially),
-                `bare_continuation` (mlx-lm's prefill of the second prompt after the first) or
+                `bare_prefill` (mlx-lm's, up to the first token of each prompt, sequentially) or
                 `own_loop` (the worker's, with all its host work).
             tokens: Number of tokens to generate for each prompt, whatever they are.
 
@@ -128,6 +128,21 @@ async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
         process.kill()
         with trio.CancelScope(shield=True):
             await process.wait()
+
+
+def processor_time(pid: int) -> float:
+    """Return the processor time of all living threads of a process, in seconds.
+
+    The resolution is a nanosecond on Linux, and with `ps` elsewhere a hundredth of a second.
+    """
+    threads = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    if threads:
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    shown = subprocess.run(["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    seconds = 0.0
+    for part in shown.stdout.strip().replace("-", ":").split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds
 
 
 class _LineReader:

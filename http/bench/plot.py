@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,11 +100,6 @@ def _mixed(axes: Axes, results: Sequence[Result]) -> None:
     )
 
 
-def _images(axes: Axes, results: Sequence[Result]) -> None:
-    _bars(axes, results, {"first_p50": "first turn", "again_p50": "second turn"})
-    axes.set(title="Streams about new images", ylabel="ms to the first token, p50", ylim=(0, None))
-
-
 def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
     """Draw all inter-token latencies of the streams, in the last run of each server."""
     for result, color in zip(results, _COLORS, strict=False):
@@ -123,39 +117,6 @@ def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
         ylabel="ms between tokens",
         yscale="log",
     )
-    _add_legend(axes)
-
-
-def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
-    _bars(axes, results, {"cold": "new", "repeated": "repeated"})
-    axes.set(title="A long system prompt, new and repeated", ylabel="ms to the first token", yscale="log")
-
-
-def _conversation(axes: Axes, results: Sequence[Result]) -> None:
-    """Draw the time to first token of every turn, as the median of the runs, with its baselines."""
-    from matplotlib.ticker import MaxNLocator
-
-    lines = {
-        "cold": ("cold prompt of that length", "--"),
-        "turn": ("turn", "-"),
-        "new": ("its new tokens alone", ":"),
-    }
-    for result, color in zip(results, _COLORS, strict=False):
-        runs = [series for series in result.series if series]
-        if not runs:
-            continue
-        turns = range(1, len(runs[0]["turn"]) + 1)
-        for name, (label, style) in lines.items():
-            middle = [statistics.median(run[name][turn - 1] for run in runs) for turn in turns]
-            axes.plot(turns, middle, style, color=color, label=f"{label}, {_label(result, results)}")
-        low, high = ([end(run["turn"][turn - 1] for run in runs) for turn in turns] for end in (min, max))
-        axes.fill_between(turns, low, high, color=color, alpha=0.2)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(title="A growing conversation", xlabel="turn", ylabel="ms to the first token", ylim=(0, None))
-    _add_legend(axes)
-
-
-def _add_legend(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
 
@@ -169,8 +130,4 @@ _PANELS: Mapping[str, Panel] = {
     "streams": _streams,
     "mixed": _mixed,
     "long-prompt": _long_prompt,
-    "shared-prompt": _shared_prompt,
-    "conversation": _conversation,
-    "images": _images,
-    "images-among-streams": _long_prompt,
 }

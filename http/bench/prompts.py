@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import random
-from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.bench.load_client import ChatMessages
-
-Size = tuple[int, int]
-"""Width and height of an image, in pixels."""
-_PATCH = 16
-"""Pixels between random colors of an image; interpolation in between makes it smooth like a photograph."""
 
 _VOCABULARY = """
 able arch autumn badge barn beach bench blade board book bottle brass brick brook cabin camp candle card
@@ -46,21 +38,6 @@ class Prompts:
     def chat(self, words: int) -> ChatMessages:
         """Return a conversation of one message."""
         return [{"role": "user", "content": self.text(words)}]
-
-    def image_chat(self, words: int, sizes: Sequence[Size]) -> ChatMessages:
-        """Return a conversation of one message, with new images before its text."""
-        images = [{"type": "image_url", "image_url": {"url": self.image(*size)}} for size in sizes]
-        return [{"role": "user", "content": [*images, {"type": "text", "text": self.text(words)}]}]
-
-    def image(self, width: int, height: int) -> str:
-        """Return a new image of random colors, as the `data:` URL of a JPEG."""
-        from PIL import Image
-
-        columns, rows = width // _PATCH + 2, height // _PATCH + 2
-        colors = Image.frombytes("RGB", (columns, rows), self._random.randbytes(3 * columns * rows))
-        file = io.BytesIO()
-        colors.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
-        return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
     def new_seed(self) -> int:
         """Return a seed for a request, or for another `Prompts`."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,8 +16,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from greenroom.http.bench.environment import describe_environment
 from greenroom.http.bench.figures import Figure, Result
+
+_PACKAGES = ("greenroom", "mlx", "mlx-lm")
 
 Results = Sequence[Sequence[Result]]
 """Results by scenario, and then by server."""
@@ -135,3 +142,32 @@ def _figures(figures: Mapping[str, Figure]) -> dict[str, Any]:
         }
         for name, figure in figures.items()
     }
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return command, time, machine and versions for a report."""
+    return {
+        "command": sys.argv,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.platform()}",
+        "python": platform.python_version(),
+        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+    }
+
+
+def _processor() -> str:
+    """Return the processor's name if the system provides it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -11,8 +11,7 @@ import trio
 
 from greenroom.http.bench.answer import Answer, parse_answer
 from greenroom.http.bench.load_client import ChatMessages, LoadClient
-from greenroom.http.bench.local_processes import BareLoops, BareRun
-from greenroom.http.bench.processor_time import processor_time
+from greenroom.http.bench.local_processes import BareLoops, BareRun, processor_time
 from greenroom.http.bench.prompts import Prompts, text_of
 from greenroom.http.bench.response_recorder import RecordedResponse
 
@@ -96,12 +95,6 @@ class TargetServer:
             return None
         prompts = [exchange.messages for exchange in answered]
         return await self.bare_loops.run(loop, prompts, [exchange.answer.tokens for exchange in answered])
-
-    async def run_bare_continuation(self, cached: ChatMessages, messages: ChatMessages) -> BareRun | None:
-        """Run mlx-lm's prefill of `messages` after the `cached` prefix; return None without a loop."""
-        if self.bare_loops is None:
-            return None
-        return await self.bare_loops.run("bare_continuation", [cached, messages], [])
 
     def processor_time(self) -> ProcessorTime:
         """Return the processor time so far."""

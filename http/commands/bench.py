@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenroom.http.commands.bench_plan import OF_IMAGES, SCENARIOS, BenchPlan, is_url, open_targets
+from greenroom.http.commands.bench_plan import SCENARIOS, BenchPlan, is_url, open_targets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,13 +29,6 @@ def _parse_counts(_ctx: click.Context, _option: click.Parameter, text: str) -> t
     if not numbers or min(numbers) < 1:
         raise click.BadParameter("must be whole numbers above 0, like 1,8,16")
     return numbers
-
-
-def _parse_sizes(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[tuple[int, int], ...]:
-    sizes = [size.split("x") for size in text.split(",")]
-    if any(len(size) != 2 or not all(side.isdecimal() and int(side) > 0 for side in size) for size in sizes):
-        raise click.BadParameter("must be widths and heights, like 640x480,224x224")
-    return tuple((int(width), int(height)) for width, height in sizes)
 
 
 def _parse_fields(_ctx: click.Context, _option: click.Parameter, text: str) -> dict[str, Any]:
@@ -82,7 +75,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
     multiple=True,
     default=("streams",),
     show_default=True,
-    type=click.Choice((*SCENARIOS, "all", *OF_IMAGES)),
+    type=click.Choice((*SCENARIOS, "all")),
     help="What to measure; may be given several times.",
 )
 @click.option(
@@ -90,21 +83,13 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
     default="1,8,16",
     show_default=True,
     callback=_parse_counts,
-    help="streams, images: numbers of streams at once.",
+    help="streams: numbers of streams at once.",
 )
 @_count("--requests", 16, "mixed: requests at once.")
-@_count("--beside", 8, "long-prompt, images-among-streams: streams that run when it arrives.")
-@_count("--long-tokens", 3600, "long-prompt, shared-prompt: length of the long prompt, in tokens.")
-@_count("--turns", 10, "conversation: turns after the opening one.")
-@_count("--tokens", 64, "streams, mixed, conversation, images: longest answer.")
+@_count("--beside", 8, "long-prompt: streams that run when it arrives.")
+@_count("--long-tokens", 3600, "long-prompt: length of the long prompt, in tokens.")
+@_count("--tokens", 64, "streams, mixed: longest answer, in tokens.")
 @_count("--prompt-words", 32, "Length of all other prompts, in random words.")
-@click.option(
-    "--image-sizes",
-    default="640x480",
-    show_default=True,
-    callback=_parse_sizes,
-    help="Images of one request, in pixels.",
-)
 @_count("--repeats", 7, "Runs that count, after those that warm up.")
 @click.option("--seed", type=int, help="Repeat the prompts of an earlier run (default: new ones).")
 @click.option(
@@ -124,21 +109,17 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
 def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
     """Measure a server, or a model against mlx-lm's bare loop.
 
-    URL is any OpenAI-compatible server. With MODEL, a local folder or a hub id, a server is started for it,
-    and after each run mlx-lm's own loops do the same work on the same prompts, where there is one that does;
-    the ratios say how much of the machine the server leaves to the model.
+    URL is any OpenAI-compatible server. MODEL is a local folder or a hub id: bench starts a server for it,
+    and after each run mlx-lm's own loops do the same work on the same prompts. The ratios show how much of
+    the machine's speed is left through the server.
 
     \b
     Scenarios:
-      streams        several streams that begin together, or one alone
-      mixed          requests with parameters of their own, over greedy ones; each has to
-                     equal what it gets alone
-      long-prompt    a long prompt that arrives among running streams
-      shared-prompt  a long system prompt, new and repeated
-      conversation   a conversation that grows turn by turn
-      images         streams about new images, and a second turn of each
-      images-among-streams  a message with images that arrives among running streams
-    `all` means those without images.
+      streams      several streams that start together, or one alone
+      mixed        requests with different parameters, compared with greedy ones; each
+                   must get the same answer as alone
+      long-prompt  a long prompt that arrives among running streams
+      all          these three
 
     \b
     Examples:

@@ -25,10 +25,10 @@ from greenroom.http.bench.figures import (
     tokens_per_second,
 )
 from greenroom.http.bench.load_client import BenchError, Endpoint, LoadClient, find_endpoint
-from greenroom.http.bench.processor_time import processor_time
+from greenroom.http.bench.local_processes import processor_time
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.response_recorder import open_response_recorder
-from greenroom.http.bench.scenarios.streams import Streams
+from greenroom.http.bench.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
 from greenroom.http.commands.bench import command as bench
 from greenroom.tests.support.servers.bench_servers import (

@@ -19,35 +19,30 @@ from greenroom.engine.baseline.process import Baseline
 from greenroom.http.bench import plot
 from greenroom.http.bench.figures import Sample, summarize
 from greenroom.http.bench.load_client import LoadClient, find_endpoint
-from greenroom.http.bench.measurement import Measurement
+from greenroom.http.bench.long_prompt import LongPrompt
+from greenroom.http.bench.measurement import Measurement, Scenario
+from greenroom.http.bench.mixed import Mixed, request_fields
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.response_recorder import open_response_recorder
-from greenroom.http.bench.scenario import Scenario
-from greenroom.http.bench.scenarios.conversation import Conversation
-from greenroom.http.bench.scenarios.images import Images, ImagesAmongStreams
-from greenroom.http.bench.scenarios.long_prompt import LongPrompt
-from greenroom.http.bench.scenarios.mixed import Mixed, request_fields
-from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
-from greenroom.http.bench.scenarios.streams import Streams
+from greenroom.http.bench.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
+from greenroom.notes.scenarios.bare_continuation import BareContinuation
+from greenroom.notes.scenarios.conversation import Conversation
+from greenroom.notes.scenarios.images import Images, ImagesAmongStreams
+from greenroom.notes.scenarios.shared_prompt import SharedPrompt
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server, stream_answer
 from greenroom.tests.support.servers.http_servers import serving
 
 LONG = LongPrompt(streams=2, prompt_tokens=200, tokens=24, undisturbed=4, stream_words=4)
-SMALL: list[Scenario] = [
-    Streams(3, 5, 8),
-    Mixed(4, 6, 8),
-    LONG,
-    SharedPrompt(150, 2, 3),
-    Conversation(2, 6, 6),
-]
+BENCH: list[Scenario] = [Streams(3, 5, 8), Mixed(4, 6, 8), LONG]
+SMALL: list[Scenario] = [*BENCH, SharedPrompt(150, 2, 3), Conversation(2, 6, 6)]
 OF_IMAGES: list[Scenario] = [
     Images(2, 5, 8, ((32, 48),)),
     ImagesAmongStreams(streams=2, tokens=24, undisturbed=4, stream_words=4),
 ]
-SCENARIOS = tuple(scenario.name for scenario in SMALL)
+SCENARIOS = tuple(scenario.name for scenario in BENCH)
 BARE = (
     *("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare"),
     *("median_beyond_bare", "worst_beyond_bare"),
@@ -136,14 +131,15 @@ async def test_the_bare_loops_get_the_prompts_that_the_server_gets(tiny_model: T
 
 
 async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyModel) -> None:
-    baseline = Baseline(str(tiny_model("qwen3")))
+    continuation = BareContinuation(str(tiny_model("qwen3")))
     opening = [{"role": "user", "content": "hello"}]
     longer = [*opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
     whole, added, repeated = (
-        baseline.run({"loop": "bare_continuation", "prompts": prompts, "tokens": []})["prompt_tokens"]
-        for prompts in ([[{"role": "user", "content": "x"}], longer], [opening, longer], [longer, longer])
+        continuation.new_tokens(cached, longer)
+        for cached in ([{"role": "user", "content": "x"}], opening, longer)
     )
     assert whole > added > repeated == 1
+    assert continuation(opening, longer) > 0
 
 
 @pytest.mark.parametrize("scenario", [*SMALL, *OF_IMAGES], ids=lambda scenario: scenario.name)
@@ -260,13 +256,12 @@ def assert_picture(file: Path) -> None:
         assert len(picture.convert("L").getcolors() or ()) > 10
 
 
-@pytest.mark.parametrize("scenario", [*SMALL, *OF_IMAGES], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", BENCH, ids=lambda scenario: scenario.name)
 def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, tmp_path: Path) -> None:
     series = {
         "seconds": [-1.0, 0.5, 2.0],
         "gaps": [5.0, 9.0, 6.0],
         "marks": [1.0, 2.0],
-        **{name: [3.0, 4.0] for name in ("tokens", "turn", "new", "cold")},
     }
     sample = Sample(dict.fromkeys(scenario.metrics, 2.0), [], series=series)
     full = [
@@ -280,12 +275,12 @@ def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, 
 
 
 @pytest.mark.parametrize(
-    "scenarios", [("shared-prompt",), pytest.param(SCENARIOS, marks=pytest.mark.soak)], ids=["one", "all"]
+    "scenarios", [("long-prompt",), pytest.param(SCENARIOS, marks=pytest.mark.soak)], ids=["one", "all"]
 )
 def test_the_command_measures_a_model(
     scenarios: Sequence[str], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    sizes = "--concurrency 2 --requests 2 --beside 2 --long-tokens 150 --turns 1 --tokens 4 --prompt-words 4"
+    sizes = "--concurrency 2 --requests 2 --beside 2 --long-tokens 150 --tokens 4 --prompt-words 4"
     chosen = "all" if scenarios == SCENARIOS else scenarios[0]
     arguments = [str(tiny_model("qwen3")), "--scenario", chosen, "--repeats", "1", *sizes.split()]
     picture = tmp_path / "figures.png"
@@ -300,9 +295,21 @@ def test_the_command_measures_a_model(
     assert all(report[field] for field in ("machine", "python", "date", "model"))
     results = {result["scenario"]: result for result in report["results"]}
     assert list(results) == list(scenarios)
-    for scenario in (scenario for scenario in SMALL if scenario.name in scenarios):
+    for scenario in (scenario for scenario in BENCH if scenario.name in scenarios):
         result = results[scenario.name]
         assert result["errors"] == []
         assert result["figures"].keys() == scenario.metrics.keys()
         assert all(len(figure["runs"]) == 1 for figure in result["figures"].values())
     assert_picture(picture)
+
+
+@pytest.mark.soak
+def test_the_script_of_further_scenarios_measures_a_model(tiny_model: TinyModel) -> None:
+    sizes = "--long-tokens 150 --turns 1 --tokens 4 --prompt-words 4 --repeats 1 --json"
+    command = [sys.executable, "-m", "greenroom.notes.scenarios", str(tiny_model("qwen3")), *sizes.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    results = {result["scenario"]: result for result in json.loads(done.stdout)["results"]}
+    for scenario in SMALL[len(BENCH) :]:
+        assert results[scenario.name]["errors"] == []
+        assert results[scenario.name]["figures"].keys() == scenario.metrics.keys()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import random
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -9,12 +12,16 @@ import attrs
 
 from greenroom.http.bench.figures import Metric, Sample, percentile
 from greenroom.http.bench.load_client import ChatMessages
-from greenroom.http.bench.prompts import Prompts, Size
-from greenroom.http.bench.scenario import Scenario
-from greenroom.http.bench.scenarios.long_prompt import LongPrompt, Newcomers
-from greenroom.http.bench.scenarios.streams import CLIENT_CPU, SPEEDS, client_cpu, speeds
+from greenroom.http.bench.long_prompt import LongPrompt, Newcomers
+from greenroom.http.bench.measurement import Scenario
+from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.streams import CLIENT_CPU, SPEEDS, client_cpu, speeds
 from greenroom.http.bench.target_server import Exchange, Request, TargetServer
 
+Size = tuple[int, int]
+"""Width and height of an image, in pixels."""
+_PATCH = 16
+"""Pixels between random colors of an image; interpolation in between makes it smooth like a photograph."""
 _QUESTION_WORDS = 8
 
 
@@ -51,7 +58,7 @@ class Images(Scenario):
 
     async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
         asked = [
-            Request(prompts.image_chat(self.prompt_words, self.sizes), self.tokens)
+            Request(image_chat(prompts, self.prompt_words, self.sizes), self.tokens)
             for _ in range(self.streams)
         ]
         before = target.processor_time()
@@ -86,10 +93,28 @@ class ImagesAmongStreams(LongPrompt):
         return f"{sizes} among {self.streams} streams"
 
     async def newcomers(self, target: TargetServer) -> Newcomers:
-        return lambda prompts: prompts.image_chat(self.stream_words, self.sizes)
+        return lambda prompts: image_chat(prompts, self.stream_words, self.sizes)
 
     async def bare_milliseconds(self, target: TargetServer, alone: Exchange) -> float | None:
         return None  # mlx-lm's loops do not support images
+
+
+def image_chat(prompts: Prompts, words: int, sizes: Sequence[Size]) -> ChatMessages:
+    """Return a conversation of one message, with new images before its text."""
+    source = random.Random(prompts.new_seed())
+    images = [{"type": "image_url", "image_url": {"url": _image(source, *size)}} for size in sizes]
+    return [{"role": "user", "content": [*images, {"type": "text", "text": prompts.text(words)}]}]
+
+
+def _image(source: random.Random, width: int, height: int) -> str:
+    """Return an image of random colors, as the `data:` URL of a JPEG."""
+    from PIL import Image
+
+    columns, rows = width // _PATCH + 2, height // _PATCH + 2
+    colors = Image.frombytes("RGB", (columns, rows), source.randbytes(3 * columns * rows))
+    file = io.BytesIO()
+    colors.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def _second_turn(exchange: Exchange, prompts: Prompts) -> ChatMessages:

@@ -13,9 +13,9 @@ import trio
 from greenroom.http.bench.answer import Answer, parse_answer
 from greenroom.http.bench.figures import Metric, Sample, percentile
 from greenroom.http.bench.load_client import ChatMessages
+from greenroom.http.bench.measurement import Scenario
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.response_recorder import RecordedResponse
-from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import Exchange, TargetServer
 
 Newcomers = Callable[[Prompts], ChatMessages]

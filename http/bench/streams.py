@@ -9,8 +9,8 @@ import attrs
 
 from greenroom.http.bench.answer import Answer
 from greenroom.http.bench.figures import Metric, Sample, percentile, tokens_per_second
+from greenroom.http.bench.measurement import Scenario
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import Exchange, ProcessorTime, Request, TargetServer
 
 SPEEDS: Mapping[str, Metric] = {

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import attrs
 
 from greenroom.http.bench.answer import Answer
 from greenroom.http.bench.figures import Metric, Sample
+from greenroom.http.bench.load_client import ChatMessages
+from greenroom.http.bench.measurement import Scenario
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import TargetServer
 
+BarePrefill = Callable[[ChatMessages, ChatMessages], float]
+"""Takes the cached messages and all messages; returns the seconds for the tokens behind the cached ones."""
 _SYSTEM_WORDS = 256
 
 
@@ -30,6 +33,7 @@ class Conversation(Scenario):
         turns: Number of turns after the first.
         tokens: Longest response, in tokens.
         words: Length of each message, in words.
+        bare_prefill: mlx-lm's prefill of the new tokens of a turn; None without a model at hand.
     """
 
     name: ClassVar[str] = "conversation"
@@ -50,6 +54,7 @@ class Conversation(Scenario):
     turns: int = 10
     tokens: int = 64
     words: int = 32
+    bare_prefill: BarePrefill | None = None
 
     @property
     def case(self) -> str:
@@ -78,9 +83,9 @@ class Conversation(Scenario):
             answers += [new.answer, cold.answer]
             if new.answer.error is not None or cold.answer.error is not None:
                 return Sample({}, answers)
-            bare = await target.run_bare_continuation(cached, sent)
+            added_bare = None if self.bare_prefill is None else self.bare_prefill(cached, sent)
             new_first, cold_first = new.answer.time_to_first_token, cold.answer.time_to_first_token
-            turns.append(_Turn(length, answer, new_first, cold_first, None if bare is None else bare.seconds))
+            turns.append(_Turn(length, answer, new_first, cold_first, added_bare))
         values = _values(turns)
         bare = await target.run_bare_loop("bare_prefill", [cold])
         if bare is not None:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import attrs
 
 from greenroom.http.bench.figures import Metric, Sample
+from greenroom.http.bench.measurement import Scenario
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenario import Scenario
-from greenroom.http.bench.scenarios.streams import speeds
+from greenroom.http.bench.streams import speeds
 from greenroom.http.bench.target_server import Exchange, Request, TargetServer
 
 ALTERNATIVES = 5

@@ -10,8 +10,8 @@ import attrs
 
 from greenroom.http.bench.figures import Metric, Sample
 from greenroom.http.bench.load_client import ChatMessages
+from greenroom.http.bench.measurement import Scenario
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import TargetServer
 
 _QUESTION_WORDS = 8
