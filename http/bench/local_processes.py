@@ -16,7 +16,7 @@ import trio
 
 from greenroom.http.bench.load_client import BenchError, ChatMessages
 
-START_SECONDS = 60
+START_SECONDS = 180
 LOOP_SECONDS = 900
 
 
@@ -63,6 +63,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
     )
     assert process.stderr is not None
     lines = _LineReader(process.stderr)
+    line = b""
     try:
         with trio.move_on_after(START_SECONDS):
             while line := await lines.next():
