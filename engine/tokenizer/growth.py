@@ -10,8 +10,9 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any
+
+from greenroom.engine.tokenizer.growth_factor import growth_factor
 
 _MOST_TIMES = 8
 """Largest growth factor of a text; real tokenizers replace a character with one or three."""
@@ -34,9 +35,10 @@ def check_growth(document: Mapping[str, Any]) -> None:
     """
     for part, its in (("normalizer", "texts"), ("decoder", "answers")):
         steps = list(_steps(document.get(part)))
-        times = prod(max(1.0, _times(step)) for step in steps)
-        if times > _MOST_TIMES:
+        if (times := growth_factor(part, steps)) > _MOST_TIMES:
             raise ValueError(f"its {part} may make {its} {times:,.0f} times as long (at most {_MOST_TIMES})")
+        if sum(step.get("type") == "Precompiled" for step in steps) > 1:
+            raise ValueError(f"its {part} has more than one precompiled table")
         if any(_longest_added(step) > _LONGEST_ADDED for step in steps):
             raise ValueError(f"its {part} adds more than {_LONGEST_ADDED} characters at once")
     added = sum(_added_tokens(step) for step in _steps(document.get("post_processor")))
@@ -55,27 +57,15 @@ def check_backend(backend: Any) -> None:
 
 
 def _steps(part: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a part, including nested ones."""
+    """Yield the steps of a part in order, including nested ones."""
     pending = [part]
     while pending:
         step = pending.pop()
         if isinstance(step, Mapping):
             yield step
-            pending += (
-                inner
-                for name in ("normalizers", "decoders", "processors")
-                if isinstance(listed := step.get(name), list)
-                for inner in listed
-            )
-
-
-def _times(step: Mapping[str, Any]) -> float:
-    """Return the factor by which a step expands the text that it matches."""
-    if step.get("type") != "Replace":
-        return 1.0
-    pattern = step.get("pattern")
-    literal = pattern.get("String") if isinstance(pattern, Mapping) else None
-    return len(str(step.get("content", ""))) / max(1, len(literal) if isinstance(literal, str) else 1)
+            for name in ("normalizers", "decoders", "processors"):
+                if isinstance(listed := step.get(name), list):
+                    pending += reversed(listed)
 
 
 def _longest_added(step: Mapping[str, Any]) -> int:
