@@ -6,6 +6,7 @@ first missing weight is noticed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,10 @@ _NUMBERED = re.compile(r"(\w+)\.(\d+)(?=\.|$)")
 _TIMES, _MORE = 4, 64
 """Tolerances: architectures reuse layers, leave some empty, or build a few without weights."""
 
+_MOST_LAYERS, _LEAST_PER_LAYER = 1_024, 1_024
+"""Limits on layers: their number, and the fewest weights that each of many has on average. Published models
+have up to some 130 layers, each with millions of weights."""
+
 _WIDER, _WIDEST_PLAIN = 64, 65_536
 """Tolerances: quantized weights are packed, heads are slices, and embeddings are cut."""
 
@@ -57,6 +62,7 @@ def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
     if not shapes:
         return
     layers, experts = _count_numbered(name for file in files for name in file)
+    most_layers, said_layers = _most_layers(layers, sum(map(math.prod, shapes)))
     widest = max((size for shape in shapes for size in shape), default=1)
     experts = max(experts, *(shape[0] for shape in shapes if len(shape) > 2), 0)
     for field, value in _integers(config):
@@ -66,11 +72,29 @@ def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
         elif words[-1] in _EXPERTS:
             most, there = _TIMES * experts + _MORE, f"there are weights of {experts:,}"
         elif _counts_layers(words):
-            most, there = _TIMES * layers + _MORE, f"there are weights of {layers:,}"
+            most, there = most_layers, said_layers
         else:
             continue
         if value > most:
             raise ValueError(f"its config.json states {field} = {value:,}, but {there}")
+
+
+def _most_layers(numbered: int, size: int) -> tuple[int, str]:
+    """Return the largest number of layers that a configuration may state, and the reason for an error.
+
+    Names alone prove nothing: a file of 200 kB can hold 200,000 tensors of one number each.
+
+    Args:
+        numbered: Number of layers by the tensors' names.
+        size: Numbers in all tensors.
+    """
+    most = _TIMES * numbered + _MORE
+    held = _TIMES * _MORE + size // _LEAST_PER_LAYER
+    if most <= min(held, _MOST_LAYERS):
+        return most, f"there are weights of {numbered:,}"
+    if held < _MOST_LAYERS:
+        return held, f"its weights hold no more than {size:,} numbers"
+    return _MOST_LAYERS, f"at most {_MOST_LAYERS:,} are built"
 
 
 def _counts_layers(words: Sequence[str]) -> bool:
@@ -94,13 +118,15 @@ def _count_numbered(names: Iterable[str]) -> tuple[int, int]:
 
 
 def _integers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the integer fields of a configuration, including nested ones and those in lists."""
+    """Yield all integers of a configuration, also those in lists, and the lengths of such lists."""
     pending: list[tuple[str, Any]] = list(config.items())
     while pending:
         field, value = pending.pop()
         if isinstance(value, Mapping):
             pending += value.items()
         elif isinstance(value, list):
+            if any(isinstance(inner, int) for inner in value):
+                yield field, len(value)  # as `depths` has one for each stage
             pending += ((field, inner) for inner in value if isinstance(inner, int | Mapping))
         elif isinstance(value, int) and not isinstance(value, bool):
             yield field, value

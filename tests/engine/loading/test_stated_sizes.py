@@ -60,6 +60,25 @@ def test_numbers_in_names_that_skip_are_no_layers() -> None:
         check_sizes({"num_hidden_layers": 200_000}, [{"model.layers.199999.weight": (4, 4)}])
 
 
+def test_tensors_of_one_number_are_no_layers() -> None:
+    small = {f"model.layers.{layer}.scale": (1,) for layer in range(200_000)}
+    with pytest.raises(ValueError, match="its weights hold no more than 200,000 numbers"):
+        check_sizes({"num_hidden_layers": 200_000}, [small])
+
+
+def test_no_tensors_prove_more_layers_than_any_model_has() -> None:
+    many = {f"model.layers.{layer}.mlp.weight": (64, 64) for layer in range(1_100)}
+    check_sizes({"num_hidden_layers": 1_000}, [many])
+    with pytest.raises(ValueError, match="num_hidden_layers = 1,100, but at most 1,024 are built"):
+        check_sizes({"num_hidden_layers": 1_100}, [many])
+
+
+def test_a_list_of_sizes_may_be_as_long_as_there_are_layers() -> None:
+    check_sizes({"depths": [2] * 100}, [SHAPES])
+    with pytest.raises(ValueError, match="depths = 5,000"):
+        check_sizes({"depths": [2] * 5_000}, [SHAPES])
+
+
 def test_folders_without_tensors_in_their_headers_are_not_judged() -> None:
     check_sizes({"num_hidden_layers": 200_000}, [])
 
