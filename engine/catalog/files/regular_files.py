@@ -22,18 +22,18 @@ MAX_LISTING_BYTES = 64 * 1024 * 1024
 """Size limit in bytes of a JSON file that lists tokens or weights; real ones have a few millions."""
 
 MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
-"""Size limit in bytes of a tokenizer and of all other files except weights."""
+"""Size limit in bytes of a tokenizer and of other files that libraries read whole."""
 
 _LISTINGS = ("model.safetensors.index.json", "tokenizer_config.json", "added_tokens.json")
-_WEIGHTS = frozenset(
+_READ_WHOLE = frozenset(
     {
-        *(".safetensors", ".npz", ".npy", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack"),
-        # Of other programs, in published folders; no library here opens them.
-        *(".ckpt", ".data", ".litertlm", ".llamafile", ".nemo"),
-        *(".onnx_data", ".ot", ".pte", ".task", ".tflite"),
+        *("", ".json", ".jsonl", ".jinja", ".txt", ".model", ".tiktoken", ".spm", ".bpe", ".vocab"),
+        *(".yaml", ".yml", ".toml", ".py", ".csv", ".tsv", ".metadata", ".md"),
+        *(".flac", ".mp3", ".wav"),
     }
 )
-_MOST_ENTRIES = 20_000
+"""Endings of files that libraries read whole; no other file but weights is opened."""
+_MOST_ENTRIES, _MOST_FOLDERS = 20_000, 1_000
 _DEEPEST = 3
 """Depth of nested folders that libraries look into."""
 
@@ -87,8 +87,8 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def limit_of(name: str) -> int | None:
-    """Return the size limit in bytes for a file name; None for weights, which have no limit."""
-    if Path(name).suffix.lower() in _WEIGHTS:
+    """Return the size limit in bytes for a file name; None for weights and files that no library reads."""
+    if Path(name).suffix.lower() not in _READ_WHOLE:
         return None
     if name in _LISTINGS:
         return MAX_LISTING_BYTES
@@ -101,11 +101,9 @@ def check_folder(folder: Path) -> None:
     """Check that libraries can safely open all files in a model's folder and its subfolders.
 
     Raises:
-        ValueError: One sentence about an unsafe file.
+        ValueError: One sentence about an unsafe file, or that there are too many files.
     """
-    for count, (name, status) in enumerate(_entries(folder, _DEEPEST)):
-        if count > _MOST_ENTRIES:
-            raise ValueError(f"there are more than {_MOST_ENTRIES} files in its folder")
+    for name, status in _files(folder):
         kind, limit = _kind(status.st_mode), limit_of(name)
         if kind is not None:
             raise ValueError(f"{name} is {kind}, no file")
@@ -113,21 +111,41 @@ def check_folder(folder: Path) -> None:
             raise ValueError(_too_large(name, limit))
 
 
-def _entries(folder: Path | str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
+def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield all non-folders, except hidden ones and broken links."""
-    with os.scandir(folder) as found:
-        entries = [entry for entry in found if not entry.name.startswith(".")]
-    for entry in entries:
-        try:
-            status = entry.stat()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise ValueError(f"{entry.name} cannot be read ({error.strerror})") from error
-        if not stat.S_ISDIR(status.st_mode):
-            yield entry.name, status
-        elif depth > 0:
-            yield from _entries(entry.path, depth - 1)
+    entries, folders = 0, 0
+    pending: list[tuple[str, int]] = [(str(folder), _DEEPEST)]
+    while pending:
+        path, depth = pending.pop()
+        with os.scandir(path) as found:
+            for entry in found:
+                entries += 1
+                if entries > _MOST_ENTRIES:
+                    raise ValueError(f"there are more than {_MOST_ENTRIES:,} files in its folder")
+                if entry.name.startswith(".") or (status := _status(entry)) is None:
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
+                    yield entry.name, status
+                    continue
+                folders += 1
+                if folders > _MOST_FOLDERS:
+                    raise ValueError(f"there are more than {_MOST_FOLDERS:,} folders in its folder")
+                if depth > 0:
+                    pending.append((entry.path, depth - 1))
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Return the status of what an entry is or links to; None for a broken link.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"{entry.name} cannot be read ({error.strerror})") from error
 
 
 def _kind(mode: int) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.description import describe
+from greenroom.engine.catalog.files import regular_files
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.regular_files import (
     MAX_TOKENIZER_BYTES,
@@ -69,9 +70,13 @@ def test_a_file_may_have_its_limit_and_no_byte_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["onnx/model.onnx_data", "rust_model.ot", "parakeet.nemo", "model.ckpt", "weights.gguf"]
+    "name",
+    [
+        *("onnx/model.onnx_data", "rust_model.ot", "parakeet.nemo", "model.ckpt", "weights.gguf"),
+        *("assets/demo.mp4", "paper.pdf", "training.tar.gz"),
+    ],
 )
-def test_large_files_of_other_programs_are_no_fault(name: str, tmp_path: Path) -> None:
+def test_large_files_that_no_library_reads_are_no_fault(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     with (tmp_path / name).open("wb") as file:
         file.truncate(MAX_TOKENIZER_BYTES + 1)
@@ -79,6 +84,42 @@ def test_large_files_of_other_programs_are_no_fault(name: str, tmp_path: Path) -
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(MAX_TOKENIZER_BYTES + 1)
     with pytest.raises(ValueError, match="tokenizer"):
+        check_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["vocab", "vocab.txt", "tokenizer.model", "params.json", "Merges.TXT"])
+def test_large_files_that_libraries_read_whole_are_refused(name: str, tmp_path: Path) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(MAX_TOKENIZER_BYTES + 1)
+    with pytest.raises(ValueError, match=f"{name} is larger than 256 MiB"):
+        check_folder(tmp_path)
+
+
+def test_no_more_of_a_folder_is_read_than_models_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    scan = os.scandir
+
+    def counting(path: str) -> object:
+        read.append(path)
+        return scan(path)
+
+    for number in range(1_001):
+        (tmp_path / f"{number}").mkdir()
+    monkeypatch.setattr(os, "scandir", counting)
+    with pytest.raises(ValueError, match="more than 1,000 folders"):
+        check_folder(tmp_path)
+    assert read == [str(tmp_path)], "those within are looked into only when they are few enough"
+
+
+def test_a_folder_of_too_many_files_is_refused_without_reading_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regular_files, "_MOST_ENTRIES", 100)
+    for number in range(150):
+        (tmp_path / f".{number}").touch()
+    with pytest.raises(ValueError, match="more than 100 files"):
         check_folder(tmp_path)
 
 
