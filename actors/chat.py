@@ -9,6 +9,7 @@ from typing import Unpack
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed, TextDelta
+from greenroom.schemas.messages.lone_surrogates import check_text
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.parameters import Parameters, parameters
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RequestInput
@@ -26,8 +27,13 @@ def generate(
         values: Generation parameters.
 
     Raises:
-        ProblemError: A parameter is out of its range. What a model refuses is its last event, `Failed`.
+        ProblemError: A parameter is out of its range, or a string is no text. What a model refuses is its
+            last event, `Failed`.
     """
+    check_text("", asked)
+    check_text("model", model)
+    for name, value in values.items():
+        check_text(name, value)
     request = InferenceRequest(uuid.uuid4().hex, ModelKey(model), asked, parameters(**values))
     return Generation(system.pool, request)
 

@@ -14,6 +14,8 @@ from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
 from greenroom.engine.fairness.slices import WAITS
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.lone_surrogates import check_text
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
@@ -165,6 +167,20 @@ class TokenizerLoop:
         except ProblemError as error:
             return error.problem
         except Exception:
+            if (problem := _lone_surrogate(request)) is not None:
+                return problem
             request_id = preparation.request.id
             log.exception("prepare failed", actor="model", model=str(self._key), request_id=request_id)
             return internal_error()
+
+
+def _lone_surrogate(request: InferenceRequest) -> Problem | None:
+    """Return the problem of a request whose text no tokenizer can take; None for any other request.
+
+    Only a program's own request can have such text, so it is searched for after a failure.
+    """
+    try:
+        check_text("", request.input)
+    except ProblemError as error:
+        return error.problem
+    return None

@@ -8,13 +8,23 @@ from pathlib import Path
 import pytest
 
 from greenroom.actors.chat import chat, generate
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.events.result_events import Vector
-from greenroom.schemas.messages.messages import Message, TextPart
-from greenroom.schemas.messages.requests import EmbeddingInput, RawInput
+from greenroom.schemas.messages.messages import Message, TextPart, Tool
+from greenroom.schemas.messages.requests import (
+    ChatInput,
+    EmbeddingInput,
+    InferenceRequest,
+    RawInput,
+    RequestInput,
+)
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
+
+HELLO = (Message("user", (TextPart("Hello!"),)),)
 
 
 @pytest.fixture
@@ -55,3 +65,38 @@ async def test_any_kind_of_model_is_asked_with_typed_parameters(settings: Settin
         assert isinstance(refused[-1], Failed)
         with pytest.raises(ProblemError, match="`temperature`"):
             generate(system, RawInput("Hello"), temperature=9.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (ChatInput((Message("user", (TextPart("cut \ud83e"),)),)), "messages[0].content[0].text"),
+        (ChatInput(HELLO, tools=(Tool("a", parameters={"x": ["\udc00"]}),)), "tools[0].parameters['x'][0]"),
+        (ChatInput(HELLO, tools=(Tool("a", parameters={"\udc00": 1}),)), "the keys of tools[0].parameters"),
+        (RawInput("\udfff"), "prompt"),
+    ],
+)
+async def test_half_of_a_surrogate_pair_is_refused_by_the_name_of_its_field(
+    settings: Settings, asked: RequestInput, field: str
+) -> None:
+    async with open_system(settings) as system:
+        with pytest.raises(ProblemError, match="half of a surrogate pair") as refused:
+            generate(system, asked)
+        assert (refused.value.problem.status, refused.value.problem.param) == (400, field)
+        request = InferenceRequest("mine", ModelKey("default"), asked)
+        with Generation(system.pool, request) as events:  # as a program makes one without `generate`
+            *_, last = [event async for event in events]
+        assert isinstance(last, Failed)
+        assert (last.problem.code, last.problem.param) == ("invalid_value", field)
+
+
+async def test_half_of_a_surrogate_pair_is_refused_in_questions_and_parameters(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        for question, values in (
+            ("\ud800", {}),
+            ("Hello", {"model": "\ud800"}),
+            ("Hello", {"stop": ["\ud800"]}),
+        ):
+            with pytest.raises(ProblemError, match="half of a surrogate pair") as refused:
+                await chat(system, question, **values)
+            assert refused.value.problem.status == 400
