@@ -16,6 +16,7 @@ SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
 """Files that only embedding models and rerankers have, whatever their architecture."""
 
 _NAMED_RERANKER = re.compile(r"(?:^|[-_./])re-?rank(?:er)?(?:$|[-_.])", re.IGNORECASE)
+_NAMED_CROSS_ENCODER = re.compile(r"cross-?encoder", re.IGNORECASE)
 _NAMED_EMBEDDER = re.compile(r"(?:^|[-_./])embed(?:ding|dings|der)?(?:$|[-_.\d])", re.IGNORECASE)
 """Pattern of names of embedding models, for decoders without their sentence-transformers files."""
 
@@ -62,6 +63,14 @@ def label_count(config: Mapping[str, Any]) -> int:
     if isinstance(count, int) and not isinstance(count, bool):
         return count
     return len(labels) if isinstance(labels, dict) and labels else 1
+
+
+def is_cross_encoder(folder: Path, config: Mapping[str, Any], name: str) -> bool:
+    """Return whether a name or the files of sentence-transformers say that texts are read in pairs."""
+    sentence = read_optional(folder / "config_sentence_transformers.json")
+    marks = ("sentence_transformers", "sbert_ce_default_activation_function")
+    marked = sentence.get("model_type") == "CrossEncoder" or any(mark in config for mark in marks)
+    return marked or _NAMED_CROSS_ENCODER.search(name) is not None
 
 
 def _ranks(folder: Path, config: Mapping[str, Any], name: str) -> bool:

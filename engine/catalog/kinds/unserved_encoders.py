@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from greenroom.engine.catalog.kinds.encoder_kinds import (
     classes_of,
     has_sentence_files,
     is_classifier,
+    is_cross_encoder,
     is_named_embedder,
     is_named_reranker,
     label_count,
@@ -33,6 +34,8 @@ _SEEING = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})
 """Architectures of models that write about images, of which others are made that embed both."""
 
 _RELEVANT = re.compile(r"(?:is[ _-]?)?relevan(?:t|ce)|yes", re.IGNORECASE)
+_SCORED = re.compile(r"(?:relevance[ _-]?)?score|similarity|rank(?:ing)?|logits?", re.IGNORECASE)
+"""Names of a single label that a ranking has."""
 _UNNAMED = re.compile(r"(?:LABEL_)?\d+")
 _LONGEST_LABEL = 40
 
@@ -56,7 +59,7 @@ def why_encoder_is_not_served(
         written.endswith(("ForTokenClassification", "ForQuestionAnswering")) for written in classes_of(config)
     ):
         return "it marks words of a text"
-    return _why_no_ranking(config, name) if is_classifier(config) else None
+    return _why_no_ranking(folder, config, name) if is_classifier(config) else None
 
 
 def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) -> bool:
@@ -73,7 +76,7 @@ def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) 
     return projects_tokens(folder) or (folder / "artifact.metadata").is_file()
 
 
-def _why_no_ranking(config: Mapping[str, Any], name: str) -> str | None:
+def _why_no_ranking(folder: Path, config: Mapping[str, Any], name: str) -> str | None:
     """Return a reason to refuse a classifier as a reranker; None if its labels can mean relevance.
 
     Sentiment and entailment have two labels as well. So two labels are a ranking only if one of them, or the
@@ -83,11 +86,26 @@ def _why_no_ranking(config: Mapping[str, Any], name: str) -> str | None:
     if count > 2:
         return f"it sorts texts into {count} classes"
     labels = _labels(config)
-    if count < 2 or is_named_reranker(name) or any(map(_RELEVANT.fullmatch, labels)):
+    if is_named_reranker(name) or any(map(_RELEVANT.fullmatch, labels)):
         return None
+    if count < 2:
+        return None if is_cross_encoder(folder, config, name) else _why_no_score(config, labels)
     if not labels or all(map(_UNNAMED.fullmatch, labels)):
         return "it sorts texts into 2 classes, neither of which is named relevant in its config.json"
     return f"it sorts texts into 2 classes ({' and '.join(labels)})"
+
+
+def _why_no_score(config: Mapping[str, Any], labels: Sequence[str]) -> str | None:
+    """Return a reason to refuse a model with one label as a reranker; None if nothing speaks against it.
+
+    Most rerankers leave their only label without a name, and so do models that rate a text by itself. Those
+    were trained as regressions.
+    """
+    if any(not _UNNAMED.fullmatch(label) and not _SCORED.fullmatch(label) for label in labels):
+        return f"it rates texts by one label ({labels[0]}), not by a query"
+    if config.get("problem_type") == "regression":
+        return "it rates texts by one number ('problem_type' is 'regression'), not by a query"
+    return None
 
 
 def _labels(config: Mapping[str, Any]) -> list[str]:

@@ -123,6 +123,8 @@ def test_a_folders_name_makes_no_model_speak(tmp_path: Path) -> None:
         ({"model_type": "silero_vad"}, "detects who speaks"),
         ({"model_type": "snac"}, "codec"),
         ({"model_type": "distilbert"}, "'distilbert' is not known"),
+        # Dense ones state 16,384 experts too, which is no reason to give.
+        ({"model_type": "doge", "num_experts": 16_384, "is_moe": False}, "'doge' is not known"),
         ({"model_type": "bert", "architectures": ["BertForTokenClassification"]}, "marks words"),
         (RERANKER | {"model_type": "bert", "id2label": {str(n): "x" for n in range(5)}}, "into 5 classes"),
         (

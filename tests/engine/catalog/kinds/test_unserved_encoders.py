@@ -118,6 +118,7 @@ def test_models_that_embed_what_they_see_are_no_chat_models(folder: Path) -> Non
         (["0", "1"], "it sorts texts into 2 classes, neither of which is named relevant"),
         (["x" * 99, "y"], f"it sorts texts into 2 classes ({'x' * 40} and y)"),
         (["a", "b", "yes"], "it sorts texts into 3 classes"),
+        (["toxicity"], "it rates texts by one label (toxicity), not by a query"),
     ],
 )
 def test_classes_that_do_not_mean_relevance_are_no_ranking(folder: Path, labels: list[str], why: str) -> None:
@@ -130,7 +131,8 @@ def test_two_classes_without_names_are_no_ranking(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels", [["no", "yes"], ["irrelevant", "relevant"], ["Relevant", "Not_Relevant"], ["relevance"], ["x"]]
+    "labels",
+    [["no", "yes"], ["irrelevant", "relevant"], ["Relevant", "Not_Relevant"], ["relevance"], ["LABEL_0"]],
 )
 def test_classes_that_mean_relevance_are_a_ranking(folder: Path, labels: list[str]) -> None:
     names = {str(number): label for number, label in enumerate(labels)}
@@ -143,3 +145,29 @@ def test_a_name_makes_two_classes_a_ranking(folder: Path, labels: list[str]) -> 
     names = {str(number): label for number, label in enumerate(labels)}
     assert refusal(folder, "org/msmarco-reranker", **CLASSIFIER, id2label=names) == ""
     assert refusal(folder, "org/msmarco-classifier", **CLASSIFIER, id2label=names) != ""
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "ranks"),
+    [
+        ("org/edu-classifier", {"problem_type": "regression"}, False),
+        ("org/edu-classifier", {"problem_type": None}, True),
+        ("org/bge-reranker-base", {"problem_type": "regression"}, True),
+        ("cross-encoder/stsb-base", {"problem_type": "regression"}, True),
+        ("org/m", {"problem_type": "regression", "sentence_transformers": {"version": "5"}}, True),
+        ("org/m", {"id2label": {"0": "quality"}, "sbert_ce_default_activation_function": "x"}, True),
+        ("org/m", {"id2label": {"0": "quality"}}, False),
+        ("org/m", {"id2label": {"0": "Score"}}, True),
+    ],
+)
+def test_one_label_is_a_ranking_if_the_configuration_does_not_say_otherwise(
+    folder: Path, name: str, says: dict[str, Any], ranks: bool
+) -> None:
+    said = refusal(folder, name, **{**CLASSIFIER, "id2label": {"0": "LABEL_0"}, **says})
+    assert (said == "") == ranks
+    assert ranks or said.endswith("not by a query, which is not served here.")
+
+
+def test_a_cross_encoder_of_sentence_transformers_is_a_ranking(folder: Path) -> None:
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder"}))
+    assert refusal(folder, **CLASSIFIER, problem_type="regression") == ""
