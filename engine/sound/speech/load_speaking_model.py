@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.sound.speech.codecs import download_codec
 
 _NAMED_TOKENIZER = frozenset({"llama", "outetts"})
 """Architectures whose code downloads the tokenizer of another repository, even if the folder has one."""
-
-_CODECS = {"outetts": "mlx-community/dac-speech-24khz-1.5kbps"}
-"""Audio codec repositories that an architecture's code loads only with the first text."""
 
 
 def load_speaking_model(folder: Path, architecture: str) -> Any:
@@ -20,10 +18,7 @@ def load_speaking_model(folder: Path, architecture: str) -> Any:
     Args:
         architecture: The library's name of the architecture.
     """
-    if (codec := _CODECS.get(architecture)) is not None:
-        from huggingface_hub import snapshot_download
-
-        snapshot_download(repo_id=codec, allow_patterns=["*.safetensors", "*.json"])
+    download_codec(architecture)
     if architecture in _NAMED_TOKENIZER:
         return _load_with_own_tokenizer(folder, architecture)
     load_lazily = import_model_code("mlx_audio.tts.utils").load_model

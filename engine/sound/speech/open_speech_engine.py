@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.sound.speech.codecs import codec_bytes, forget_codecs
 from greenroom.engine.sound.speech.load_speaking_model import load_speaking_model
 from greenroom.engine.sound.speech.preparing.abilities import SpeechAbilities, find_abilities
 from greenroom.engine.sound.speech.preparing.speech_adapter import SpeechAdapter
@@ -57,7 +59,9 @@ def open_speech_engine(load: ModelLoad) -> SpeechEngine:
             model = _load_model(load, abilities, charge)
             speaker = open_speaker(model, load.folder, abilities)
         transient = min(max(share.weights, _LEAST_TRANSIENT), _MOST_TRANSIENT)
-        return SpeechEngine(speaker, load.folder, share, transient, load.clock)
+        return SpeechEngine(
+            speaker, load.folder, share, transient, load.clock, partial(forget_codecs, type(model))
+        )
 
 
 def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[int], None]) -> Any:
@@ -65,6 +69,6 @@ def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[i
     with recorded_files(load.is_abandoned) as files:
         model = load_speaking_model(load.folder, abilities.architecture)
     mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
-    charge(weight_bytes(model))
+    charge(weight_bytes(model) + codec_bytes(model, abilities.architecture))
     read_weights(model, files, load.progress, load.is_abandoned)
     return model

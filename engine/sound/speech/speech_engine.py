@@ -41,6 +41,7 @@ class SpeechEngine(CachelessEngine):
         share: The model's share of the memory account, charged with the weights.
         transient: Memory that speaking takes in bytes, without the weights.
         clock: Clock in seconds, of any origin.
+        on_close: Callback that frees memory which the library keeps for the model.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class SpeechEngine(CachelessEngine):
         share: Share,
         transient: int,
         clock: Callable[[], float] = time.perf_counter,
+        on_close: Callable[[], object] = lambda: None,
     ) -> None:
         self._speaker: Speaker | None = speaker
         self._folder = folder
         self._share = share
         self._transient = transient
         self._clock = clock
+        self._on_close = on_close
         self._turns: FairTurns[Utterance] = FairTurns(self._expected_seconds)
         self._turn_seconds = 0.0
         self._letters, self._seconds = 0, 0.0
@@ -113,6 +116,7 @@ class SpeechEngine(CachelessEngine):
         for utterance in list(self._turns):
             self._remove(utterance)
         self._speaker = None
+        self._on_close()
         self._share.close()
         synchronize_streams()
         mx.clear_cache()

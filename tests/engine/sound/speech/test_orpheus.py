@@ -11,6 +11,7 @@ from huggingface_hub import constants
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
 from greenroom.tests.support.models.tiny_orpheus import CODEC, make_tiny_orpheus, make_tiny_snac
@@ -37,12 +38,18 @@ def test_the_codec_that_is_missing_is_named_then_found_and_it_speaks_as_the_libr
         open_adapter(orpheus)
     assert (caught.value.problem.status, caught.value.problem.code) == (503, "load_failed")
     make_tiny_snac(tmp_path)
-    adapter, engine = open_adapter(orpheus), open_engine(orpheus)
+    account = MemoryAccount()
+    adapter, engine = open_adapter(orpheus), open_engine(orpheus, account)
+    files = [orpheus / "model.safetensors", *tmp_path.rglob("model.safetensors")]
+    charged = account.statistics().weights
+    assert charged == sum(tensor.nbytes for file in files for tensor in mx.load(str(file)).values())
     request = spoken("Hi there.", voice="tara")
     engine.submit(request, adapter.prepare_input(request))
     mx.random.seed(SEED)
     heard = samples_of(list(run(engine)))
     engine.close()
+    assert account.statistics().weights == 0
+    assert "mlx_audio.tts.models.llama.llama" not in sys.modules, "it keeps the codec"
     model = import_model_code("greenroom.engine.sound.speech.load_speaking_model").load_speaking_model(
         orpheus, "llama"
     )
