@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from greenroom.engine.media.audio.samples import MAX_SECONDS
+from greenroom.engine.media.audio.samples import MAX_SAMPLES, MAX_SECONDS
 from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
 from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import form_reader, json_counter
@@ -46,6 +46,7 @@ LIMITS = {
     "bytes of the head": form_reader.MAX_HEAD_BYTES,
     "bytes a second": form_reader.SLOWEST,
     "seconds of a recording": MAX_SECONDS,
+    "samples of a recording": MAX_SAMPLES,
 }
 
 

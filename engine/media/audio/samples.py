@@ -29,6 +29,10 @@ RATES = (1_000, 192_000)
 """Lowest and highest accepted sample rate in Hz: at 1 Hz, a small file would also last for months. No
 microphone needs more than 192,000, and every sample takes time to decode, silent or not.
 """
+MAX_SAMPLES = MAX_SECONDS * 48_000 * MAX_CHANNELS
+"""Largest number of samples of a recording, summed over channels: a few megabytes of silence at the highest
+rate in all channels would be decoded for minutes.
+"""
 _MAX_FRAME = 1 << 20
 _MAX_BROKEN = 1000
 """Number of undecodable packets at which a recording fails."""
@@ -117,6 +121,8 @@ class OpenedRecording:
         if seconds is not None and seconds > MAX_SECONDS:
             raise _too_long(self._param)
         known = seconds if seconds is not None and seconds > 0 else None
+        context = stream.codec_context
+        self._check_samples(round((known or 0) * context.sample_rate * context.channels))
         return AudioFacts(known, self._container.format.name, stream.codec_context.name)
 
     def _frames(self) -> Iterator[AudioFrame | None]:
@@ -127,6 +133,7 @@ class OpenedRecording:
                 yield None
                 continue
             self.decoded += frame.samples * frame.layout.nb_channels
+            self._check_samples(self.decoded)
             if resampler is None or not resampler.takes(frame):
                 if resampler is not None:
                     yield from resampler.finish()
@@ -168,6 +175,13 @@ class OpenedRecording:
         if channels > MAX_CHANNELS:
             detail = f"The audio has {channels:,} channels; 1 to {MAX_CHANNELS} are taken."
             raise invalid(detail, self._param)
+
+    def _check_samples(self, count: int) -> None:
+        if count > MAX_SAMPLES:
+            detail = (
+                f"The recording has more than {MAX_SAMPLES:,} samples in all its channels, the most taken."
+            )
+            raise invalid(f"{detail} Fewer channels or a lower rate would do.", self._param)
 
 
 def _to_samples(frame: Any) -> Samples:

@@ -26,7 +26,7 @@ def _threads() -> int:
 def silent(tmp_path: Path) -> Path:
     """Return hours of silence in FLAC, whose decoder would use every core."""
     path = tmp_path / "silent.flac"
-    path.write_bytes(sounds.silent_flac(2.0, 192_000, 8))
+    path.write_bytes(sounds.silent_flac(1.0, 192_000, 8))
     return path
 
 

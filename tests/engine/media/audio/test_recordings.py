@@ -163,6 +163,17 @@ def test_a_recording_longer_than_any_is_refused_wherever_that_is_seen(
     assert "longer than" in refusal(undeclared)
 
 
+def test_a_recording_of_more_samples_than_any_is_refused_wherever_that_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = tmp_path / "declared.flac"
+    declared.write_bytes(sounds.silent_flac(5.0, 192_000, 8))
+    assert "more than 8,294,400,000 samples" in refusal(declared)
+    monkeypatch.setattr(samples, "MAX_SAMPLES", 3 * RATE)
+    undeclared = write_recording(tmp_path / "undeclared", silence(4), "aac")
+    assert "more than" in refusal(undeclared)
+
+
 def test_few_bytes_never_last_for_months(tmp_path: Path) -> None:
     path = tmp_path / "slow.wav"
     with wave.open(str(path), "wb") as file:
