@@ -85,7 +85,7 @@ class Model:
 
     async def run(self) -> None:
         """Receive messages until stopped."""
-        self._log.info("started")
+        self._log.debug("started")
         problem = draining()
         try:
             async with trio.open_nursery() as nursery:
@@ -245,4 +245,4 @@ class Model:
         self._tokenizer.end()
         self._worker.unload()
         self._control.close(problem)
-        self._log.info("stopped")
+        self._log.debug("stopped")

@@ -139,7 +139,7 @@ class Pool:
 
     async def run(self) -> None:
         """Receive messages until cancelled."""
-        self._log.info("started")
+        self._log.debug("started")
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -276,4 +276,4 @@ class Pool:
         for reply in self._drain_replies:
             reply.end()
         self._control.close(draining())
-        self._log.info("stopped")
+        self._log.debug("stopped")

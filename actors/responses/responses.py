@@ -81,7 +81,7 @@ class Responses:
 
     async def run(self) -> None:
         """Receive messages until cancelled; runs that are left then fail, and are stored."""
-        self._log.info("started")
+        self._log.debug("started")
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inbox.forward, self._control)
@@ -89,7 +89,7 @@ class Responses:
                     await self._live()
         finally:
             self._control.close(draining())
-            self._log.info("stopped")
+            self._log.debug("stopped")
 
     async def _live(self) -> None:
         """Receive messages until cancelled, or until an error ends all runs; the actor then restarts."""

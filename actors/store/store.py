@@ -77,7 +77,7 @@ class Store:
 
     async def run(self) -> None:
         """Receive messages until stopped, not only cancelled: other actors may still store something."""
-        self._log.info("started")
+        self._log.debug("started")
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -90,7 +90,7 @@ class Store:
             self._worker.end()
             self._control.close(draining())
             self._ended.set()
-            self._log.info("stopped")
+            self._log.debug("stopped")
 
     async def stop(self, seconds: float) -> None:
         """Answer the queued messages and end; give up after a time limit in seconds."""

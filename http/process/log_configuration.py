@@ -76,18 +76,19 @@ def configure_command_logging(log_level: LogLevel) -> None:
 
 _COMMON_PROCESSORS: list[Processor] = [
     structlog.processors.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 ]
 
 
 def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
     if log_format == "json":
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
+        stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+        return [stamp, structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
+    stamp = structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False)
     console = structlog.dev.ConsoleRenderer(
         colors=colors, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
     )
-    return [structlog.processors.format_exc_info, _escape, _leave_zeros_out, console]
+    return [stamp, structlog.processors.format_exc_info, _escape, _leave_zeros_out, console]
 
 
 def _leave_zeros_out(_logger: object, _method: str, event: EventDict) -> EventDict:

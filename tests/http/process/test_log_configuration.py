@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -44,6 +45,11 @@ def test_our_events_carry_what_they_were_given() -> None:
         **{"event": "loaded", "level": "info", "actor": "model", "model": "m", "request_id": "r"},
         "text": "a\nü",
     }
+
+
+def test_the_console_has_the_time_to_the_second() -> None:
+    line = run("log.info('x')", "console").stderr
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[info", line), line
 
 
 def test_what_is_bound_to_a_context_is_on_its_lines() -> None:
