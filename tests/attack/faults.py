@@ -14,7 +14,10 @@ from greenroom.tests.attack.client.calm_log import Calm
 MEGABYTE = 1 << 20
 
 REASONS = frozenset(
-    {"queue_full", "too_many_connections", "too_many_bodies", "insufficient_memory", "draining", "not_ready"}
+    {
+        *("queue_full", "too_many_connections", "too_many_bodies", "insufficient_memory", "draining"),
+        *("not_ready", "store_busy"),
+    }
 )
 """Error codes with which a 5xx status is a valid answer."""
 NOT_SPOKEN = frozenset({501, 505})
@@ -67,7 +70,7 @@ def of_exchanges(exchanges: Iterable[Exchange]) -> Iterable[Fault]:
             yield Fault("unanswered", exchange.step)
         elif _has_failed(exchange):
             yield Fault("status", f"{exchange.status} {exchange.body[:300]!r} to {exchange.step}")
-        elif exchange.refused and exchange.status == 200 and not _REFUSED_WITHIN.search(exchange.body):
+        elif exchange.refused and exchange.status in (101, 200) and not _REFUSED_WITHIN.search(exchange.body):
             yield Fault("accepted", f"{exchange.body[:300]!r} to {exchange.step}")
         elif any(code in exchange.body for code in _BROKEN_WITHIN):
             yield Fault("status", f"within the stream: {exchange.body[-300:]!r} to {exchange.step}")

@@ -15,6 +15,7 @@ from greenroom.tests.attack.requests.steps import (
     Call,
     FormCall,
     Shutdown,
+    SocketMessage,
     Step,
     Suspension,
 )
@@ -75,6 +76,7 @@ def _asked(target: Target, steps: tuple[Step, ...]) -> list[str]:
     """Return the models named in an attack's calls."""
     asked = [step.call if isinstance(step, Abandoned) else step for step in steps]
     bodies = [step.body for step in asked if isinstance(step, Call) and isinstance(step.body, dict)]
+    bodies += [step.body for step in asked if isinstance(step, SocketMessage)]
     bodies += [dict(step.fields) for step in asked if isinstance(step, FormCall)]
     named = {body.get("model") for body in bodies if isinstance(body.get("model"), str)}
     return [model for model in (*target.models, *target.kinds) if model in named]

@@ -14,7 +14,8 @@ from greenroom.tests.attack.requests.media import (
     with_url,
 )
 from greenroom.tests.attack.requests.other_kinds import FORM_PATHS, broken_form, form_call
-from greenroom.tests.attack.requests.steps import Abandoned, Attack, Call, Ending, FormCall
+from greenroom.tests.attack.requests.sockets import HARMS
+from greenroom.tests.attack.requests.steps import Abandoned, Attack, Call, Ending, FormCall, HarmfulSockets
 from greenroom.tests.support.hostile import addresses, pictures, sounds, uploads
 
 _TOGETHER = 24
@@ -49,6 +50,8 @@ def sweep(text_model: str, kinds: tuple[str, ...]) -> Iterator[Attack]:
         calls += [broken_form(path, broken) for path in FORM_PATHS for broken in uploads.BROKEN_FORMS]
     for begin in range(0, len(calls), _TOGETHER):
         yield Attack(tuple(calls[begin : begin + _TOGETHER]))
+    for harm in HARMS:
+        yield Attack((HarmfulSockets(harm, _MANY),))
     if "sees" in kinds:
         large = [with_file("chat", f"image: {name}", "sees", count=5, copies=8) for name in pictures.LARGE]
         yield Attack((*large, with_file("chat", "image: plain", "sees")), at_once=True)

@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,15 @@ from greenroom.tests.attack.observation import observe
 from greenroom.tests.attack.requests import files
 from greenroom.tests.attack.requests.connections import attacks
 from greenroom.tests.attack.requests.json_pieces import Literal, Made, Members, Nested, Repeated, Text, encode
-from greenroom.tests.attack.requests.steps import Attack, Call, FormCall, References, SilentReaders
+from greenroom.tests.attack.requests.sockets import HARMS, PATH
+from greenroom.tests.attack.requests.steps import (
+    Attack,
+    Call,
+    FormCall,
+    HarmfulSockets,
+    References,
+    SilentReaders,
+)
 from greenroom.tests.attack.server.free_port import free_port
 from greenroom.tests.attack.server.target import Target
 
@@ -118,6 +127,21 @@ def test_files_are_texts_in_json_and_bytes_in_forms() -> None:
     assert data in body
 
 
+@pytest.mark.parametrize("name", sorted(HARMS))
+def test_hostile_sockets_begin_with_a_handshake(name: str) -> None:
+    pieces = HARMS[name].sent("calm")
+    first = "".join(next(pieces).decode() for _ in range(200 if name == "slow handshake" else 1))
+    assert first.startswith(f"GET {PATH} HTTP/1.1\r\n")
+    rest = b"".join(piece[:1_000] for piece in islice(pieces, 3))
+    assert all(byte & 0x80 for byte in rest[1:2]), "a client masks its frames"
+
+
+def test_a_socket_opened_for_another_site_is_a_fault() -> None:
+    opened = Exchange("foreign origin", 101, b"", refused=True)
+    refused = Exchange("foreign origin", 403, b"{}", refused=True)
+    assert [fault.kind for fault in faults.of_exchanges([opened, refused])] == ["accepted"]
+
+
 def test_what_is_nested_deeply_is_encoded() -> None:
     assert encode(Made("nested_negations", 900), MAKERS).count("not") == 900
 
@@ -200,6 +224,22 @@ def test_stored_items_do_no_harm_to_others(tmp_path: Path) -> None:
     try:
         for step in (SilentReaders(16, 12), References(2_000, 4)):
             assert observe(target, Attack((step,)), Limits(gap=2.0)) == []
+    finally:
+        target.stop()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("harm", sorted(HARMS))
+def test_web_sockets_do_no_harm_to_others(tmp_path: Path, harm: str) -> None:
+    from greenroom.tests.attack.server.serving import server_command
+    from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
+
+    make_tokenizer(tmp_path)
+    plain = make_tiny_model("qwen3", tmp_path / "plain", tmp_path)
+    target = Target(server_command((plain,)), free_port(), ("plain",), tmp_path)
+    target.start()
+    try:
+        assert observe(target, Attack((HarmfulSockets(harm, 16),)), Limits(gap=2.0)) == []
     finally:
         target.stop()
 

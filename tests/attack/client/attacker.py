@@ -13,8 +13,11 @@ from typing import Any
 import attrs
 import trio
 
+from greenroom.tests.attack.client.locked_store import hold_lock
 from greenroom.tests.attack.client.stored_items import read_nothing, reference_request
+from greenroom.tests.attack.client.web_sockets import converse, do_harm
 from greenroom.tests.attack.client.wire import as_bytes, head, post
+from greenroom.tests.attack.requests.sockets import HARMS
 from greenroom.tests.attack.requests.steps import (
     Abandoned,
     Attack,
@@ -22,11 +25,14 @@ from greenroom.tests.attack.requests.steps import (
     Ending,
     FormCall,
     HangUp,
+    HarmfulSockets,
+    LockedStore,
     Phase,
     RawBytes,
     References,
     SilentReaders,
     SlowReaders,
+    SocketMessage,
     Suspension,
 )
 
@@ -103,6 +109,16 @@ class Attacker:
             case SilentReaders():
                 with contextlib.suppress(*_HUNG_UP):
                     await read_nothing(self.port, step.megabytes, step.copies)
+            case LockedStore(seconds, copies):
+                body = {"model": self.models[0], "input": "a", "max_output_tokens": 4}
+                stored = Call("/v1/responses", body, copies)
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(hold_lock, self.process, seconds)
+                    await self._step(stored)
+            case HarmfulSockets():
+                await self._at_once(step.copies, self._do_harm, step)
+            case SocketMessage():
+                await self._at_once(step.copies, self._converse, step)
             case References():
                 await self._at_once(step.copies, self._refer, step)
             case Suspension():
@@ -128,6 +144,18 @@ class Attacker:
     async def _refer(self, stream: trio.SocketStream, step: References) -> None:
         request = await reference_request(self.port, self.models[0], step.mentions)
         await self._call(stream, step, [request])
+
+    async def _do_harm(self, stream: trio.SocketStream, step: HarmfulSockets) -> None:
+        harm = HARMS[step.harm]
+        received = await do_harm(stream, harm, self.models[0])
+        exchange = _exchange(step, received, timed_out=False)
+        self.exchanges.append(attrs.evolve(exchange, refused=harm.refused))
+
+    async def _converse(self, stream: trio.SocketStream, step: SocketMessage) -> None:
+        received = b""
+        with trio.move_on_after(ANSWER_TIMEOUT) as waiting:
+            received = await converse(stream, step)
+        self.exchanges.append(_exchange(step, received, waiting.cancelled_caught))
 
     async def _call(
         self, stream: trio.SocketStream, step: Call | FormCall | References, data: Iterable[bytes]

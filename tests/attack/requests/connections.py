@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from greenroom.tests.attack.requests.json_pieces import Bytes
 from greenroom.tests.attack.requests.media import media_calls
 from greenroom.tests.attack.requests.other_kinds import other_calls
-from greenroom.tests.attack.requests.requests import calls, weighted
+from greenroom.tests.attack.requests.requests import bodies, calls, weighted
+from greenroom.tests.attack.requests.sockets import HARMS, PATH
 from greenroom.tests.attack.requests.steps import (
     Abandoned,
     Attack,
@@ -15,12 +16,15 @@ from greenroom.tests.attack.requests.steps import (
     Ending,
     FormCall,
     HangUp,
+    HarmfulSockets,
+    LockedStore,
     Phase,
     RawBytes,
     References,
     Shutdown,
     SilentReaders,
     SlowReaders,
+    SocketMessage,
     Step,
     Suspension,
 )
@@ -105,6 +109,8 @@ def attacks(
     readers = st.builds(SlowReaders, st.sampled_from([1, 8]))
     silent = st.builds(SilentReaders, st.sampled_from([1, 16]), st.sampled_from([1, 12]))
     references = st.builds(References, st.sampled_from([10, 2_000]), st.sampled_from([1, 4]))
+    harms = st.builds(HarmfulSockets, st.sampled_from(sorted(HARMS)), st.sampled_from([1, 16, 100]))
+    locked = st.builds(LockedStore, st.sampled_from([0.5, 8.0]), st.sampled_from([1, 16]))
     suspensions = st.builds(Suspension, st.sampled_from([0.5, 3.0]))
     step: st.SearchStrategy[Step] = weighted(
         (6, requests),
@@ -115,6 +121,9 @@ def attacks(
         (1, readers),
         (1, silent),
         (1, references),
+        (2, harms),
+        (1, locked),
+        (1, _socket_messages(models)),
         (1, suspensions),
     )
     plain = st.builds(Attack, st.lists(step, min_size=1, max_size=3).map(tuple), st.booleans())
@@ -122,3 +131,8 @@ def attacks(
         return plain
     shutdowns = st.lists(phases, max_size=4).map(lambda drawn: Attack((Shutdown(tuple(drawn)),)))
     return weighted((25, plain), (1, shutdowns))
+
+
+def _socket_messages(models: tuple[str, ...]) -> st.SearchStrategy[SocketMessage]:
+    """Return messages with the hostile fields of requests to `/v1/responses`."""
+    return st.builds(SocketMessage, bodies(PATH, models), st.sampled_from([1, 4, 16]))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from greenroom.tests.attack.requests.endpoints import PATHS, bases
+from greenroom.tests.attack.requests.endpoints import BODIES, PATHS, bases
 from greenroom.tests.attack.requests.grammars import GRAMMARS, PATTERNS
 from greenroom.tests.attack.requests.json_pieces import Bytes, Literal, Made, Members, Nested, Repeated, Text
 from greenroom.tests.attack.requests.schemas import SCHEMAS
@@ -213,10 +213,25 @@ def _raw_bodies() -> st.SearchStrategy[Call]:
     )
 
 
+def bodies(path: str, models: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return bodies of requests to one endpoint, each with a few hostile values."""
+    limits = st.sampled_from([8, 64, 200])
+    valid = st.builds(
+        lambda model, limit: {"model": model, **BODIES[path]("Go on", limit, True)},
+        st.sampled_from(models),
+        limits,
+    )
+    parts = st.lists(_parts(), min_size=1, max_size=2)
+    return st.builds(lambda body, parts: _call((path, body), parts, 1).body, valid, parts)
+
+
+def _parts() -> st.SearchStrategy[dict[str, Any]]:
+    return weighted((3, _structured_outputs()), (2, _huge_fields()), (2, _parameters()))
+
+
 def calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
     """Return requests to these models, mostly well-formed ones."""
-    part = weighted((3, _structured_outputs()), (2, _huge_fields()), (2, _parameters()))
-    parts = st.lists(part, min_size=1, max_size=2)
+    parts = st.lists(_parts(), min_size=1, max_size=2)
     copies = st.sampled_from([1, 1, 4, 16, 40])
     known = st.builds(_call, bases(models), parts, copies)
     return weighted((6, known), (1, _raw_bodies()))

@@ -125,6 +125,34 @@ class References:
 
 
 @attrs.frozen
+class LockedStore:
+    """Responses to be stored while another process holds the database's lock for `seconds`."""
+
+    seconds: float
+    copies: int
+
+
+@attrs.frozen
+class HarmfulSockets:
+    """WebSockets that do harm in one of `sockets.HARMS`."""
+
+    harm: str
+    copies: int
+
+
+@attrs.frozen
+class SocketMessage:
+    """A message on a WebSocket of its own, answered to its end.
+
+    Args:
+        body: JSON with pieces, as of a request to `/v1/responses`.
+    """
+
+    body: dict[str, Any]
+    copies: int = 1
+
+
+@attrs.frozen
 class Suspension:
     """SIGSTOP, and SIGCONT after `seconds`, as when a laptop sleeps."""
 
@@ -147,6 +175,9 @@ Step = (
     | SlowReaders
     | SilentReaders
     | References
+    | LockedStore
+    | HarmfulSockets
+    | SocketMessage
     | Suspension
     | Shutdown
 )
@@ -175,6 +206,10 @@ def _ingredients(step: Step) -> frozenset[str]:
             return frozenset(
                 {path, file, *(field for field, _ in fields if field != "model")} | _odd_name(name)
             )
+        case SocketMessage(body):
+            return frozenset({"SocketMessage"}).union(*(_of_field(name, of) for name, of in body.items()))
+        case HarmfulSockets(harm):
+            return frozenset({f"socket: {harm}"})
         case Abandoned(call, _, ending):
             return _ingredients(call) | {"abandoned", ending.value}
         case HangUp(phase, ending):

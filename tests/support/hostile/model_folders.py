@@ -91,6 +91,28 @@ def _growing(part: str, steps: str, listed: int) -> Callable[[Path], None]:
     return partial(_changed, TOKENIZER, lambda tokenizer: tokenizer.update({part: grown}))
 
 
+def _doubling(folder: Path) -> None:
+    """Have each character that is not ASCII doubled 30 times."""
+    doubled = {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}
+    _changed(TOKENIZER, lambda tokenizer: tokenizer.update(normalizer=doubled), folder)
+
+
+def _layers_of_a_byte(count: int, folder: Path) -> None:
+    """Replace the weights with as many layers as the configuration then states, each of one byte."""
+    tensors = {
+        f"model.layers.{layer}.scale": {"dtype": "U8", "shape": [1], "data_offsets": [layer, layer + 1]}
+        for layer in range(count)
+    }
+    header = json.dumps(tensors).encode()
+    (folder / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(count))
+    _config(num_hidden_layers=count)(folder)
+
+
+def _folders(count: int, folder: Path) -> None:
+    for number in range(count):
+        (folder / f"voice-{number}").mkdir()
+
+
 def _panicking(folder: Path) -> None:
     pattern = {"Regex": "(a+)+$|((((a*)*)*)*)*b"}
     split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
@@ -129,11 +151,24 @@ HOSTILE: Mapping[str, HostileFolder] = {
         partial(_sized, "chat_template.jinja", 2 << 20), "chat_template.jinja is larger than 1 MiB"
     ),
     "many layers": HostileFolder(_config(num_hidden_layers=200_000), "num_hidden_layers = 200,000"),
+    "many small layers": HostileFolder(
+        partial(_layers_of_a_byte, 60_000), "num_hidden_layers = 60,000, but its weights hold no more than"
+    ),
+    "many folders": HostileFolder(partial(_folders, 3_000), "more than 1,000 folders"),
     "wide": HostileFolder(_config(hidden_size=1 << 20), "hidden_size = 1,048,576"),
     "many words": HostileFolder(_config(vocab_size=1 << 40), "vocab_size = 1,099,511,627,776"),
     "texts that grow": HostileFolder(_growing("normalizer", "normalizers", 9), "1,000,000,000 times as long"),
     "answers that grow": HostileFolder(_growing("decoder", "decoders", 9), "1,000,000,000 times as long"),
+    "texts that double": HostileFolder(_doubling, "times as long"),
     "a template that asks for memory": HostileFolder(_template("{{ 'a' * 2000000000 }}"), "chat template"),
+    "a template that formats": HostileFolder(_template("{{ '%0999999999d' % 1 }}"), "chat template"),
+    "a template that centers": HostileFolder(_template("{{ 'a' | center(999999999) }}"), "chat template"),
+    "a template that repeats": HostileFolder(
+        _template(
+            "{% set n = namespace(t='a') %}{% for i in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}"
+        ),
+        "chat template",
+    ),
     "a template that asks for time": HostileFolder(
         _template("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
         "chat template",
