@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TEXT = ("qwen3", "gemma3", "lfm2")
 PLAIN_ROWS = 32
+_FIRST_LOAD = 180.0
+"""Time limit of the first request to a model in seconds: its libraries may take long to import."""
 UNDISTURBED = 0.25
 """Largest accepted extra wait of the calm client in seconds, compared with as many plain requests."""
 
@@ -72,7 +74,7 @@ def main(
         target.start()
         try:
             for kind in kinds:  # load its libraries now, so that their memory is not blamed on an attack
-                if not target.completes(kind):
+                if not target.completes(kind, _FIRST_LOAD):
                     raise click.ClickException(f"the model that {kind} does not answer")
             plain = largest_gap(target, PLAIN_ROWS)
             limits = Limits(plain + UNDISTURBED)

@@ -137,11 +137,12 @@ class Target:
         except httpx.HTTPError:
             return False
 
-    def completes(self, model: str) -> bool:
-        """Return whether a plain request to a model succeeds."""
+    def completes(self, model: str, timeout: float = 30.0) -> bool:
+        """Return whether a plain request to a model succeeds within `timeout` seconds."""
         path, request = plain_request(model)
+        url = f"http://127.0.0.1:{self.port}{path}"
         try:
-            return httpx.post(f"http://127.0.0.1:{self.port}{path}", timeout=30, **request).status_code == 200
+            return httpx.post(url, timeout=timeout, **request).status_code == 200
         except httpx.HTTPError:
             return False
 
