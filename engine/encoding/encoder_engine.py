@@ -10,7 +10,7 @@ from greenroom.engine.device.device_errors import check_device
 from greenroom.engine.encoding.pass_memory import PassMemory
 from greenroom.engine.encoding.row_queue import Batch, Job, RowQueue
 from greenroom.engine.encoding.rows import PreparedRows, RowModel, Values
-from greenroom.engine.encoding.shared_heads import Head, HeadModel, SharedHeads
+from greenroom.engine.encoding.shared_prefixes import SharedPrefix, SharedPrefixes, SharedPrefixModel
 from greenroom.engine.encoding.token_budget import TokenBudget
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
@@ -43,7 +43,7 @@ class EncoderEngine(CachelessEngine):
         self._clock = clock
         self._queue = RowQueue()
         self._budget = budget
-        self._heads = SharedHeads(model, self._memory) if isinstance(model, HeadModel) else None
+        self._prefixes = SharedPrefixes(model, self._memory) if isinstance(model, SharedPrefixModel) else None
         self._ended: Events = []
 
     @property
@@ -63,8 +63,8 @@ class EncoderEngine(CachelessEngine):
         """Remove and return all requests with their pending rows; None while events are due."""
         if self._ended:
             return None
-        if self._heads is not None:
-            self._heads.give_up_begun()
+        if self._prefixes is not None:
+            self._prefixes.evict_unfinished()
         jobs = self._queue.clear()
         for job in jobs:
             job.set_apart(0)
@@ -91,8 +91,8 @@ class EncoderEngine(CachelessEngine):
             raise ProblemError(Problem(400, "context_length_exceeded", detail, job.prepared.param))
         if not len(self._queue):
             self._memory.begin_work()
-        if self._heads is not None:
-            self._heads.plan(job, self._budget.free_padding)
+        if self._prefixes is not None:
+            self._prefixes.plan(job, self._budget.free_padding)
         self._queue.add(job)
 
     def cancel(self, request_id: str) -> None:
@@ -105,11 +105,11 @@ class EncoderEngine(CachelessEngine):
         """Compute one pass, if there is memory for it; return the events."""
         job = self._queue.choose()
         if job is not None:
-            head = None if self._heads is None else self._heads.head_of(job)
-            if head is not None and head.left:
-                self._advance(job, head)
-            elif head is not None or not job.apart:
-                self._compute(job, self._loaded_model() if head is None else head)
+            prefix = None if self._prefixes is None else self._prefixes.prefix_of(job)
+            if prefix is not None and prefix.left:
+                self._advance(job, prefix)
+            elif prefix is not None or not job.apart:
+                self._compute(job, self._loaded_model() if prefix is None else prefix)
         ended, self._ended = self._ended, []
         return ended
 
@@ -121,7 +121,7 @@ class EncoderEngine(CachelessEngine):
         """Drop the weights and all requests."""
         self._queue = RowQueue()
         self._ended = []
-        self._model = self._heads = None
+        self._model = self._prefixes = None
         self._memory.close()
 
     def _loaded_model(self) -> RowModel:
@@ -129,34 +129,34 @@ class EncoderEngine(CachelessEngine):
             raise RuntimeError("the engine is closed")
         return self._model
 
-    def _max_rows(self, computing: RowModel | Head, width: int) -> int:
+    def _max_rows(self, computing: RowModel | SharedPrefix, width: int) -> int:
         """Return the largest number of rows of that width in a pass."""
         allowed = self._memory.allowance()
         rows = max(1, int(self._budget.tokens) // width)
         needed = computing.batch_bytes(rows, width)
         return rows if needed <= allowed else max(1, rows * allowed // needed)
 
-    def _advance(self, job: Job, head: Head) -> None:
+    def _advance(self, job: Job, prefix: SharedPrefix) -> None:
         """Compute a chunk of a request's shared prefix."""
-        count = min(head.left, int(self._budget.tokens))
-        if not self._memory.reserve(head.advance_bytes(count)):
-            self._give_up_heads(job)
+        count = min(prefix.left, int(self._budget.tokens))
+        if not self._memory.reserve(prefix.advance_bytes(count)):
+            self._evict_prefixes(job)
             return
         began = self._clock()
         job.begin()
         try:
-            head.advance(count)
+            prefix.advance(count)
         finally:
             self._memory.release()
         self._budget.observe(count, self._clock() - began)
         self._queue.charge(job, count)
 
-    def _compute(self, first: Job, computing: RowModel | Head) -> None:
+    def _compute(self, first: Job, computing: RowModel | SharedPrefix) -> None:
         batch = self._queue.take(first, partial(self._max_rows, computing), self._budget.free_padding)
         rows = batch.rows
         if not self._memory.reserve(computing.batch_bytes(len(rows), batch.width)):
             self._queue.put_back(batch)
-            self._give_up_heads(first)
+            self._evict_prefixes(first)
             return
         began = self._clock()
         for job in _jobs(batch):
@@ -176,14 +176,14 @@ class EncoderEngine(CachelessEngine):
             if not job.unanswered and self._remove(job.request.id):
                 self._end(job, "stop")
 
-    def _give_up_heads(self, job: Job) -> None:
-        if self._heads is not None:
-            self._heads.release_all(job)
+    def _evict_prefixes(self, job: Job) -> None:
+        if self._prefixes is not None:
+            self._prefixes.evict_all(job)
 
     def _remove(self, request_id: str) -> Job | None:
         job = self._queue.remove(request_id)
-        if job is not None and self._heads is not None:
-            self._heads.release(job)
+        if job is not None and self._prefixes is not None:
+            self._prefixes.release(job)
         return job
 
     def _answer(self, job: Job, index: int, values: Values) -> None:

@@ -25,7 +25,7 @@ class Job:
 
     Attributes:
         lengths: Number of tokens of each row, without the shared prefix if that is computed separately.
-        apart: Number of prefix tokens of all rows that are computed separately (`SharedHeads`).
+        apart: Number of prefix tokens of all rows that are computed separately (`SharedPrefixes`).
         setbacks: Number of times the prefix was lost or found no memory.
         waiting: Indexes of the pending rows, the shortest first.
         tokens_left: Number of tokens in pending rows.

@@ -13,9 +13,9 @@ from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.kinds.encoder_kinds import label_count
 from greenroom.engine.encoding.pass_cost import pass_cost
 from greenroom.engine.encoding.rerank.cross_encoder import CrossEncoder
-from greenroom.engine.encoding.rerank.reranker_kinds import CLASSIFIERS, reranker_form
-from greenroom.engine.encoding.rerank.yes_no_decoder import YesNoDecoder
-from greenroom.engine.encoding.rerank.yes_no_form import answer_tokens
+from greenroom.engine.encoding.rerank.generative_reranker import GenerativeReranker
+from greenroom.engine.encoding.rerank.generative_template import answer_tokens
+from greenroom.engine.encoding.rerank.reranker_kinds import CLASSIFIERS, reranker_type
 from greenroom.engine.encoding.rows import Row, RowModel
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
@@ -49,7 +49,7 @@ def load_reranker(
     with named_load_errors(folder):
         check_weight_files(folder)
         config = read_json_object(folder / "config.json")
-        cross = reranker_form(config) == "cross_encoder"
+        cross = reranker_type(config) == "cross_encoder"
         with recorded_files(is_abandoned) as files:
             network = _classifier(folder, config) if cross else _decoder(folder, settings)
         mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
@@ -95,4 +95,4 @@ def _wrap(network: Any, folder: Path, config: dict[str, Any], cross: bool) -> Ro
     vocabulary = read_backend(str(folder / "tokenizer.json"))
     known = {word: vocabulary.token_to_id(word) for word in ("yes", "no")}
     found = {word: ident for word, ident in known.items() if ident is not None}
-    return YesNoDecoder(network, answer_tokens(folder, found), cost)
+    return GenerativeReranker(network, answer_tokens(folder, found), cost)

@@ -25,10 +25,10 @@ _CHARACTERS_AT_ONCE = 65_536
 """Limit of characters in one call of the tokenizer."""
 
 
-class PairForm(Protocol):
+class PairTemplate(Protocol):
     """The pair template of a model, confined to one thread."""
 
-    def head(self, query: str, instruction: str | None) -> Tokens:
+    def prefix(self, query: str, instruction: str | None) -> Tokens:
         """Return the tokens before the document.
 
         Raises:
@@ -39,7 +39,7 @@ class PairForm(Protocol):
         """Return a document's text as it is tokenized."""
 
     @property
-    def tail(self) -> Tokens:
+    def suffix(self) -> Tokens:
         """The tokens after the document."""
 
     @property
@@ -93,13 +93,13 @@ class PairReader:
 
     Args:
         encoder: The model's tokenizer.
-        form: The model's pair template.
+        template: The model's pair template.
         context: Limit of tokens per pair.
     """
 
-    def __init__(self, encoder: PlainEncoder, form: PairForm, context: int) -> None:
+    def __init__(self, encoder: PlainEncoder, template: PairTemplate, context: int) -> None:
         self._encoder = encoder
-        self._form = form
+        self._template = template
         self._context = context
 
     def rows(self, asked: ScoreInput) -> Slices[tuple[Row, ...]]:
@@ -110,9 +110,9 @@ class PairReader:
         """
         rows: list[Row] = []
         left = MAX_TOKENS
-        for head, documents in self._documents(asked):
+        for prefix, documents in self._documents(asked):
             for tokens in documents:
-                row = self._row(asked, len(rows), head, tokens)
+                row = self._row(asked, len(rows), prefix, tokens)
                 left -= len(row.tokens)
                 if left < 0:
                     detail = f"`{asked.param}` and their queries have more than {MAX_TOKENS:,} tokens"
@@ -124,24 +124,24 @@ class PairReader:
     def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, list[Tokens]]]:
         """Yield groups of documents' tokens, each with the tokens before them."""
         for query, pairs in itertools.groupby(enumerate(asked.pairs), key=lambda each: each[1][0]):
-            head = self._head(asked, query)
-            room = self._context - len(head) - len(self._form.tail)
+            prefix = self._prefix(asked, query)
+            room = self._context - len(prefix) - len(self._template.suffix)
             documents = (self._document(asked, index, document, room) for index, (_, document) in pairs)
             for texts in _groups(documents):
-                yield head, self._encoder.encode(texts)
+                yield prefix, self._encoder.encode(texts)
 
     def _document(self, asked: ScoreInput, index: int, document: str, room: int) -> str:
-        text, longest = self._form.document(document), (room + 1) * _LONGEST_TOKEN
+        text, longest = self._template.document(document), (room + 1) * _LONGEST_TOKEN
         if len(text) > longest and not asked.truncate:
             raise _document_too_long(asked, index, room)
         return text[:longest]
 
-    def _head(self, asked: ScoreInput, query: str) -> Tokens:
+    def _prefix(self, asked: ScoreInput, query: str) -> Tokens:
         most = self._context // _QUERY_SHARE
-        head = self._fitting_head(query, asked.instruction, most)
-        if head is not None:
-            return head
-        alone = asked.instruction is not None and self._fitting_head("", asked.instruction, most) is None
+        prefix = self._fitting_prefix(query, asked.instruction, most)
+        if prefix is not None:
+            return prefix
+        alone = asked.instruction is not None and self._fitting_prefix("", asked.instruction, most) is None
         param = "instruction" if alone else asked.query_param
         detail = (
             f"`{param}` is too long: with what the model wants around it, it may have {most} tokens, half of "
@@ -149,20 +149,20 @@ class PairReader:
         )
         raise _too_long(detail, param)
 
-    def _fitting_head(self, query: str, instruction: str | None, most: int) -> Tokens | None:
+    def _fitting_prefix(self, query: str, instruction: str | None, most: int) -> Tokens | None:
         if len(query) + len(instruction or "") > most * _LONGEST_TOKEN:
             return None
-        head = self._form.head(query, instruction)
-        return head if len(head) + len(self._form.tail) <= most else None
+        prefix = self._template.prefix(query, instruction)
+        return prefix if len(prefix) + len(self._template.suffix) <= most else None
 
-    def _row(self, asked: ScoreInput, index: int, head: Tokens, document: Tokens) -> Row:
-        tail = self._form.tail
-        room = self._context - len(head) - len(tail)
+    def _row(self, asked: ScoreInput, index: int, prefix: Tokens, document: Tokens) -> Row:
+        suffix = self._template.suffix
+        room = self._context - len(prefix) - len(suffix)
         if len(document) > room and not asked.truncate:
             raise _document_too_long(asked, index, room)
         read = room if asked.document_tokens is None else min(room, asked.document_tokens)
-        tokens = np.concatenate((head, document[:read], tail))
-        return Row(tokens, second=len(head) if self._form.typed else None)
+        tokens = np.concatenate((prefix, document[:read], suffix))
+        return Row(tokens, second=len(prefix) if self._template.typed else None)
 
 
 def _groups(texts: Iterable[str]) -> Iterator[list[str]]:

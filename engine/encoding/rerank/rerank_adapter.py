@@ -9,10 +9,10 @@ from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.files.regular_files import check_folder
 from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
-from greenroom.engine.encoding.rerank.cross_encoder_form import CrossEncoderForm
-from greenroom.engine.encoding.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
-from greenroom.engine.encoding.rerank.reranker_kinds import reranker_form
-from greenroom.engine.encoding.rerank.yes_no_form import MAX_CONTEXT, YesNoForm
+from greenroom.engine.encoding.rerank.cross_encoder_template import CrossEncoderTemplate
+from greenroom.engine.encoding.rerank.generative_template import MAX_CONTEXT, GenerativeTemplate
+from greenroom.engine.encoding.rerank.pair_tokens import PairReader, PairTemplate, PlainEncoder
+from greenroom.engine.encoding.rerank.reranker_kinds import reranker_type
 from greenroom.engine.encoding.rows import PreparedRows, common_beginning
 from greenroom.engine.fairness.slices import Slices, run_slices
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
@@ -33,7 +33,9 @@ class RerankAdapter:
         context: Limit of tokens per pair.
     """
 
-    def __init__(self, record: CapabilityRecord, encoder: PlainEncoder, form: PairForm, context: int) -> None:
+    def __init__(
+        self, record: CapabilityRecord, encoder: PlainEncoder, form: PairTemplate, context: int
+    ) -> None:
         self.record = record
         self._causal = form.causal
         self._reader = PairReader(encoder, form, context)
@@ -78,7 +80,7 @@ def open_rerank_adapter(
         check_folder(folder)
         check_tokenizer_files(folder)
         config = read_json_object(folder / "config.json")
-        form = reranker_form(config)
+        form = reranker_type(config)
         tokenizer = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=settings.trust_remote_code
         )
@@ -86,8 +88,8 @@ def open_rerank_adapter(
         context = min(record.context, settings.max_context or record.context)
         if form == "cross_encoder":
             types = int(config.get("type_vocab_size") or 1)
-            return RerankAdapter(record, encoder, CrossEncoderForm(encoder, types), context)
-        return RerankAdapter(record, encoder, YesNoForm(encoder), min(context, MAX_CONTEXT))
+            return RerankAdapter(record, encoder, CrossEncoderTemplate(encoder, types), context)
+        return RerankAdapter(record, encoder, GenerativeTemplate(encoder), min(context, MAX_CONTEXT))
 
 
 def _backend(tokenizer: Any) -> Any:

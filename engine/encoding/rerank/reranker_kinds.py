@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from greenroom.engine.catalog.kinds.encoder_kinds import SAME_CODE, is_classifier
 
-RerankerForm = Literal["cross_encoder", "yes_no"]
+RerankerType = Literal["cross_encoder", "yes_no"]
 
 CLASSIFIERS: Mapping[str, str] = {
     "bert": "bert",
@@ -21,7 +21,7 @@ _YES_NO = ("qwen3",)
 """Architectures of generative rerankers whose prompt is known."""
 
 
-def reranker_form(config: Mapping[str, Any]) -> RerankerForm:
+def reranker_type(config: Mapping[str, Any]) -> RerankerType:
     """Return the kind of a reranker.
 
     Raises:

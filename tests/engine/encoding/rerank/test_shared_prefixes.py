@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from greenroom.engine.encoding import pass_memory
-from greenroom.engine.encoding.rerank.yes_no_decoder import YesNoDecoder
-from greenroom.engine.encoding.rerank.yes_no_head import YesNoHead
+from greenroom.engine.encoding.rerank.generative_reranker import GenerativeReranker
+from greenroom.engine.encoding.rerank.prefix_kv import PrefixKV
 from greenroom.engine.encoding.row_queue import Job
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score
@@ -30,13 +30,13 @@ def model(reranker: MakeReranker) -> Reranker:
 def advanced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of the shared prefixes' tokens computed in each pass."""
     counts: list[int] = []
-    advance = YesNoHead.advance
+    advance = PrefixKV.advance
 
-    def counted(head: YesNoHead, count: int) -> None:
+    def counted(prefix: PrefixKV, count: int) -> None:
         counts.append(count)
-        advance(head, count)
+        advance(prefix, count)
 
-    monkeypatch.setattr(YesNoHead, "advance", counted)
+    monkeypatch.setattr(PrefixKV, "advance", counted)
     return counts
 
 
@@ -118,12 +118,12 @@ def test_long_queries_are_computed_bit_by_bit(model: Reranker, advanced: list[in
 
 def test_heads_are_charged_and_released(model: Reranker) -> None:
     decoder = model.engine._model
-    assert isinstance(decoder, YesNoDecoder)
+    assert isinstance(decoder, GenerativeReranker)
     prepared = model.adapter.prepare_input(score(QUERY, MANY))
     for end in ("cancelled", "stop"):
         model.engine.submit(score(QUERY, MANY), prepared)
         model.engine.step()
-        assert held(model) == decoder.head_bytes(prepared.shared) > 0
+        assert held(model) == decoder.prefix_bytes(prepared.shared) > 0
         if end == "cancelled":
             model.engine.cancel("r")
         (*_, (_, last)) = model.run()
@@ -136,11 +136,11 @@ def test_requests_that_take_turns_take_each_others_room(
     model: Reranker, advanced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder = model.engine._model
-    assert isinstance(decoder, YesNoDecoder)
+    assert isinstance(decoder, GenerativeReranker)
     queries = {"a": QUERY, "b": f"walks {QUERY}"}
     expected = {name: model.scores(score(query, MANY)) for name, query in queries.items()}
     once = sum(advanced)
-    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.head_bytes(200))
+    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.prefix_bytes(200))
     model.engine._budget.tokens = 256.0
     events = model.run(*(named(name, query) for name, query in queries.items()))
     assert sum(advanced) > 2 * once, "each was computed again"
@@ -152,10 +152,10 @@ def test_heads_that_take_several_passes_do_not_take_each_others_room_for_ever(
     model: Reranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder = model.engine._model
-    assert isinstance(decoder, YesNoDecoder)
+    assert isinstance(decoder, GenerativeReranker)
     queries = {"a": QUERY, "b": f"walks {QUERY}"}
     expected = {name: model.scores(score(query, MANY)) for name, query in queries.items()}
-    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.head_bytes(200))
+    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.prefix_bytes(200))
     monkeypatch.setattr(model.engine._budget, "observe", lambda tokens, seconds: None)
     model.engine._budget.tokens = 40.0
     for name, query in queries.items():

@@ -9,13 +9,13 @@ import mlx.core as mx
 import numpy as np
 
 from greenroom.engine.encoding.pass_cost import PassCost
+from greenroom.engine.encoding.rerank.prefix_kv import PrefixCosts, PrefixKV
 from greenroom.engine.encoding.rerank.scores import score_event
-from greenroom.engine.encoding.rerank.yes_no_head import HeadCosts, YesNoHead
 from greenroom.engine.encoding.rows import PreparedRows, Row, Tokens, Values, pad
 from greenroom.schemas.events.result_events import Score
 
 
-class YesNoDecoder:
+class GenerativeReranker:
     """A loaded decoder, confined to its thread.
 
     Rows are padded on the right; causal attention never reaches the padding, so each row is computed as if
@@ -34,7 +34,7 @@ class YesNoDecoder:
         caches = self._new_caches()
         model.model(mx.zeros((1, 1), mx.int32), caches)
         mx.eval([(cache.keys, cache.values) for cache in caches])
-        self._head_costs = HeadCosts(caches, cost)
+        self._prefix_costs = PrefixCosts(caches, cost)
 
     def compute(self, rows: Sequence[Row]) -> Values:
         """Return the scores of pairs, `[rows, 1]`."""
@@ -50,13 +50,13 @@ class YesNoDecoder:
         """Return the memory of a forward pass in bytes, without the weights."""
         return self._cost.batch_bytes(rows, width)
 
-    def head_bytes(self, tokens: int) -> int:
+    def prefix_bytes(self, tokens: int) -> int:
         """Return the bytes of a shared prefix's KV cache."""
-        return self._head_costs.head_bytes(tokens)
+        return self._prefix_costs.prefix_bytes(tokens)
 
-    def open_head(self, tokens: Tokens) -> YesNoHead:
+    def open_prefix(self, tokens: Tokens) -> PrefixKV:
         """Return a shared prefix of pairs, with nothing computed yet."""
-        return YesNoHead(tokens, self._model.model, self._new_caches(), self._head_costs, self._answer)
+        return PrefixKV(tokens, self._model.model, self._new_caches(), self._prefix_costs, self._answer)
 
     def _new_caches(self) -> list[Any]:
         from mlx_lm.models.cache import KVCache

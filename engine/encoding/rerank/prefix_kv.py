@@ -15,7 +15,7 @@ _COPIES = 2
 """Number of copies of a layer's keys and values that exist at once while rows attend to the prefix."""
 
 
-class HeadCosts:
+class PrefixCosts:
     """Memory model of shared prefixes, measured on a decoder's first token.
 
     Args:
@@ -30,7 +30,7 @@ class HeadCosts:
         self._of_token = sum(sizes)
         self._of_layer = max(sizes)
 
-    def head_bytes(self, tokens: int) -> int:
+    def prefix_bytes(self, tokens: int) -> int:
         """Return the bytes of a prefix's KV cache, which grows in steps."""
         return -(-tokens // self._step) * self._step * self._of_token
 
@@ -40,8 +40,8 @@ class HeadCosts:
         return self._cost.batch_bytes(rows, width, before) + seen
 
 
-class YesNoHead:
-    """A shared prefix of pairs; implements `greenroom.engine.encoding.shared_heads.Head`.
+class PrefixKV:
+    """A shared prefix of pairs; implements `greenroom.engine.encoding.shared_prefixes.SharedPrefix`.
 
     Args:
         tokens: Token ids of the prefix.
@@ -56,7 +56,7 @@ class YesNoHead:
         tokens: Tokens,
         decoder: Any,
         caches: Sequence[Any],
-        costs: HeadCosts,
+        costs: PrefixCosts,
         answer: Callable[[mx.array], Values],
     ) -> None:
         self._tokens = tokens
@@ -80,14 +80,14 @@ class YesNoHead:
 
     def advance_bytes(self, count: int) -> int:
         """Return the memory that `advance` takes in bytes, including the copies while a cache grows."""
-        grown = self._costs.head_bytes(self._done + count) if self._done else 0
+        grown = self._costs.prefix_bytes(self._done + count) if self._done else 0
         return grown + self._costs.pass_bytes(1, count, self._done)
 
     def compute(self, rows: Sequence[Row]) -> Values:
         """Return the scores of pairs with this prefix, `[rows, 1]`."""
         own = [row.tokens[self._done :] for row in rows]
         ids, _ = pad(own, 0)
-        hidden = self._decoder(mx.array(ids), [_SeenHead(cache) for cache in self._caches])
+        hidden = self._decoder(mx.array(ids), [_CachedPrefix(cache) for cache in self._caches])
         last = mx.array(np.array([len(tokens) - 1 for tokens in own], np.int32))
         return self._answer(hidden[mx.arange(len(own)), last])
 
@@ -96,7 +96,7 @@ class YesNoHead:
         return self._costs.pass_bytes(rows, width, self._done)
 
 
-class _SeenHead:
+class _CachedPrefix:
     """One layer's cached prefix, shared by all rows of a pass; the rows' own keys and values are not kept.
 
     Args:
@@ -120,5 +120,5 @@ class _SeenHead:
         )
 
 
-def _behind(head: mx.array, rows: mx.array) -> mx.array:
-    return mx.concatenate([mx.broadcast_to(head, (rows.shape[0], *head.shape[1:])), rows], axis=2)
+def _behind(prefix: mx.array, rows: mx.array) -> mx.array:
+    return mx.concatenate([mx.broadcast_to(prefix, (rows.shape[0], *prefix.shape[1:])), rows], axis=2)

@@ -9,7 +9,7 @@ from greenroom.engine.encoding.rows import Tokens
 from greenroom.schemas.problems import invalid
 
 
-class CrossEncoderForm:
+class CrossEncoderTemplate:
     """The template `[CLS] query [SEP] document [SEP]`, or the tokenizer's own for pairs.
 
     Args:
@@ -28,7 +28,7 @@ class CrossEncoderForm:
         self._after = ids[ends[1] :]
         self._typed = types > 1 and max(pair.type_ids) > 0
 
-    def head(self, query: str, instruction: str | None) -> Tokens:
+    def prefix(self, query: str, instruction: str | None) -> Tokens:
         """Return the tokens before the document."""
         if instruction is not None:
             detail = "`instruction` is for models that are told what to look for; a cross-encoder is not."
@@ -40,7 +40,7 @@ class CrossEncoderForm:
         return text
 
     @property
-    def tail(self) -> Tokens:
+    def suffix(self) -> Tokens:
         """The tokens after the document."""
         return self._after
 

@@ -29,7 +29,7 @@ _BEFORE = f"<|im_start|>system\n{_JUDGE}<|im_end|>\n<|im_start|>user\n"
 _AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
-class YesNoForm:
+class GenerativeTemplate:
     """The model's prompt around a query and a document."""
 
     def __init__(self, encoder: PlainEncoder) -> None:
@@ -37,7 +37,7 @@ class YesNoForm:
         self._before = encoder.written(_BEFORE)
         self._after = encoder.written(_AFTER)
 
-    def head(self, query: str, instruction: str | None) -> Tokens:
+    def prefix(self, query: str, instruction: str | None) -> Tokens:
         """Return the tokens before the document."""
         asked = f"<Instruct>: {instruction or INSTRUCTION}\n<Query>: {query}\n<Document>:"
         return np.concatenate((self._before, self._encoder.encode([asked])[0]))
@@ -47,7 +47,7 @@ class YesNoForm:
         return f" {text}"
 
     @property
-    def tail(self) -> Tokens:
+    def suffix(self) -> Tokens:
         """The tokens after the document."""
         return self._after
 

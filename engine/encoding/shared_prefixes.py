@@ -18,7 +18,7 @@ WORTH = 4
 """Savings, in pass overheads, from which a shared prefix is worth its separate passes."""
 
 
-class Head(Protocol):
+class SharedPrefix(Protocol):
     """A prefix that is computed in chunks, on the model's thread."""
 
     @property
@@ -44,26 +44,26 @@ class Head(Protocol):
 
 
 @runtime_checkable
-class HeadModel(RowModel, Protocol):
+class SharedPrefixModel(RowModel, Protocol):
     """A model that can compute a prefix separately: its attention is causal."""
 
-    def head_bytes(self, tokens: int) -> int:
+    def prefix_bytes(self, tokens: int) -> int:
         """Return the bytes of a shared prefix while it is kept."""
 
-    def open_head(self, tokens: Tokens) -> Head:
+    def open_prefix(self, tokens: Tokens) -> SharedPrefix:
         """Return a shared prefix with nothing computed yet."""
 
 
-class SharedHeads:
+class SharedPrefixes:
     """An LRU collection of the shared prefixes of one model's requests, as memory permits.
 
     An evicted prefix is computed again in the request's next turn.
     """
 
-    def __init__(self, model: HeadModel, memory: PassMemory) -> None:
+    def __init__(self, model: SharedPrefixModel, memory: PassMemory) -> None:
         self._model = model
         self._memory = memory
-        self._heads: dict[Job, Head] = {}
+        self._prefixes: dict[Job, SharedPrefix] = {}
 
     def plan(self, job: Job, pass_overhead: float) -> None:
         """Have a request's common prefix computed separately if that saves enough.
@@ -75,7 +75,7 @@ class SharedHeads:
         if saved > WORTH * pass_overhead and job.setbacks < MAX_SETBACKS:
             job.set_apart(job.prepared.shared)
 
-    def head_of(self, job: Job) -> Head | None:
+    def prefix_of(self, job: Job) -> SharedPrefix | None:
         """Return the shared prefix of the request whose turn it is.
 
         None means that its rows are computed whole; or, if the request still has a part `apart`, that memory
@@ -83,34 +83,34 @@ class SharedHeads:
         """
         if not job.apart:
             return None
-        head = self._heads.pop(job, None) or self._open(job)
-        if head is not None:
-            self._heads[job] = head  # Moves it to the most recently used end.
-        return head
+        prefix = self._prefixes.pop(job, None) or self._open(job)
+        if prefix is not None:
+            self._prefixes[job] = prefix  # Moves it to the most recently used end.
+        return prefix
 
     def release(self, job: Job) -> None:
         """Free a request's shared prefix, if it has one."""
-        if self._heads.pop(job, None) is not None:
-            self._memory.unkeep(self._model.head_bytes(job.apart))
+        if self._prefixes.pop(job, None) is not None:
+            self._memory.unkeep(self._model.prefix_bytes(job.apart))
 
-    def release_all(self, job: Job) -> None:
+    def evict_all(self, job: Job) -> None:
         """Evict all shared prefixes, since a pass lacks memory: other models may be waiting for theirs."""
-        for each in {job, *self._heads}:
+        for each in {job, *self._prefixes}:
             self._evict(each)
 
-    def give_up_begun(self) -> None:
+    def evict_unfinished(self) -> None:
         """Evict partly computed prefixes, before the model is unloaded."""
-        for job in [job for job, head in self._heads.items() if head.left]:
+        for job in [job for job, prefix in self._prefixes.items() if prefix.left]:
             self._evict(job)
 
-    def _open(self, job: Job) -> Head | None:
-        nbytes = self._model.head_bytes(job.apart)
+    def _open(self, job: Job) -> SharedPrefix | None:
+        nbytes = self._model.prefix_bytes(job.apart)
         while not self._memory.keep(nbytes):
-            if not self._heads:
+            if not self._prefixes:
                 self._set_back(job)
                 return None
-            self._evict(next(iter(self._heads)))
-        return self._model.open_head(job.prepared.rows[0].tokens[: job.apart])
+            self._evict(next(iter(self._prefixes)))
+        return self._model.open_prefix(job.prepared.rows[0].tokens[: job.apart])
 
     def _evict(self, job: Job) -> None:
         self.release(job)
