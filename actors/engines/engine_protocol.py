@@ -107,7 +107,7 @@ class PromptAdapter(Protocol):
 
 
 @runtime_checkable
-class PromptInspector(PromptAdapter, Protocol):
+class RenderingAdapter(PromptAdapter, Protocol):
     """An adapter that can show the prompts of its requests."""
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
@@ -119,13 +119,13 @@ class PromptInspector(PromptAdapter, Protocol):
 
 
 @runtime_checkable
-class SlicingAdapter(PromptAdapter, Protocol):
+class CooperativeAdapter(PromptAdapter, Protocol):
     """An adapter that prepares long requests in steps, so that others can run in between."""
 
-    def prepare_slices(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
+    def prepare_in_steps(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
         """Prepare a request, yielding wherever it may be paused or abandoned; return the prepared input.
 
-        It yields `greenroom.engine.fairness.slices.WAITS` while it waits for other work.
+        It yields `greenroom.engine.fairness.preparation_steps.PENDING` while it waits for other work.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -133,11 +133,11 @@ class SlicingAdapter(PromptAdapter, Protocol):
 
 
 @runtime_checkable
-class SlicingInspector(PromptAdapter, Protocol):
+class CooperativeRenderer(PromptAdapter, Protocol):
     """An adapter that shows long prompts in steps."""
 
-    def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
-        """Return the text and the tokens of a prompt, yielding as `SlicingAdapter.prepare_slices` does.
+    def render_in_steps(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
+        """Return the text and the tokens of a prompt, yielding as `CooperativeAdapter.prepare_in_steps` does.
 
         Raises:
             ProblemError: The request cannot be answered.

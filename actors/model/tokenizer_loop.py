@@ -8,11 +8,11 @@ import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
-from greenroom.actors.engines.engine_protocol import PromptInspector, SlicingAdapter, SlicingInspector
+from greenroom.actors.engines.engine_protocol import CooperativeAdapter, CooperativeRenderer, RenderingAdapter
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
-from greenroom.engine.fairness.slices import WAITS
+from greenroom.engine.fairness.preparation_steps import PENDING
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.lone_surrogates import check_text
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -57,13 +57,13 @@ class _Begun:
     """A preparation queued for this thread.
 
     Args:
-        slices: Generator of its remaining steps, once started; for this thread only.
-        waits: True while it waits for other work.
+        steps: Generator of its remaining steps, once started; for this thread only.
+        pending: True while it waits for other work.
     """
 
     preparation: Preparation
-    slices: Generator[object, None, AdapterResult] | None = None
-    waits: bool = False
+    steps: Generator[object, None, AdapterResult] | None = None
+    pending: bool = False
 
 
 class TokenizerLoop:
@@ -130,7 +130,7 @@ class TokenizerLoop:
             result = None if begun.preparation.reply.closed else self._prepare(opened, begun)
             self.in_hand = None
             if isinstance(result, _Begun):
-                self._preparations.put_back(queued, behind=begun.waits)
+                self._preparations.put_back(queued, behind=begun.pending)
             else:
                 self._report(PromptPrepared(begun.preparation, result))
             del queued, begun, result
@@ -147,19 +147,19 @@ class TokenizerLoop:
         adapter, preparation = opened.adapter, begun.preparation
         request = preparation.request
         try:
-            if begun.slices is None and preparation.inspected:
-                if isinstance(adapter, SlicingInspector):
-                    begun.slices = adapter.inspect_slices(request)
-                elif isinstance(adapter, PromptInspector):
+            if begun.steps is None and preparation.inspected:
+                if isinstance(adapter, CooperativeRenderer):
+                    begun.steps = adapter.render_in_steps(request)
+                elif isinstance(adapter, RenderingAdapter):
                     return adapter.inspect_prompt(request)
                 else:
                     return wrong_kind(opened.id, opened.record.model_type, request.input)
-            elif begun.slices is None:
-                if not isinstance(adapter, SlicingAdapter):
+            elif begun.steps is None:
+                if not isinstance(adapter, CooperativeAdapter):
                     return adapter.prepare_input(request)
-                begun.slices = adapter.prepare_slices(request)
+                begun.steps = adapter.prepare_in_steps(request)
             try:
-                begun.waits = next(begun.slices) == WAITS
+                begun.pending = next(begun.steps) == PENDING
             except StopIteration as end:
                 result: AdapterResult = end.value
                 return result

@@ -10,7 +10,7 @@ from greenroom.engine.encoding.embeddings.instructions import Instructions, inst
 from greenroom.engine.encoding.embeddings.prepared_texts import PreparedTexts
 from greenroom.engine.encoding.rows import Row
 from greenroom.engine.encoding.text_rows import TextRows
-from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest, RawInput
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -70,9 +70,9 @@ class EmbeddingAdapter:
         Raises:
             ProblemError: 400 that names the field.
         """
-        return run_slices(self.prepare_slices(request))
+        return run_to_end(self.prepare_in_steps(request))
 
-    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTexts]:
+    def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedTexts]:
         """Do the same as `prepare_input` in steps.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from greenroom.engine.encoding.rows import Row, Tokens
-from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps
 from greenroom.schemas.messages.requests import ScoreInput
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -102,7 +102,7 @@ class PairReader:
         self._template = template
         self._context = context
 
-    def rows(self, asked: ScoreInput) -> Slices[tuple[Row, ...]]:
+    def rows(self, asked: ScoreInput) -> PreparationSteps[tuple[Row, ...]]:
         """Return a row for each pair, in steps.
 
         Raises:

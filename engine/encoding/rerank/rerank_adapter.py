@@ -14,7 +14,7 @@ from greenroom.engine.encoding.rerank.generative_template import MAX_CONTEXT, Ge
 from greenroom.engine.encoding.rerank.pair_tokens import PairReader, PairTemplate, PlainEncoder
 from greenroom.engine.encoding.rerank.reranker_kinds import reranker_type
 from greenroom.engine.encoding.rows import PreparedRows, common_beginning
-from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -46,9 +46,9 @@ class RerankAdapter:
         Raises:
             ProblemError: 400: a text is too long, or the request is not for a reranker.
         """
-        return run_slices(self.prepare_slices(request))
+        return run_to_end(self.prepare_in_steps(request))
 
-    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedRows]:
+    def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedRows]:
         """Do the same as `prepare_input` in steps.
 
         Raises:

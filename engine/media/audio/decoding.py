@@ -8,13 +8,13 @@ from pathlib import Path
 import attrs
 import numpy as np
 
-from greenroom.engine.fairness.slices import WAITS, Slices, SliceSemaphore
+from greenroom.engine.fairness.preparation_steps import PENDING, PreparationSteps, StepSemaphore
 from greenroom.engine.media.audio.reader import RecordingReader
 from greenroom.engine.media.audio.samples import AudioFacts, Samples
 
 AT_ONCE = 4
 """Number of recordings decoded at once for all models; further ones wait without blocking other requests."""
-_DECODING = SliceSemaphore(AT_ONCE)
+_DECODING = StepSemaphore(AT_ONCE)
 _SLICE_SECONDS = 0.02
 
 
@@ -28,7 +28,7 @@ class DecodedRecording:
 
 def decode_recording(
     source: Path | bytes, rate: int, most: int, param: str = "file", client: str = ""
-) -> Slices[DecodedRecording]:
+) -> PreparationSteps[DecodedRecording]:
     """Decode a recording, or at least the first `most` samples; yields while it decodes.
 
     Closing the generator stops the decoding.
@@ -55,7 +55,7 @@ def decode_recording(
     return DecodedRecording(reader.facts, samples)
 
 
-def _read(reader: RecordingReader, most: int) -> Slices[Samples]:
+def _read(reader: RecordingReader, most: int) -> PreparationSteps[Samples]:
     blocks = [np.zeros(0, np.float32)]
     count = 0
     ends = time.monotonic() + _SLICE_SECONDS
@@ -63,6 +63,6 @@ def _read(reader: RecordingReader, most: int) -> Slices[Samples]:
         blocks.append(block)
         count += len(block)
         if time.monotonic() >= ends:
-            yield WAITS
+            yield PENDING
             ends = time.monotonic() + _SLICE_SECONDS
     return np.concatenate(blocks)

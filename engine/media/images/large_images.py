@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from greenroom.engine.fairness.slices import Slices, SliceSemaphore
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, StepSemaphore
 from greenroom.engine.media.images import image_process
 from greenroom.engine.media.images.decode import INVALID_IMAGE, decode_image, is_large
 from greenroom.engine.media.images.limits import ANY_SIZE, ImageLimits, SightLimit
@@ -27,7 +27,7 @@ AT_ONCE = 2
 _BYTES = 3 * 1024**3
 _ROWS_PIXELS = 1024 * 1024
 """Number of pixels copied at once: a few milliseconds."""
-_DECODING = SliceSemaphore(AT_ONCE)
+_DECODING = StepSemaphore(AT_ONCE)
 
 
 class _ClientTurns:
@@ -35,12 +35,12 @@ class _ClientTurns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._turns: dict[str, tuple[SliceSemaphore, int]] = {}
+        self._turns: dict[str, tuple[StepSemaphore, int]] = {}
 
-    def enter(self, client: str) -> SliceSemaphore:
+    def enter(self, client: str) -> StepSemaphore:
         """Return the client's semaphore, and count one more user of it."""
         with self._lock:
-            turns, users = self._turns.get(client, (SliceSemaphore(1), 0))
+            turns, users = self._turns.get(client, (StepSemaphore(1), 0))
             self._turns[client] = (turns, users + 1)
             return turns
 
@@ -55,14 +55,14 @@ class _ClientTurns:
 _CLIENTS = _ClientTurns()
 
 
-def decode_slices(
+def decode_in_steps(
     data: bytes,
     limits: ImageLimits = ImageLimits(),  # noqa: B008
     *,
     sight: SightLimit = ANY_SIZE,
     param: str | None = None,
     client: str = "",
-) -> Slices[Image.Image]:
+) -> PreparationSteps[Image.Image]:
     """Return an image as `decode_image` does; a large one is decoded in a process while this yields.
 
     Closing the generator kills the process.
@@ -90,7 +90,9 @@ def decode_slices(
         _CLIENTS.leave(client)
 
 
-def _decode(data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None) -> Slices[Image.Image]:
+def _decode(
+    data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None
+) -> PreparationSteps[Image.Image]:
     sizes = (limits.pixels, sight.width or 0, sight.height or 0, sight.area or 0)
     process = DecodingLimits(_BYTES, math.ceil(SECONDS) + 1)
     command = process.command(Path(image_process.__file__), *sizes, param or "")

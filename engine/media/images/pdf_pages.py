@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from greenroom.engine.fairness.slices import Slices, SliceSemaphore
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, StepSemaphore
 from greenroom.engine.media.images import pdf_process
 from greenroom.engine.media.images.formats import is_pdf, name_of
 from greenroom.engine.media.images.limits import ImageLimits
@@ -32,7 +32,7 @@ _BYTES = 2 * 1024**3
 """Memory limit in bytes; a page of pictures takes some hundred megabytes."""
 AT_ONCE = 2
 """Number of rendering processes at once for all models; further ones wait without blocking other requests."""
-_DRAWING = SliceSemaphore(AT_ONCE)
+_DRAWING = StepSemaphore(AT_ONCE)
 
 
 class DrawingTime(TimeLeft):
@@ -52,7 +52,7 @@ def draw_pages(
     *,
     left: DrawingTime | None = None,
     param: str | None = None,
-) -> Slices[list[Image.Image]]:
+) -> PreparationSteps[list[Image.Image]]:
     """Return a document's pages, in order, as RGB; yields while a process renders them.
 
     Closing the generator kills the process.
@@ -87,7 +87,7 @@ def draw_pages(
     return _images(drawn)
 
 
-def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, str]]:
+def _run(data: bytes, max_pages: int, left: DrawingTime) -> PreparationSteps[tuple[bytes, str]]:
     """Return the process's output, and the reason if it failed; empty if it did not."""
     limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
     command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 
 import attrs
 
-from greenroom.engine.fairness.slices import WAITS, Slices
+from greenroom.engine.fairness.preparation_steps import PENDING, PreparationSteps
 
 _SLICE_SECONDS = 0.02
 _LONGEST_REASON = 100_000
@@ -41,7 +41,7 @@ class Ended:
     said: str = ""
 
 
-def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> Slices[Ended]:
+def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> PreparationSteps[Ended]:
     """Run a command line of `DecodingLimits` over a file; yields while it works.
 
     Closing the generator kills the process.
@@ -61,7 +61,7 @@ def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> Slices[E
                 working = time.monotonic() - began
                 if working > left.seconds:
                     return Ended(None)
-                yield WAITS
+                yield PENDING
         finally:
             process.kill()
             process.wait()

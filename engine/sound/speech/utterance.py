@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.sound.speech.joins import PieceJoiner
 from greenroom.engine.sound.speech.listener import ListenerLead
 from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Samples
@@ -51,7 +51,7 @@ class Utterance:
         self._held: list[Samples] = []
         self._lead = ListenerLead(clock)
         self._samples = self._prompt_tokens = self._tokens = 0
-        self._clock = SliceClock(clock)
+        self._clock = TimeBudget(clock)
         self._submitted = time.monotonic()
         self._began: float | None = None
 

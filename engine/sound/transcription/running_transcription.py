@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.reader import RecordingReader
 from greenroom.engine.media.audio.windows import WindowBuffer
 from greenroom.engine.sound.transcription.preparing.prepared_transcription import PreparedTranscription
@@ -17,7 +17,7 @@ from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProg
 from greenroom.schemas.events.result_events import Recording
 from greenroom.schemas.messages.requests import InferenceRequest
 
-Slices = Generator[list[InferenceEvent], None, None]
+Steps = Generator[list[InferenceEvent], None, None]
 
 
 class RunningTranscription:
@@ -55,7 +55,7 @@ class RunningTranscription:
         self._submitted = time.perf_counter()
         self._began: float | None = None
         self._wants_memory: float | None = None
-        self._slices: Slices | None = None
+        self._steps: Steps | None = None
 
     @property
     def usage(self) -> Usage:
@@ -80,7 +80,7 @@ class RunningTranscription:
         """True if reading has started."""
         return self._began is not None
 
-    def advance(self, recognizer: Recognizer, clock: SliceClock) -> list[InferenceEvent]:
+    def advance(self, recognizer: Recognizer, clock: TimeBudget) -> list[InferenceEvent]:
         """Compute one step, and return its events; the last event is Finished.
 
         Raises:
@@ -93,19 +93,19 @@ class RunningTranscription:
             self._reader = RecordingReader(
                 Path(self._asked.file), self._rate, ahead=self._ahead, client=self.client
             )
-        if self._slices is None:
+        if self._steps is None:
             self._listener = recognizer.listen(self._asked, self._memory)
-            self._slices = self._run(self._listener, self._reader, clock)
+            self._steps = self._run(self._listener, self._reader, clock)
         clock.begin()
-        return next(self._slices)
+        return next(self._steps)
 
     def leave(self) -> None:
         """Detach from the recognizer between two windows; another one can continue."""
-        if self._slices is not None:
-            self._slices.close()
+        if self._steps is not None:
+            self._steps.close()
         if self._listener is not None:
             self._memory = self._listener.memory
-        self._slices = self._listener = self._wants_memory = None
+        self._steps = self._listener = self._wants_memory = None
         self.in_window = self.holds_memory = False
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class RunningTranscription:
         if self._reader is not None:
             self._reader.close()
 
-    def _run(self, listener: Listener, reader: RecordingReader, clock: SliceClock) -> Slices:
+    def _run(self, listener: Listener, reader: RecordingReader, clock: TimeBudget) -> Steps:
         while True:
             if self._told != (self._language,):
                 self._told = (self._language,)
@@ -136,7 +136,7 @@ class RunningTranscription:
         yield self._end()
 
     def _fill(
-        self, reader: RecordingReader, clock: SliceClock
+        self, reader: RecordingReader, clock: TimeBudget
     ) -> Generator[list[InferenceEvent], None, bool]:
         """Read until a window can be cut; return whether any audio is left."""
         buffer = self._buffer

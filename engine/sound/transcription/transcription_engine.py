@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from greenroom.engine.device.device_errors import check_device, raise_unless_own
 from greenroom.engine.fairness.fair_turns import FairTurns
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.reader import AHEAD_SECONDS
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
@@ -57,7 +57,7 @@ class TranscriptionEngine(CachelessEngine):
         self._turns: FairTurns[RunningTranscription] = FairTurns()
         self._cancelled: list[RunningTranscription] = []
         self._leaving = False
-        self._clock = SliceClock(clock)
+        self._clock = TimeBudget(clock)
 
     @property
     def has_work(self) -> bool:

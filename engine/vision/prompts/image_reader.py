@@ -13,9 +13,9 @@ from PIL import Image
 from greenroom.engine.adapters.conversation.shown_images import Medium, ShownImage
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.device.device_errors import is_device_error
-from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps
 from greenroom.engine.media.audio.samples import Samples
-from greenroom.engine.media.images.large_images import decode_slices
+from greenroom.engine.media.images.large_images import decode_in_steps
 from greenroom.engine.media.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.media.images.pdf_pages import DrawingTime, draw_pages
 from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
@@ -59,7 +59,7 @@ class ImageReader:
         self._history = history
         self._kept = ProcessedImages()
 
-    def read_slices(self, chat: ChatInput, client: str = "") -> Slices[ChatInput]:
+    def read_in_steps(self, chat: ChatInput, client: str = "") -> PreparationSteps[ChatInput]:
         """Return the conversation with its images, sounds and documents' pages processed.
 
         Yields between images, and while large ones and sounds are decoded and pages are rendered, so that
@@ -85,7 +85,7 @@ class ImageReader:
 
     def _read_message(
         self, message: Message, documents: Mapping[int, _Pages], numbers: Iterator[int], client: str
-    ) -> Slices[Message]:
+    ) -> PreparationSteps[Message]:
         parts: list[ContentPart] = []
         for part in message.content:
             match part:
@@ -106,19 +106,19 @@ class ImageReader:
                     parts.append(part)
         return attrs.evolve(message, content=tuple(parts))
 
-    def _read_image(self, part: ImagePart, client: str) -> Slices[ProcessedImage]:
+    def _read_image(self, part: ImagePart, client: str) -> PreparationSteps[ProcessedImage]:
         rough = part.detail == "low"
         digest = self._digest(part.digest, "low" if rough else "")
         if kept := self._kept.find([digest]):
             return kept[0]
-        image = yield from decode_slices(
+        image = yield from decode_in_steps(
             part.data, self._limits, sight=self._processor.sight, param=part.param, client=client
         )
         if rough:
             image.thumbnail((DETAIL_LOW, DETAIL_LOW))
         return self._kept.get(digest, partial(self._process_image, image, digest, part.param))
 
-    def _read_sound(self, part: AudioPart, client: str) -> Slices[ProcessedImage]:
+    def _read_sound(self, part: AudioPart, client: str) -> PreparationSteps[ProcessedImage]:
         hearing = self._processor.hearing
         assert hearing is not None, "there is no marker otherwise"
         digest = self._digest(hashlib.sha256(part.data).digest(), "sound")
@@ -129,7 +129,7 @@ class ImageReader:
         process = partial(self._process, samples, "audio", digest, part.param, words)
         return self._kept.get(digest, process)
 
-    def _read_documents(self, messages: Sequence[Message]) -> Slices[Mapping[int, _Pages]]:
+    def _read_documents(self, messages: Sequence[Message]) -> PreparationSteps[Mapping[int, _Pages]]:
         """Return the pages of documents, by the `id` of their parts.
 
         If there are too many pages, the oldest documents are dropped; those of the current turn must all fit.
@@ -150,7 +150,9 @@ class ImageReader:
             room -= len(pages)
         return documents
 
-    def _read_pages(self, part: DocumentPart, limits: ImageLimits, left: DrawingTime) -> Slices[_Pages]:
+    def _read_pages(
+        self, part: DocumentPart, limits: ImageLimits, left: DrawingTime
+    ) -> PreparationSteps[_Pages]:
         file = hashlib.sha256(part.data).digest()
 
         def digest_of(page: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps
 from greenroom.engine.media.audio.decoding import decode_recording
 from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.vision.prompts.senses import Hearing
@@ -10,7 +10,7 @@ from greenroom.schemas.messages.messages import AudioPart
 from greenroom.schemas.problems import invalid
 
 
-def decode_sound(part: AudioPart, hearing: Hearing, client: str = "") -> Slices[Samples]:
+def decode_sound(part: AudioPart, hearing: Hearing, client: str = "") -> PreparationSteps[Samples]:
     """Return a sound's samples at the model's rate; yields while it decodes.
 
     Raises:

@@ -12,7 +12,7 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.adapters.prompts.image_writer import ImageWriter
 from greenroom.engine.adapters.templates.template_probe import probe_template, template_renderer
-from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.media.images.limits import ImageLimits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
@@ -63,14 +63,14 @@ class VisionAdapter(Adapter):
         return sample
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
-        """Run `prepare_slices` to its end.
+        """Run `prepare_in_steps` to its end.
 
         Raises:
             ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
-        return run_slices(self.prepare_slices(request))
+        return run_to_end(self.prepare_in_steps(request))
 
-    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedPrompt]:
+    def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedPrompt]:
         """Prepare a request; yields between images, and while sounds are decoded and pages rendered.
 
         Raises:
@@ -80,19 +80,19 @@ class VisionAdapter(Adapter):
             return super().prepare_input(request)
         parameters = self._parameters(request)
         chat, appendix = self._read_chat(request)
-        read = yield from self._reader.read_slices(chat, request.client)
+        read = yield from self._reader.read_in_steps(chat, request.client)
         return self._prepare_read(request, parameters, read, appendix)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Run `inspect_slices` to its end.
+        """Run `render_in_steps` to its end.
 
         Raises:
             ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
-        return run_slices(self.inspect_slices(request))
+        return run_to_end(self.render_in_steps(request))
 
-    def inspect_slices(self, request: InferenceRequest) -> Slices[PromptContents]:
-        """Return a request's prompt as the model reads it; yields as `prepare_slices` does.
+    def render_in_steps(self, request: InferenceRequest) -> PreparationSteps[PromptContents]:
+        """Return a request's prompt as the model reads it; yields as `prepare_in_steps` does.
 
         Raises:
             ProblemError: 400: the request is invalid, or the model's template cannot render it.
@@ -100,7 +100,7 @@ class VisionAdapter(Adapter):
         if isinstance(request.input, RawInput):
             return super().inspect_prompt(request)
         chat, _ = self._read_chat(request)
-        read = yield from self._reader.read_slices(chat, request.client)
+        read = yield from self._reader.read_in_steps(chat, request.client)
         return self._inspect_read(request, read)
 
     def _prepare_chat(

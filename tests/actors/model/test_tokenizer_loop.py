@@ -12,7 +12,7 @@ import pytest
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.engines.engine_protocol import SlicingAdapter, SlicingInspector
+from greenroom.actors.engines.engine_protocol import CooperativeAdapter, CooperativeRenderer
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import PromptPrepared, TokenizerLoop, TokenizerReport
@@ -53,31 +53,31 @@ TEXTS = random_texts(700, longest=20)
 class Interrupted:
     """A real adapter that calls `happens` after the first preparation step of the first request."""
 
-    adapter: SlicingAdapter
+    adapter: CooperativeAdapter
     happens: Callable[[], object]
-    slices: int = 0
+    steps: int = 0
 
-    def prepare_slices(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
-        return (yield from self._interrupted(self.adapter.prepare_slices(request)))
+    def prepare_in_steps(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
+        return (yield from self._interrupted(self.adapter.prepare_in_steps(request)))
 
-    def _interrupted(self, slices: Generator[object, None, T]) -> Generator[object, None, T]:
+    def _interrupted(self, steps: Generator[object, None, T]) -> Generator[object, None, T]:
         while True:
             try:
-                paused = next(slices)
+                paused = next(steps)
             except StopIteration as end:
                 made: T = end.value
                 return made
-            self.slices += 1
-            if self.slices == 1:
+            self.steps += 1
+            if self.steps == 1:
                 self.happens()
             yield paused
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         return self.adapter.prepare_input(request)
 
-    def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
-        assert isinstance(self.adapter, SlicingInspector)
-        return (yield from self._interrupted(self.adapter.inspect_slices(request)))
+    def render_in_steps(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
+        assert isinstance(self.adapter, CooperativeRenderer)
+        return (yield from self._interrupted(self.adapter.render_in_steps(request)))
 
 
 class InterruptedEngines(Engines):
@@ -88,7 +88,7 @@ class InterruptedEngines(Engines):
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         opened = super().open_model(files)
-        assert isinstance(opened.adapter, SlicingAdapter)
+        assert isinstance(opened.adapter, CooperativeAdapter)
         self.adapter = Interrupted(opened.adapter, self.happens)
         return attrs.evolve(opened, adapter=self.adapter)
 
@@ -139,7 +139,7 @@ def test_a_small_request_is_prepared_between_the_slices_of_a_large_one(
     road = Road(tiny_encoder(kind), large)
     found = road.run(lambda: road.put("short", small))
     assert list(found) == ["short", "long"]
-    assert road.engines.adapter.slices > 5
+    assert road.engines.adapter.steps > 5
     whole = road.engines.adapter.prepare_input(InferenceRequest("r", ModelKey("m"), large))
     rows = zip(found["long"].rows, whole.rows, strict=True)  # type: ignore[attr-defined]
     assert all(np.array_equal(sliced.tokens, once.tokens) for sliced, once in rows)
@@ -151,7 +151,7 @@ def test_what_nobody_waits_for_any_more_is_left_at_the_next_slice(
 ) -> None:
     road = Road(tiny_encoder(kind), ASKED[kind][0])
     assert road.run(road.long.close) == {"long": None}
-    assert road.engines.adapter.slices == 1
+    assert road.engines.adapter.steps == 1
 
 
 def _chat(*content: ContentPart) -> ChatInput:
@@ -176,7 +176,7 @@ def test_nobody_draws_a_document_that_nobody_waits_for(
     document = DocumentPart(documents.slow_page())
     road = Road(tiny_vision_model("qwen2_vl"), _chat(document), inspected=inspected)
     assert road.run(road.long.close) == {"long": None}
-    assert road.engines.adapter.slices == 1
+    assert road.engines.adapter.steps == 1
 
 
 def test_one_document_does_not_hold_up_the_next(tiny_vision_model: TinyVisionModel) -> None:

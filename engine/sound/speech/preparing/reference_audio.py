@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from greenroom.engine.fairness.slices import Slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps
 from greenroom.engine.media.audio.decoding import decode_recording
 from greenroom.engine.sound.speech.preparing.prepared_speech import REFERENCE_RATE, Samples
 from greenroom.schemas.problems import invalid
@@ -16,7 +16,7 @@ LONGEST_SECONDS = 60
 SHORTEST_SECONDS = 0.5
 
 
-def read_reference(path: str, client: str = "") -> Slices[Samples]:
+def read_reference(path: str, client: str = "") -> PreparationSteps[Samples]:
     """Return the samples of an uploaded file, at `REFERENCE_RATE`; yields while it decodes.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.sound.speech.preparing.abilities import SpeechAbilities
 from greenroom.engine.sound.speech.preparing.kokoro_languages import kokoro_language
 from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Reference
@@ -42,14 +42,14 @@ class SpeechAdapter:
         self._abilities = abilities
 
     def prepare_input(self, request: InferenceRequest) -> PreparedSpeech:
-        """Run `prepare_slices` to its end.
+        """Run `prepare_in_steps` to its end.
 
         Raises:
             ProblemError: 400 that names the field; 501: a library for the text's language is missing.
         """
-        return run_slices(self.prepare_slices(request))
+        return run_to_end(self.prepare_in_steps(request))
 
-    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedSpeech]:
+    def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedSpeech]:
         """Check a request against the model's options, and split its text.
 
         Yields while a reference recording is decoded.
@@ -114,7 +114,7 @@ class SpeechAdapter:
             raise invalid(detail, "language", "unsupported_parameter")
         return checked_name(language, "language")
 
-    def _reference(self, speech: SpeechInput, client: str) -> Slices[Reference | None]:
+    def _reference(self, speech: SpeechInput, client: str) -> PreparationSteps[Reference | None]:
         if speech.reference is None:
             if speech.reference_text:
                 raise invalid("`ref_text` says what is said in `ref_audio`, which is missing.", "ref_text")

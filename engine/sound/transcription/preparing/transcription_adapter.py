@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.missing_packages import library_missing
-from greenroom.engine.fairness.slices import Slices, run_slices
+from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.media.audio.decoding import decode_recording
 from greenroom.engine.sound.transcription.preparing.architectures import (
@@ -48,14 +48,14 @@ class TranscriptionAdapter:
         self._translates = translates
 
     def prepare_input(self, request: InferenceRequest) -> PreparedTranscription:
-        """Run `prepare_slices` to its end.
+        """Run `prepare_in_steps` to its end.
 
         Raises:
             ProblemError: The request cannot be answered.
         """
-        return run_slices(self.prepare_slices(request))
+        return run_to_end(self.prepare_in_steps(request))
 
-    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTranscription]:
+    def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedTranscription]:
         """Check a request and its audio file; yields while the file is opened.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.catalog.files.load_failures import failure_reason
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.loading.offline import FetchRefusedError, offline
 from greenroom.engine.media.audio.windows import Window
 from greenroom.engine.sound.transcription.preparing.architectures import (
@@ -98,7 +98,7 @@ class OnePieceListener:
     def memory(self) -> None:
         """Always None: there is no state."""
 
-    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, HeardWindow]:
         """Transcribe a window.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.windows import Window
 from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.messages.requests import TranscriptionInput
@@ -37,7 +37,7 @@ class Listener(Protocol):
     def memory(self) -> object:
         """State that another session needs to continue; independent of the model object."""
 
-    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, HeardWindow]:
         """Transcribe a window, yielding between steps so that other requests can compute."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.windows import Window
 from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow
 from greenroom.engine.sound.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
@@ -98,7 +98,7 @@ class WhisperListener:
         context = decoder.vocabulary.encode(asked.prompt) if asked.prompt.strip() else []
         self.memory = _Memory(asked.language, context)
 
-    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, HeardWindow]:
         """Transcribe a window, yielding between steps so that other requests can compute."""
         decoder = self._decoder
         mel, frames = decoder.spectrogram(window.samples)
@@ -128,7 +128,7 @@ class WhisperListener:
         return self._decoder.vocabulary.beginning(self.memory.language or "en", self._asked.task)
 
     def _decode(
-        self, features: mx.array, clock: SliceClock
+        self, features: mx.array, clock: TimeBudget
     ) -> Generator[None, None, tuple[DecodedWindow, int]]:
         """Decode, with fallback to higher temperatures; return the last attempt and the total of tokens."""
         given = self._asked.temperature

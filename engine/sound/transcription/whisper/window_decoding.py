@@ -11,7 +11,7 @@ import attrs
 import mlx.core as mx
 import mlx.nn as nn
 
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.sound.transcription.whisper.token_rules import TokenRules
 from greenroom.engine.sound.transcription.whisper.vocabulary import WhisperVocabulary
@@ -68,7 +68,7 @@ class WindowDecoder:
         mel = log_mel_spectrogram(mx.array(samples), n_mels=self.model.dims.n_mels, padding=_MARGIN)
         return pad_or_trim(mel[:frames], WINDOW_FRAMES, axis=-2).astype(self.model.dtype), frames
 
-    def encode(self, mel: mx.array, clock: SliceClock) -> Generator[None, None, mx.array]:
+    def encode(self, mel: mx.array, clock: TimeBudget) -> Generator[None, None, mx.array]:
         """Compute a window's encoder features, `[1, positions, width]`, layer by layer."""
         encoder = self.model.encoder
         x = nn.gelu(encoder.conv2(nn.gelu(encoder.conv1(mel[None]))))
@@ -94,7 +94,7 @@ class WindowDecoder:
         before: Sequence[int],
         beginning: Sequence[int],
         temperature: float,
-        clock: SliceClock,
+        clock: TimeBudget,
     ) -> Generator[None, None, DecodedWindow]:
         """Decode a window's transcript.
 

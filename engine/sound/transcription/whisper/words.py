@@ -10,7 +10,7 @@ import attrs
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.fairness.slice_clock import SliceClock
+from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.sound.transcription.whisper.alignment import normalize, token_times
 from greenroom.engine.sound.transcription.whisper.segments import TimedTokens
 from greenroom.engine.sound.transcription.whisper.window_decoding import WindowDecoder
@@ -41,7 +41,7 @@ def find_words(
     language: str,
     segments: Sequence[TimedTokens],
     frames: int,
-    clock: SliceClock,
+    clock: TimeBudget,
 ) -> Generator[None, None, list[tuple[Word, ...]]]:
     """Return each segment's words, with times from the window's beginning.
 
@@ -75,7 +75,7 @@ def _align(
     language: str,
     tokens: list[int],
     frames: int,
-    clock: SliceClock,
+    clock: TimeBudget,
 ) -> Generator[None, None, list[_TimedWord]]:
     if not tokens:
         return []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.fairness.slices import WAITS, run_slices
+from greenroom.engine.fairness.preparation_steps import PENDING, run_to_end
 from greenroom.engine.media.audio import decoder_threads, decoding
 from greenroom.engine.media.audio.decoder_threads import AT_ONCE, DECODERS
 from greenroom.engine.media.audio.decoding import decode_recording
@@ -19,19 +19,19 @@ from greenroom.tests.support.media.recordings import RATE, silence, write_record
 
 def test_all_samples_of_a_recording_are_decoded(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "recording.wav", silence(3))
-    decoded = run_slices(decode_recording(path, RATE, 100 * RATE))
+    decoded = run_to_end(decode_recording(path, RATE, 100 * RATE))
     assert len(decoded.samples) == 3 * RATE
     assert decoded.facts.duration == pytest.approx(3.0)
 
 
 def test_no_more_is_decoded_than_is_wanted(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "recording.wav", silence(30))
-    assert RATE <= len(run_slices(decode_recording(path.read_bytes(), RATE, RATE)).samples) < 2 * RATE
+    assert RATE <= len(run_to_end(decode_recording(path.read_bytes(), RATE, RATE)).samples) < 2 * RATE
 
 
 def test_a_file_that_is_no_recording_is_refused() -> None:
     with pytest.raises(ProblemError) as refused:
-        run_slices(decode_recording(np.random.default_rng(0).bytes(10_000), RATE, 1, "sound"))
+        run_to_end(decode_recording(np.random.default_rng(0).bytes(10_000), RATE, 1, "sound"))
     assert refused.value.problem.param == "sound"
 
 
@@ -40,13 +40,13 @@ def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.Monk
     monkeypatch.setattr(decoder_threads, "PATIENCE", math.inf)
     with hanging_decoders():
         begun = [decode_recording(b"sound", RATE, 1) for _ in range(decoding.AT_ONCE + 1)]
-        assert all(next(slices) == WAITS for slices in begun)
+        assert all(next(steps) == PENDING for steps in begun)
         assert len(decoding_threads()) == AT_ONCE
         assert len(DECODERS) == decoding.AT_ONCE
         begun[0].close()
-        assert next(begun[-1]) == WAITS
+        assert next(begun[-1]) == PENDING
         assert len(DECODERS) == decoding.AT_ONCE
-        for slices in begun:
-            slices.close()
+        for steps in begun:
+            steps.close()
         assert not len(DECODERS)
     assert not decoding_threads()

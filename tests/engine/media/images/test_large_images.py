@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from greenroom.engine.fairness.slices import WAITS, run_slices
+from greenroom.engine.fairness.preparation_steps import PENDING, run_to_end
 from greenroom.engine.media.images import large_images
 from greenroom.engine.media.images.decode import LARGE, decode_image
-from greenroom.engine.media.images.large_images import decode_slices
+from greenroom.engine.media.images.large_images import decode_in_steps
 from greenroom.engine.media.images.limits import SightLimit
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import pictures
@@ -53,49 +53,49 @@ def test_large_images_have_the_pixels_that_the_server_would_read(
 ) -> None:
     data = large(kind, mode)
     for sight in (SightLimit(), SightLimit(area=500_000)):
-        made = run_slices(decode_slices(data, sight=sight))
+        made = run_to_end(decode_in_steps(data, sight=sight))
         assert np.array_equal(np.asarray(made), np.asarray(decode_image(data, sight=sight)))
     assert processes, "at least one by a process"
     assert len(processes) == (1 if kind == "JPEG" else 2)
 
 
 def test_small_images_need_no_process(processes: list[subprocess.Popen[bytes]]) -> None:
-    assert run_slices(decode_slices(pictures.photo())).size == (64, 64)
+    assert run_to_end(decode_in_steps(pictures.photo())).size == (64, 64)
     assert not processes
 
 
 def test_others_go_on_while_a_large_image_is_decoded_and_whoever_leaves_ends_it(
     processes: list[subprocess.Popen[bytes]],
 ) -> None:
-    slices = decode_slices(large(), client="one")
-    assert next(slices) == WAITS
-    assert run_slices(decode_slices(pictures.photo(), client="one")).size == (64, 64)
+    steps = decode_in_steps(large(), client="one")
+    assert next(steps) == PENDING
+    assert run_to_end(decode_in_steps(pictures.photo(), client="one")).size == (64, 64)
     (process,) = processes
-    slices.close()
+    steps.close()
     assert process.returncode == -signal.SIGKILL
 
 
 def test_a_client_has_one_large_image_at_a_time(processes: list[subprocess.Popen[bytes]]) -> None:
     data = large()
-    mine = [decode_slices(data, client="one") for _ in range(3)]
-    for slices in mine:
-        assert next(slices) == WAITS
+    mine = [decode_in_steps(data, client="one") for _ in range(3)]
+    for steps in mine:
+        assert next(steps) == PENDING
     assert len(processes) == 1
-    other = decode_slices(data, client="two")
-    assert next(other) == WAITS
+    other = decode_in_steps(data, client="two")
+    assert next(other) == PENDING
     assert len(processes) == 2
     mine[0].close()
-    assert next(mine[1]) == WAITS
+    assert next(mine[1]) == PENDING
     assert len(processes) == 3
-    for slices in (*mine, other):
-        slices.close()
+    for steps in (*mine, other):
+        steps.close()
     assert not large_images._CLIENTS._turns
 
 
 def test_a_large_image_that_is_broken_is_refused_by_name() -> None:
     data = large()
     with pytest.raises(ProblemError) as refused:
-        run_slices(decode_slices(data[: len(data) // 2], param="image"))
+        run_to_end(decode_in_steps(data[: len(data) // 2], param="image"))
     assert (refused.value.problem.status, refused.value.problem.param) == (400, "image")
     assert "PNG file that cannot be decoded" in refused.value.problem.detail
 
@@ -103,7 +103,7 @@ def test_a_large_image_that_is_broken_is_refused_by_name() -> None:
 def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subprocess.Popen[bytes]]) -> None:
     data = pictures.large_webp()
     assert len(data) < 50
-    made = run_slices(decode_slices(data, sight=SightLimit(area=1_000_000)))
+    made = run_to_end(decode_in_steps(data, sight=SightLimit(area=1_000_000)))
     assert made.width == made.height
     assert made.getpixel((0, 0)) == (1, 2, 3)
     assert len(processes) == 1
@@ -112,4 +112,4 @@ def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subpr
 def test_a_process_that_takes_too_much_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_images, "SECONDS", 0.0)
     with pytest.raises(ProblemError, match="Send it smaller"):
-        run_slices(decode_slices(large()))
+        run_to_end(decode_in_steps(large()))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from greenroom.engine.fairness.slices import run_slices
+from greenroom.engine.fairness.preparation_steps import run_to_end
 from greenroom.engine.media.images import pdf_pages
 from greenroom.engine.media.images.limits import ImageLimits
 from greenroom.engine.media.images.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
@@ -26,7 +26,7 @@ PARAM = "messages[0].content[0].file"
 
 
 def drawn(data: bytes, *limits: ImageLimits, **named: Any) -> list[Image.Image]:
-    return run_slices(draw_pages(data, *limits, **named))
+    return run_to_end(draw_pages(data, *limits, **named))
 
 
 def refused(data: bytes, limits: ImageLimits = ImageLimits()) -> Problem:  # noqa: B008
@@ -112,7 +112,7 @@ def test_few_processes_draw_at_once_and_waiting_takes_none_of_a_documents_time(
     assert left.seconds == DrawingTime().seconds
     for drawing in slow:
         drawing.close()
-    assert len(run_slices(waiting)) == 1
+    assert len(run_to_end(waiting)) == 1
     assert len(processes) == AT_ONCE + 1
 
 
@@ -147,5 +147,5 @@ def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(
         time.sleep(0.001)
     now = time.monotonic()
     monkeypatch.setattr("time.monotonic", lambda: now + 100)
-    assert len(run_slices(drawing)) == 1
+    assert len(run_to_end(drawing)) == 1
     assert left.seconds > 0

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from greenroom.engine.fairness import slices
-from greenroom.engine.fairness.slices import WAITS, Slices, SliceSemaphore, run_slices
+from greenroom.engine.fairness import preparation_steps
+from greenroom.engine.fairness.preparation_steps import PENDING, PreparationSteps, StepSemaphore, run_to_end
 
 
 class TimedSemaphore(threading.BoundedSemaphore):
@@ -20,27 +20,27 @@ class TimedSemaphore(threading.BoundedSemaphore):
         return super().acquire(blocking=False)
 
 
-def work(semaphore: SliceSemaphore, looks: int) -> Slices[str]:
+def work(semaphore: StepSemaphore, looks: int) -> PreparationSteps[str]:
     yield from semaphore.acquire()
     try:
         for _ in range(looks):
-            yield WAITS
+            yield PENDING
     finally:
         semaphore.release()
     return "done"
 
 
 def test_only_so_many_work_at_once_and_whoever_leaves_makes_room() -> None:
-    semaphore = SliceSemaphore(2)
+    semaphore = StepSemaphore(2)
     first, second, third, fourth = (work(semaphore, 1) for _ in range(4))
-    assert [next(each) for each in (first, second, third, fourth)] == [WAITS] * 4
+    assert [next(each) for each in (first, second, third, fourth)] == [PENDING] * 4
     assert semaphore._waiting == 2
     third.close()
     assert semaphore._waiting == 1
     first.close()
-    assert next(fourth) == WAITS
+    assert next(fourth) == PENDING
     assert semaphore._waiting == 0
-    assert run_slices(second) == run_slices(fourth) == run_slices(work(semaphore, 5)) == "done"
+    assert run_to_end(second) == run_to_end(fourth) == run_to_end(work(semaphore, 5)) == "done"
 
 
 @pytest.mark.parametrize("waiting", [1, 100])
@@ -48,7 +48,7 @@ def test_who_holds_it_waits_for_one_look_of_all_the_others(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "BoundedSemaphore", TimedSemaphore)
-    semaphore = SliceSemaphore(1)
+    semaphore = StepSemaphore(1)
     others = [work(semaphore, 1) for _ in range(waiting + 1)]
     for each in others:
         next(each)
@@ -57,4 +57,4 @@ def test_who_holds_it_waits_for_one_look_of_all_the_others(
     before = timed.waited
     for each in others[1:]:
         next(each)
-    assert timed.waited - before == pytest.approx(slices._LOOK_SECONDS)
+    assert timed.waited - before == pytest.approx(preparation_steps._POLL_SECONDS)

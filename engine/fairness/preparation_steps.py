@@ -8,17 +8,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WAITS = "waits"
+PENDING = "pending"
 """Value yielded while other threads work for the request, so that requests of the same kind may proceed."""
 
-Slices = Generator[str | None, None, T]
+PreparationSteps = Generator[str | None, None, T]
 """Generator that yields at points where it can be suspended or abandoned, and returns its result."""
 
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
-class SliceSemaphore:
+class StepSemaphore:
     """Semaphore that bounds concurrent work for requests across all preparing threads.
 
     Args:
@@ -30,7 +30,7 @@ class SliceSemaphore:
         self._lock = threading.Lock()
         self._waiting = 0
 
-    def acquire(self) -> Slices[None]:
+    def acquire(self) -> PreparationSteps[None]:
         """Yield until the semaphore is acquired.
 
         Waiters split one polling interval. With a full interval each, polling would cost O(n²) and starve the
@@ -40,8 +40,8 @@ class SliceSemaphore:
             return
         self._count(1)
         try:
-            while not self._free.acquire(timeout=_LOOK_SECONDS / self._waiting):
-                yield WAITS
+            while not self._free.acquire(timeout=_POLL_SECONDS / self._waiting):
+                yield PENDING
         finally:
             self._count(-1)
 
@@ -54,11 +54,11 @@ class SliceSemaphore:
             self._waiting += change
 
 
-def run_slices(slices: Slices[T]) -> T:
+def run_to_end(steps: PreparationSteps[T]) -> T:
     """Run the steps to the end without a pause and return their result."""
     while True:
         try:
-            next(slices)
+            next(steps)
         except StopIteration as end:
             made: T = end.value
             return made

@@ -1,17 +1,17 @@
-"""Time slices of requests that share a device."""
+"""Time budgets of requests that take turns on a device."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-SLICE_SECONDS = 0.05
-"""Length of a slice in seconds; a request pauses at the next token, layer or piece of audio after it."""
+BUDGET_SECONDS = 0.05
+"""Budget of a turn in seconds; a request pauses at the next token, layer or piece of audio after it."""
 _PATIENCE = 0.02
 
 
-class SliceClock:
-    """The current time slice of a request.
+class TimeBudget:
+    """The time that is left of a request's turn.
 
     Args:
         clock: Clock in seconds, from any origin.
@@ -26,12 +26,12 @@ class SliceClock:
         self._ends = 0.0
 
     def begin(self) -> None:
-        """Start a slice."""
-        self._ends = self._clock() + SLICE_SECONDS
+        """Start a turn."""
+        self._ends = self._clock() + BUDGET_SECONDS
 
     @property
     def is_over(self) -> bool:
-        """True if the slice has ended."""
+        """True if the budget is spent."""
         return self._clock() >= self._ends
 
     @property
