@@ -19,7 +19,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
+from greenroom.actors.core.heartbeat import SILENT_TICKS, Heartbeat
 from greenroom.actors.core.replacements import DeviceReport, Replacements, Verdict
 from greenroom.actors.core.worker_thread import Purpose, Worker
 from greenroom.engine.device.device_crashes import Crash, crash_of, find_late_crash
@@ -77,7 +77,7 @@ class _Loan:
     """A thread's owner, heartbeats and report function."""
 
     owner: str
-    pulse: Pulse
+    heartbeat: Heartbeat
     report: Callable[[WorkerSilent], None]
 
 
@@ -124,7 +124,7 @@ class Workers:
     def lend(
         self,
         purpose: Purpose,
-        job: Callable[[Pulse], T],
+        job: Callable[[Heartbeat], T],
         report: Callable[[T | JobCrashed | WorkerSilent], None],
         owner: str = "",
     ) -> Worker:
@@ -142,8 +142,8 @@ class Workers:
             worker = Worker(purpose, self._count, self._token)
         else:
             self._free.remove(worker)
-        loan = self._lent[worker] = _Loan(owner, Pulse(), report)
-        worker.put(self._returning(worker, partial(job, loan.pulse), report))
+        loan = self._lent[worker] = _Loan(owner, Heartbeat(), report)
+        worker.put(self._returning(worker, partial(job, loan.heartbeat), report))
         return worker
 
     async def watch(self) -> None:
@@ -151,7 +151,7 @@ class Workers:
         while True:
             await trio.sleep(self._hang_timeout / SILENT_TICKS)
             for worker, loan in [*self._lent.items()]:
-                if loan.pulse.look():
+                if loan.heartbeat.check():
                     fields = {"model": loan.owner, "silent_seconds": self._hang_timeout}
                     log.error("worker hangs", actor="system", worker=worker.name, **fields)
                     self.quarantine(worker)

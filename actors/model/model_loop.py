@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.core.worker import JobEnd, release_memory
 from greenroom.actors.engines.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
@@ -136,7 +136,7 @@ class ModelLoop:
         self._has_answered = False
         self._suspended: Mapping[str, SuspendedRequest] | None = None
         self._device = DeviceReport()
-        self._pulse = Pulse()
+        self._heartbeat = Heartbeat()
 
     def put(self, command: Command) -> None:
         """Queue a command for execution before the next step."""
@@ -154,9 +154,9 @@ class ModelLoop:
         self._abandoned = True
         self._commands.put(Close())
 
-    def run(self, pulse: Pulse) -> LoopEnded:
+    def run(self, heartbeat: Heartbeat) -> LoopEnded:
         """Run the job, sending heartbeats; the result holds any problem."""
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         # The engine's log lines carry the model's public name.
         with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
             end = self._load_and_step()
@@ -194,7 +194,7 @@ class ModelLoop:
         try:
             while self._carry_out_commands(engine):
                 events = engine.step()
-                self._pulse.beat()
+                self._heartbeat.beat()
                 self._has_answered = self._has_answered or bool(events)
                 self._record_results(events)
                 self._coalescer.add(events)
@@ -215,16 +215,16 @@ class ModelLoop:
             try:
                 if idle and self._commands.empty():
                     self._coalescer.flush()
-                    self._pulse.rest()
+                    self._heartbeat.pause()
                 command = self._commands.get(block=idle, timeout=engine.idle_delay if idle else None)
             except Empty:
                 if not idle:
                     return True
-                self._pulse.beat()
+                self._heartbeat.beat()
                 engine.work_idly()
                 continue
             self._coalescer.flush()
-            self._pulse.beat()
+            self._heartbeat.beat()
             match command:
                 case Submit() | Resume():
                     self._submit(engine, command)
@@ -267,7 +267,7 @@ class ModelLoop:
             return None
 
     def _progress(self, fraction: float) -> None:
-        self._pulse.beat()
+        self._heartbeat.beat()
         self._report(LoadProgress(fraction))
 
     def _close(self, engine: Engine[Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 import attrs
 import structlog
 
-from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.engines.engine_protocol import CooperativeAdapter, CooperativeRenderer, RenderingAdapter
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import AdapterResult, Preparation
@@ -102,20 +102,20 @@ class TokenizerLoop:
         self.end()
         return waiting
 
-    def run(self, pulse: Pulse) -> TokenizerLoopEnded:
+    def run(self, heartbeat: Heartbeat) -> TokenizerLoopEnded:
         """Run the job, sending heartbeats. A BaseException that is no Exception in a preparation ends it.
 
         Raises:
             BaseException: A library has panicked; its tokenizer must not be used again.
         """
         with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
-            return self._run(pulse)
+            return self._run(heartbeat)
 
-    def _run(self, pulse: Pulse) -> TokenizerLoopEnded:
+    def _run(self, heartbeat: Heartbeat) -> TokenizerLoopEnded:
         try:
-            pulse.rest()
+            heartbeat.pause()
             files = self._engines.fetch(self._key.model)
-            pulse.beat()
+            heartbeat.beat()
             opened = self._engines.open_model(files)
         except ProblemError as error:
             return TokenizerLoopEnded(error.problem)
@@ -124,7 +124,7 @@ class TokenizerLoop:
             return TokenizerLoopEnded(load_crashed(self._key.model, error))
         self.opened = True
         self._report(Opened(opened))
-        while (queued := self._next(pulse)) is not None:
+        while (queued := self._next(heartbeat)) is not None:
             begun = queued.prompt
             self.in_hand = begun.preparation
             result = None if begun.preparation.reply.closed else self._prepare(opened, begun)
@@ -136,10 +136,10 @@ class TokenizerLoop:
             del queued, begun, result
         return TokenizerLoopEnded()
 
-    def _next(self, pulse: Pulse) -> QueuedPrompt[_Begun] | None:
-        pulse.rest()
+    def _next(self, heartbeat: Heartbeat) -> QueuedPrompt[_Begun] | None:
+        heartbeat.pause()
         queued = self._preparations.take()
-        pulse.beat()
+        heartbeat.beat()
         return queued
 
     def _prepare(self, opened: OpenedModel, begun: _Begun) -> AdapterResult | Problem | _Begun:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 import attrs
 
-from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.store.answers import Answer, Writing
 from greenroom.actors.store.database.connection import BUSY_TIMEOUT, TransactionAbandoned
@@ -109,14 +109,14 @@ class StoreLoop:
         self.end()
         return waiting
 
-    def run(self, pulse: Pulse) -> StoreLoopEnded:
+    def run(self, heartbeat: Heartbeat) -> StoreLoopEnded:
         """Run the jobs, sending heartbeats. A BaseException that is no Exception ends the loop.
 
         Raises:
             BaseException: A library has panicked; the connection must not be used again.
         """
         try:
-            while (job := self._next(pulse)) is not None:
+            while (job := self._next(heartbeat)) is not None:
                 self.in_hand = job
                 answer = self._do(job) if job.wanted else None
                 self.in_hand = None
@@ -134,10 +134,10 @@ class StoreLoop:
             self._close()
         return StoreLoopEnded()
 
-    def _next(self, pulse: Pulse) -> Job | None:
-        pulse.rest()
+    def _next(self, heartbeat: Heartbeat) -> Job | None:
+        heartbeat.pause()
         job = self._jobs.get()
-        pulse.beat()
+        heartbeat.beat()
         return job
 
     def _do(self, job: Job) -> Answer | Pruned | Problem | None:

@@ -19,7 +19,7 @@ import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
+from greenroom.actors.core.heartbeat import SILENT_TICKS, Heartbeat
 from greenroom.actors.core.replacements import MAX_REPLACED, DeviceReport
 from greenroom.actors.core.worker import JobCrashed, JobEnd, Workers, WorkerSilent, WorkersStatistics
 from greenroom.actors.core.worker_thread import STACK_BYTES, Purpose, Worker
@@ -78,8 +78,8 @@ def models(tiny_model: TinyModel) -> list[str]:
     return [str(tiny_model("qwen3")), str(tiny_model("llama"))]
 
 
-def purpose_of(purpose: Purpose, pulse: Pulse) -> str:
-    pulse.beat()
+def purpose_of(purpose: Purpose, heartbeat: Heartbeat) -> str:
+    heartbeat.beat()
     return purpose
 
 
@@ -142,7 +142,7 @@ async def test_a_silent_thread_is_quarantined_whatever_it_is_for_and_a_process_t
 
 
 async def run_job(
-    workers: Workers, job: Callable[[Pulse], object], purpose: Purpose = "gpu"
+    workers: Workers, job: Callable[[Heartbeat], object], purpose: Purpose = "gpu"
 ) -> tuple[Worker, object]:
     """Run a job on a worker; return the worker and the reported result."""
     reported, done = list[object](), trio.Event()
@@ -210,7 +210,7 @@ async def test_sixteen_threads_are_replaced_and_with_the_next_one_the_device_is_
 async def test_a_thread_that_was_silent_and_comes_back_with_a_refusal_tells_of_the_lost_device() -> None:
     workers, release, done = Workers(), threading.Event(), trio.Event()
 
-    def job(_: Pulse) -> JobEnd:
+    def job(_: Heartbeat) -> JobEnd:
         release.wait()
         return JobEnd(device=DeviceReport(Crash.REFUSED))
 
@@ -237,8 +237,8 @@ async def test_a_thread_whose_streams_cannot_be_cleared_ends_nevertheless(
     assert "streams not cleared" in [entry["event"] for entry in logs]
 
 
-def raise_it(error: BaseException, pulse: Pulse) -> None:
-    pulse.beat()
+def raise_it(error: BaseException, heartbeat: Heartbeat) -> None:
+    heartbeat.beat()
     raise error
 
 

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.engines.engines import Engines, ModelFiles
 from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
@@ -41,7 +41,7 @@ class Pauses:
         self.loop = ModelLoop(ModelKey("model"), engines, opened, self.reports.put)
         self.adapter = opened.adapter
         self.ends: SimpleQueue[LoopEnded] = SimpleQueue()
-        self.thread = threading.Thread(target=lambda: self.ends.put(self.loop.run(Pulse())), daemon=True)
+        self.thread = threading.Thread(target=lambda: self.ends.put(self.loop.run(Heartbeat())), daemon=True)
 
     def submit(self, request_id: str) -> None:
         request = chat("model", request_id)

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pytest
 
-from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.engines.engine_protocol import CooperativeAdapter, CooperativeRenderer
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
@@ -117,7 +117,7 @@ class Road:
         """Run the loop to its end; return the results by request id, in order of completion."""
         self.engines.happens = happens
         self.loop.end()
-        self.loop.run(Pulse())
+        self.loop.run(Heartbeat())
         done = [report for report in self.reports if isinstance(report, PromptPrepared)]
         return {each.preparation.request.id: each.result for each in done}
 
@@ -205,7 +205,7 @@ def test_a_model_without_prompts_of_its_clients_refuses_to_show_one(
         request = InferenceRequest("r", ModelKey("m"), _chat())
         loop.put(Preparation(request, ReplyStream[object]().sender, inspected=True))
         loop.end()
-        loop.run(Pulse())
+        loop.run(Heartbeat())
         [result] = [report.result for report in reports if isinstance(report, PromptPrepared)]
         assert isinstance(result, Problem)
         assert (result.status, result.code) == (400, "unsupported_model_type")

@@ -13,7 +13,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.pulse import SILENT_TICKS
+from greenroom.actors.core.heartbeat import SILENT_TICKS
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.engine_protocol import Engine, PromptAdapter, SuspendableEngine
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
