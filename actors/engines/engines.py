@@ -81,7 +81,8 @@ class Engines:
         trust = self._settings.trust_remote_code
         entries = {entry.id: entry for entry in named.values()}
         described = {
-            ident: describe(entry, trust, sees=self._may_see(ident)) for ident, entry in entries.items()
+            ident: describe(entry, trust, allow_vision=self._allows_vision(ident))
+            for ident, entry in entries.items()
         }
         return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
 
@@ -94,13 +95,13 @@ class Engines:
         from greenroom.engine.catalog.description import known_of
 
         trust = self._settings.trust_remote_code
-        record, thinks = known_of(entry, trust, sees=self._may_see(entry.id))
+        record, thinks = known_of(entry, trust, allow_vision=self._allows_vision(entry.id))
         return ModelCard(name, entry.created, entry.owned_by, record, thinks)
 
-    def _may_see(self, model: str) -> bool:
-        from greenroom.engine.catalog.operator.vision import may_see
+    def _allows_vision(self, model: str) -> bool:
+        from greenroom.engine.catalog.operator.vision import allows_vision
 
-        return may_see(model, self._settings)
+        return allows_vision(model, self._settings)
 
     def fetch(self, name: str) -> ModelFiles:
         """Download the model's files if necessary, however long that takes.
@@ -134,7 +135,7 @@ class Engines:
 
         system_prompt = system_prompt_of(files.id, self._settings)
         folder, trust = files.folder, self._settings.trust_remote_code
-        detected = detect(folder, trust, files.id, sees=self._may_see(files.id))
+        detected = detect(folder, trust, files.id, allow_vision=self._allows_vision(files.id))
         check_vision(detected, folder, files.id, self._settings, main_memory())
         record = with_operators_parsers(detected, self._settings, files.id)
         for notice in notices_of(folder, record):

@@ -61,7 +61,7 @@ class Adapter(OutputAdapter):
         images: Writer of image placeholders into prompts; None for text models.
 
     Attributes:
-        sees: True if the model takes images.
+        takes_images: True if the model takes images.
         context_length: Limit on prompt and answer together, in tokens.
         default_overrides: Generation parameters that the model's makers recommend.
         configured: Generation parameters that the operator has set.
@@ -69,7 +69,7 @@ class Adapter(OutputAdapter):
         thinking: Switches of the model's reasoning.
     """
 
-    sees = False
+    takes_images = False
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Adapter(OutputAdapter):
         if not isinstance(request.input, ChatInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, request.input))
         messages = request.input.messages
-        read = read_images(messages, request.key.model, sees=self.sees, ids=self._image_ids)
+        read = read_images(messages, request.key.model, takes_images=self.takes_images, ids=self._image_ids)
         return attrs.evolve(request.input, messages=read.messages), read.appendix
 
     def _parameters(self, request: InferenceRequest) -> GenerationParameters:

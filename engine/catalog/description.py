@@ -22,23 +22,27 @@ _HEAD = 256 * 1024
 
 
 def known_of(
-    entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool = True
+    entry: CatalogEntry, trust_remote_code: bool = False, *, allow_vision: bool = True
 ) -> tuple[CapabilityRecord | None, bool]:
     """Return a model's capability record and whether it reasons; None if its files are unusable."""
     if (folder := entry.folder) is None:
         return None, False
     try:
-        return detect(folder, trust_remote_code, entry.id, sees=sees), _thinks(_template(folder))
+        return detect(folder, trust_remote_code, entry.id, allow_vision=allow_vision), _thinks(
+            _template(folder)
+        )
     except ProblemError:
         return None, False
 
 
-def describe(entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool = True) -> ModelDescription:
+def describe(
+    entry: CatalogEntry, trust_remote_code: bool = False, *, allow_vision: bool = True
+) -> ModelDescription:
     """Return the description of an entry; just its name and date if it is not downloaded yet."""
     if (folder := entry.folder) is None:
         return ModelDescription(entry.id, entry.created)
     try:
-        record, problem = detect(folder, trust_remote_code, entry.id, sees=sees), None
+        record, problem = detect(folder, trust_remote_code, entry.id, allow_vision=allow_vision), None
     except ProblemError as error:
         record, problem = None, error.problem
     template = _template(folder)

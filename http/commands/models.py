@@ -75,8 +75,8 @@ def _kind(row: dict[str, Any]) -> str:
     known = row.get("capabilities")
     if known is None:
         return ""
-    senses = [sense for sense in known["inputs"] if sense not in ("text", "image")]
-    more = senses if known["type"] == "vision" else []
+    modalities = [modality for modality in known["inputs"] if modality not in ("text", "image")]
+    more = modalities if known["type"] == "vision" else []
     if known.get("dimensions"):
         more = [f"{known['dimensions']:,} dimensions"]
     if known.get("voices"):

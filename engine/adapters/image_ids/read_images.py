@@ -35,7 +35,7 @@ class ReadImages:
     appendix: str = ""
 
 
-def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: bool) -> ReadImages:
+def read_images(messages: tuple[Message, ...], model: str, *, takes_images: bool, ids: bool) -> ReadImages:
     """Return a conversation whose images have numbers.
 
     With `ids` off, a vision model reads the conversation unchanged, and a text model refuses images in the
@@ -44,7 +44,7 @@ def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: b
     Args:
         messages: Messages of the conversation.
         model: Name of the model, for errors.
-        sees: True if the model takes images.
+        takes_images: True if the model takes images.
         ids: True if numbers are read from tables and shown to the model, and the answer gets a table.
 
     Raises:
@@ -54,14 +54,14 @@ def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: b
     if not media and not ids:
         return ReadImages(messages)
     _check_fetched(media)
-    if not sees:
+    if not takes_images:
         _refuse(messages, model, ids=ids)
-    if sees and not ids:
+    if takes_images and not ids:
         return ReadImages(messages)
     tables = _Tables(messages) if ids else None
     numbers = ImageNumbers(messages, tables.rows if tables is not None else ())
     read = tables.complete(numbers) if tables is not None else messages
-    shown = tuple(_shown(message, numbers, sees=sees) for message in read)
+    shown = tuple(_shown(message, numbers, takes_images=takes_images) for message in read)
     return ReadImages(shown, tables.appendix(messages, numbers) if tables is not None else "")
 
 
@@ -124,7 +124,7 @@ def _unseen(part: MediaPart, model: str) -> ProblemError:
     return invalid(detail, part.param, "unsupported_content")
 
 
-def _shown(message: Message, numbers: ImageNumbers, *, sees: bool) -> Message:
+def _shown(message: Message, numbers: ImageNumbers, *, takes_images: bool) -> Message:
     """Return a message with image numbers before its images or instead of them."""
     if not message.media:
         return message
@@ -133,10 +133,10 @@ def _shown(message: Message, numbers: ImageNumbers, *, sees: bool) -> Message:
         match part:
             case ImagePart():
                 parts.append(TextPart(_placeholder(numbers.of(part))))
-                parts += [part] if sees else []
-            case DocumentPart(name=name) if not sees:
+                parts += [part] if takes_images else []
+            case DocumentPart(name=name) if not takes_images:
                 parts.append(TextPart(f"[Document: {name}]" if name else "[Document]"))
-            case AudioPart() if not sees:
+            case AudioPart() if not takes_images:
                 parts.append(TextPart("[Recording]"))
             case _:
                 parts.append(part)

@@ -35,14 +35,14 @@ _UNTRUSTED = (
 
 
 def detect(
-    folder: Path, trust_remote_code: bool = False, name: str = "", *, sees: bool = True
+    folder: Path, trust_remote_code: bool = False, name: str = "", *, allow_vision: bool = True
 ) -> CapabilityRecord:
     """Return the capability record of a model's folder.
 
     Args:
         trust_remote_code: Whether to accept a model with Python code of its own.
         name: Name of the model, also in errors; by default the folder's name.
-        sees: Whether a vision model may see; if False, it is served as a text model where code for that
+        allow_vision: Whether a vision model may see; if False, it is served as a text model where code for that
             exists.
 
     Raises:
@@ -61,7 +61,7 @@ def detect(
     if (speaking := speaking_architecture(folder, config, name)) is not None:
         return with_kind_traits(CapabilityRecord("speech", "default", speaking, 0), folder, config)
     why = why_encoder_is_not_served(folder, config, architecture, name) or other_purpose(architecture, config)
-    kind = _model_type(folder, config, architecture, name, sees) if why is None else None
+    kind = _model_type(folder, config, architecture, name, allow_vision) if why is None else None
     if why is not None or (kind is None and not (trust_remote_code and config.get("model_file"))):
         raise ProblemError(load_failed(name, _why_unknown(why, architecture)))
     if kind in ("embeddings", "rerank") and (own := own_encoder(architecture, config)) is not None:
@@ -82,13 +82,13 @@ def _architecture(config: Mapping[str, Any]) -> str:
 
 
 def _model_type(
-    folder: Path, config: Mapping[str, Any], architecture: str, name: str, sees: bool
+    folder: Path, config: Mapping[str, Any], architecture: str, name: str, allow_vision: bool
 ) -> ModelType | None:
     """Return the type of a model; None if its type is not served."""
     if (kind := encoder_kind(folder, config, architecture, name)) is not None:
         return kind
     writes = text_module(architecture) is not None
-    if vision_module(architecture) is not None and not (writes and not sees):
+    if vision_module(architecture) is not None and not (writes and not allow_vision):
         return "vision" if not writes or holds_vision_weights(folder) else "text"
     return "text" if writes else audio_kind(architecture, config)
 

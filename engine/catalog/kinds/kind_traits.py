@@ -43,13 +43,13 @@ def with_kind_traits(record: CapabilityRecord, folder: Path, config: Mapping[str
 
 
 def _seen_and_heard(architecture: str, config: Mapping[str, Any]) -> tuple[Modality, ...]:
-    senses: dict[Modality, bool] = {
+    modalities: dict[Modality, bool] = {
         "text": True,
         "image": True,
         "audio": takes_audio(architecture) and isinstance(config.get("audio_config"), dict),
         "video": takes_video(architecture),
     }
-    return tuple(sense for sense, has in senses.items() if has)
+    return tuple(modality for modality, has in modalities.items() if has)
 
 
 def _longest_text(record: CapabilityRecord, folder: Path, config: Mapping[str, Any]) -> int:

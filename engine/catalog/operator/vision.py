@@ -16,7 +16,7 @@ Source: document 002, "Memory-Aware Loading".
 """
 
 
-def may_see(model: str, settings: Settings) -> bool:
+def allows_vision(model: str, settings: Settings) -> bool:
     """Return whether the operator allows vision for a model."""
     return first_match(model, settings.vision) != "off"
 
@@ -34,7 +34,7 @@ def check_vision(
     """
     if record.model_type != "vision":
         return
-    if not may_see(model, settings):
+    if not allows_vision(model, settings):
         detail = (
             f"vision is off for it, and mlx-lm cannot load the text half of '{record.architecture}' alone "
             "(setting vision)."

@@ -10,7 +10,7 @@ from PIL import GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugi
 
 from greenroom.engine.media.images.file_structure import BrokenFileError, check_frames, plain_jpeg, webp_size
 from greenroom.engine.media.images.formats import KNOWN, Format, format_of, name_of
-from greenroom.engine.media.images.limits import ANY_SIZE, ImageLimits, SightLimit
+from greenroom.engine.media.images.limits import ANY_SIZE, ImageLimits, ResolutionLimit
 from greenroom.engine.media.images.orientation import orientation_of, upright
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
@@ -30,13 +30,13 @@ def decode_image(
     data: bytes,
     limits: ImageLimits = ImageLimits(),  # noqa: B008
     *,
-    sight: SightLimit = ANY_SIZE,
+    resolution: ResolutionLimit = ANY_SIZE,
     param: str | None = None,
 ) -> Image.Image:
     """Return an image as upright RGB; of an animation, the first frame.
 
     Args:
-        sight: Largest size the model uses; a much larger image is downscaled while it is decoded.
+        resolution: Largest size the model uses; a much larger image is downscaled while it is decoded.
         param: The image's parameter name, for errors.
 
     Raises:
@@ -51,7 +51,7 @@ def decode_image(
         detail = f"{_named(param)} is {name_of(data)}; images must be {KNOWN}."
         raise invalid(detail, param, INVALID_IMAGE)
     try:
-        return _decode(data, kind, limits, sight, param)
+        return _decode(data, kind, limits, resolution, param)
     except ProblemError:
         raise
     except BrokenFileError as error:
@@ -62,7 +62,7 @@ def decode_image(
         raise _broken(kind, _reason(error), param) from None
 
 
-def is_large(data: bytes, limits: ImageLimits, sight: SightLimit) -> bool:
+def is_large(data: bytes, limits: ImageLimits, resolution: ResolutionLimit) -> bool:
     """Return whether decoding an image takes long, by its header; False for files that are rejected."""
     kind = format_of(data)
     if kind is None or len(data) > limits.bytes_each:
@@ -74,7 +74,7 @@ def is_large(data: bytes, limits: ImageLimits, sight: SightLimit) -> bool:
     if width * height > limits.pixels:
         return False
     if kind == "JPEG" and width * height <= _LARGE_JPEG:
-        return width * height / sight.reduction(width, height) ** 2 > LARGE
+        return width * height / resolution.reduction(width, height) ** 2 > LARGE
     return width * height > LARGE
 
 
@@ -95,7 +95,7 @@ def _reason(error: Exception) -> str:
 
 
 def _decode(
-    data: bytes, kind: Format, limits: ImageLimits, sight: SightLimit, param: str | None
+    data: bytes, kind: Format, limits: ImageLimits, resolution: ResolutionLimit, param: str | None
 ) -> Image.Image:
     orientation = 0
     if kind == "JPEG":
@@ -107,14 +107,14 @@ def _decode(
     with _OPENERS[kind](io.BytesIO(data)) as image:
         _check_size(image.size, limits, param)
         if kind == "JPEG":
-            factor = sight.reduction(*image.size)
+            factor = resolution.reduction(*image.size)
             image.draft(None, (-(-image.width // factor), -(-image.height // factor)))
         image.load()
         if not orientation and kind != "HEIC":  # libheif applies the orientation itself.
             exif = image.info.get("exif")
             orientation = orientation_of(exif) if isinstance(exif, bytes) else 1
         pixels = _in_bytes(image)
-        factor = sight.reduction(*pixels.size)
+        factor = resolution.reduction(*pixels.size)
         if factor > 1:
             pixels = pixels.reduce(factor)
         return upright(_opaque(pixels), orientation)

@@ -11,20 +11,20 @@ import sys
 
 # Shares the server's decoder for small images, so that both yield the same pixels; imports no MLX.
 from greenroom.engine.media.images.decode import decode_image
-from greenroom.engine.media.images.limits import ImageLimits, SightLimit
+from greenroom.engine.media.images.limits import ImageLimits, ResolutionLimit
 from greenroom.schemas.problems import ProblemError
 
 _ROWS = 256
 
 
-def write_image(data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None) -> None:
+def write_image(data: bytes, limits: ImageLimits, resolution: ResolutionLimit, param: str | None) -> None:
     """Write an image's size and pixels to standard output.
 
     Raises:
         ValueError: The file is invalid; the text says why.
     """
     try:
-        image = decode_image(data, limits, sight=sight, param=param)
+        image = decode_image(data, limits, resolution=resolution, param=param)
     except ProblemError as error:
         raise ValueError(error.problem.detail) from None
     out = sys.stdout.buffer
@@ -39,6 +39,6 @@ if __name__ == "__main__":
     write_image(
         sys.stdin.buffer.read(),
         ImageLimits(pixels=pixels or 0),
-        SightLimit(width, height, area),
+        ResolutionLimit(width, height, area),
         sys.argv[5] or None,
     )

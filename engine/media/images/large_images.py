@@ -15,7 +15,7 @@ from PIL import Image
 from greenroom.engine.fairness.preparation_steps import PreparationSteps, StepSemaphore
 from greenroom.engine.media.images import image_process
 from greenroom.engine.media.images.decode import INVALID_IMAGE, decode_image, is_large
-from greenroom.engine.media.images.limits import ANY_SIZE, ImageLimits, SightLimit
+from greenroom.engine.media.images.limits import ANY_SIZE, ImageLimits, ResolutionLimit
 from greenroom.engine.media.processes.decoding_process import TimeLeft, run_decoder
 from greenroom.engine.media.processes.limits import REFUSED, DecodingLimits
 from greenroom.schemas.problems import invalid
@@ -59,7 +59,7 @@ def decode_in_steps(
     data: bytes,
     limits: ImageLimits = ImageLimits(),  # noqa: B008
     *,
-    sight: SightLimit = ANY_SIZE,
+    resolution: ResolutionLimit = ANY_SIZE,
     param: str | None = None,
     client: str = "",
 ) -> PreparationSteps[Image.Image]:
@@ -73,15 +73,15 @@ def decode_in_steps(
     Raises:
         ProblemError: 400 that says what is wrong with the file and what is accepted.
     """
-    if not is_large(data, limits, sight):
-        return decode_image(data, limits, sight=sight, param=param)
+    if not is_large(data, limits, resolution):
+        return decode_image(data, limits, resolution=resolution, param=param)
     turns = _CLIENTS.enter(client)
     try:
         yield from turns.acquire()
         try:
             yield from _DECODING.acquire()
             try:
-                return (yield from _decode(data, limits, sight, param))
+                return (yield from _decode(data, limits, resolution, param))
             finally:
                 _DECODING.release()
         finally:
@@ -91,9 +91,9 @@ def decode_in_steps(
 
 
 def _decode(
-    data: bytes, limits: ImageLimits, sight: SightLimit, param: str | None
+    data: bytes, limits: ImageLimits, resolution: ResolutionLimit, param: str | None
 ) -> PreparationSteps[Image.Image]:
-    sizes = (limits.pixels, sight.width or 0, sight.height or 0, sight.area or 0)
+    sizes = (limits.pixels, resolution.width or 0, resolution.height or 0, resolution.area or 0)
     process = DecodingLimits(_BYTES, math.ceil(SECONDS) + 1)
     command = process.command(Path(image_process.__file__), *sizes, param or "")
     ended = yield from run_decoder(command, data, TimeLeft(SECONDS))

@@ -37,7 +37,7 @@ class ImageLimits:
 
 
 @attrs.frozen
-class SightLimit:
+class ResolutionLimit:
     """The largest image that a model's processor does not downscale.
 
     Args:
@@ -61,5 +61,5 @@ class SightLimit:
         return max(1, int(min(factors, default=1)))
 
 
-ANY_SIZE = SightLimit()
+ANY_SIZE = ResolutionLimit()
 """No limit: nothing is downscaled."""

@@ -27,7 +27,7 @@ DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
 
 
 def given_messages(
-    messages: Sequence[Message], history: ImageHistory, limits: ImageLimits, *, hears: bool = False
+    messages: Sequence[Message], history: ImageHistory, limits: ImageLimits, *, takes_audio: bool = False
 ) -> tuple[Message, ...]:
     """Return the conversation with at most as many images and recordings as the limits allow.
 
@@ -37,12 +37,12 @@ def given_messages(
     their images.
 
     Args:
-        hears: True to keep recordings.
+        takes_audio: True to keep recordings.
 
     Raises:
         ProblemError: 400: the current turn has too many, or a recording for a model that takes no audio.
     """
-    if not hears:
+    if not takes_audio:
         messages = _without_sounds(messages)
     if history == "last":
         messages = _last_alone(messages)

@@ -16,7 +16,7 @@ from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.held_arrays import HELD
 from greenroom.engine.vision.prompts.input_arrays import size_of, to_numpy
-from greenroom.engine.vision.prompts.senses import hearing_of, sight_limit
+from greenroom.engine.vision.prompts.media_limits import audio_limits, resolution_limit
 
 _OF_THE_TEXT = frozenset(
     {
@@ -78,19 +78,19 @@ class ImageProcessor:
     Args:
         processor: A processor loaded by mlx-vlm.
         fingerprint: Hash of the processor's configuration.
-        hears: True if the model has an audio tower.
+        takes_audio: True if the model has an audio tower.
 
     Attributes:
-        sight: Size up to which an image keeps all its pixels.
-        hearing: Audio limits; None if the model takes no audio.
+        resolution: Size up to which an image keeps all its pixels.
+        audio_limits: Audio limits; None if the model takes no audio.
     """
 
     def __init__(
-        self, processor: Any, tokenizer: ChatTokenizer, fingerprint: bytes = b"", *, hears: bool = False
+        self, processor: Any, tokenizer: ChatTokenizer, fingerprint: bytes = b"", *, takes_audio: bool = False
     ) -> None:
         self.fingerprint = fingerprint
-        self.sight = sight_limit(getattr(processor, "image_processor", None))
-        self.hearing = hearing_of(processor) if hears else None
+        self.resolution = resolution_limit(getattr(processor, "image_processor", None))
+        self.audio_limits = audio_limits(processor) if takes_audio else None
         self._processor = processor
         self._tokenizer = tokenizer
         self._tail = _TAIL if "inference_mode" in call_parameters(processor) else ""
@@ -107,7 +107,7 @@ class ImageProcessor:
         """Return the processed form of an image or a sound: its tokens and arrays.
 
         Args:
-            given: An image, or samples at the rate of `hearing`.
+            given: An image, or samples at the rate of `audio_limits`.
             marker: Text that the processor replaces by its tokens.
 
         Raises:

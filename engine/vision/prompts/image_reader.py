@@ -73,8 +73,8 @@ class ImageReader:
         """
         if not any(message.media for message in chat.messages):
             return chat
-        hears = "audio" in self._markers
-        messages = given_messages(chat.messages, self._history, self._limits, hears=hears)
+        takes_audio = "audio" in self._markers
+        messages = given_messages(chat.messages, self._history, self._limits, takes_audio=takes_audio)
         check_sizes(messages, self._limits)
         documents = yield from self._read_documents(messages)
         numbers = itertools.count()
@@ -112,20 +112,20 @@ class ImageReader:
         if kept := self._kept.find([digest]):
             return kept[0]
         image = yield from decode_in_steps(
-            part.data, self._limits, sight=self._processor.sight, param=part.param, client=client
+            part.data, self._limits, resolution=self._processor.resolution, param=part.param, client=client
         )
         if rough:
             image.thumbnail((DETAIL_LOW, DETAIL_LOW))
         return self._kept.get(digest, partial(self._process_image, image, digest, part.param))
 
     def _read_sound(self, part: AudioPart, client: str) -> PreparationSteps[ProcessedImage]:
-        hearing = self._processor.hearing
-        assert hearing is not None, "there is no marker otherwise"
+        audio_limits = self._processor.audio_limits
+        assert audio_limits is not None, "there is no marker otherwise"
         digest = self._digest(hashlib.sha256(part.data).digest(), "sound")
         if kept := self._kept.find([digest]):
             return kept[0]
-        samples = yield from decode_sound(part, hearing, client)
-        words = f"{len(samples) / hearing.rate:.2f} seconds"
+        samples = yield from decode_sound(part, audio_limits, client)
+        words = f"{len(samples) / audio_limits.rate:.2f} seconds"
         process = partial(self._process, samples, "audio", digest, part.param, words)
         return self._kept.get(digest, process)
 

@@ -45,8 +45,8 @@ def load_image_processor(
         if not takes_images(processor):
             processor = _own_processor(folder, architecture, trust_remote_code)
         _keep_in_numpy(processor)
-    hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
-    return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
+    takes_audio = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
+    return ImageProcessor(processor, tokenizer, _fingerprint(folder), takes_audio=takes_audio)
 
 
 def _own_processor(folder: Path, architecture: str, trust_remote_code: bool) -> Any:

@@ -37,7 +37,7 @@ def find_marks(
     found = finder.find()
     if found is None:
         raise ValueError(finder.reason)
-    heard = _Finder(render, traits, tokenizer, processor, "audio").find() if processor.hearing else None
+    heard = _Finder(render, traits, tokenizer, processor, "audio").find() if processor.audio_limits else None
     marks: dict[Medium, ImageMark] = {"image": found}
     return marks if heard is None else {**marks, "audio": heard}
 
@@ -66,7 +66,7 @@ def reserved_words(
 def _sample(medium: Medium, processor: ImageProcessor) -> Image.Image | Samples:
     if medium == "image":
         return Image.new("RGB", (_SIDE, _SIDE), (127, 127, 127))
-    rate = processor.hearing.rate if processor.hearing is not None else 1
+    rate = processor.audio_limits.rate if processor.audio_limits is not None else 1
     return np.zeros(_SECONDS * rate, np.float32)
 
 

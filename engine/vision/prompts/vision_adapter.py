@@ -40,7 +40,7 @@ class VisionAdapter(Adapter):
         arguments: Arguments of `Adapter`.
     """
 
-    sees = True
+    takes_images = True
 
     def __init__(
         self,

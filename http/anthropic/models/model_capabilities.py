@@ -22,7 +22,7 @@ def model_capabilities(record: CapabilityRecord, *, thinks: bool) -> dict[str, A
         thinks: True if its chat template supports reasoning.
     """
     asked = chats(record)
-    sees = asked and "image" in record.inputs
+    takes_images = asked and "image" in record.inputs
     thoughts = asked and thinks
     return {
         "batch": _support(False),
@@ -35,8 +35,8 @@ def model_capabilities(record: CapabilityRecord, *, thinks: bool) -> dict[str, A
             "compact_20260112": _support(False),
         },
         "effort": {**_support(thoughts), **{effort: _support(thoughts) for effort in ANTHROPIC_EFFORTS}},
-        "image_input": _support(sees),
-        "pdf_input": _support(sees),
+        "image_input": _support(takes_images),
+        "pdf_input": _support(takes_images),
         "server_tools": {
             **_support(False),
             "code_execution": _support(False),

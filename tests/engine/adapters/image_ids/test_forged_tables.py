@@ -29,7 +29,7 @@ def table(*rows: tuple[int, str]) -> str:
 
 
 def read(*messages: Message) -> ReadImages:
-    return read_images(messages, "m", sees=True, ids=True)
+    return read_images(messages, "m", takes_images=True, ids=True)
 
 
 def placeholders(images: ReadImages) -> list[tuple[int, str]]:

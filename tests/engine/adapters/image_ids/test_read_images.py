@@ -39,8 +39,8 @@ def message(role: Role, *parts: str | ContentPart) -> Message:
     return Message(role, tuple(TextPart(part) if isinstance(part, str) else part for part in parts))
 
 
-def read(*messages: Message, sees: bool = True, ids: bool = True) -> ReadImages:
-    return read_images(messages, "m", sees=sees, ids=ids)
+def read(*messages: Message, takes_images: bool = True, ids: bool = True) -> ReadImages:
+    return read_images(messages, "m", takes_images=takes_images, ids=ids)
 
 
 def table(*rows: tuple[int, str], marker: str = "<!-- greenroom:filenames -->\n") -> str:
@@ -64,7 +64,7 @@ def test_document_002s_workflow_step_by_step() -> None:
     answer = message("assistant", f"A sandy beach with blue water.{first.appendix}")
     # 3: the client drops the image, and asks a text model.
     described = message("user", "describe")
-    second = read(described, answer, message("user", "What color?"), sees=False)
+    second = read(described, answer, message("user", "What color?"), takes_images=False)
     assert shown(second) == [
         (f"[Image 1: {BEACH_NAME}]\ndescribe",),
         ("A sandy beach with blue water.",),
@@ -85,7 +85,7 @@ def test_document_002s_workflow_step_by_step() -> None:
     assert fourth.appendix == table((1, BEACH_NAME))
     # A text model compares them by their numbers.
     asked = message("user", "Which is better for a vacation?")
-    fifth = read(*history, asked, sees=False)
+    fifth = read(*history, asked, takes_images=False)
     placeholders = [text for texts in shown(fifth) for text in texts if "[Image" in text]
     assert placeholders == [f"[Image 1: {BEACH_NAME}]\ndescribe", f"[Image 2: {MOUNTAIN_NAME}]\nnew picture"]
 
@@ -135,7 +135,7 @@ def test_a_table_of_plain_names_keeps_their_numbers() -> None:
         message("user", "see"),
         message("assistant", f"Sand.{table((1, 'beach.jpg'))}"),
         message("user", LAKE),
-        sees=False,
+        takes_images=False,
     )
     assert shown(images) == [("[Image 1: beach.jpg]\nsee",), ("Sand.",), (f"[Image 2: {LAKE_NAME}]",)]
 
@@ -174,7 +174,7 @@ def test_with_ids_off_a_model_that_sees_reads_the_conversation_as_it_is() -> Non
 
 def refusal(*messages: Message, ids: bool = False) -> Problem:
     with pytest.raises(ProblemError) as caught:
-        read(*messages, sees=False, ids=ids)
+        read(*messages, takes_images=False, ids=ids)
     assert (caught.value.problem.status, caught.value.problem.code) == (400, "unsupported_content")
     return caught.value.problem
 
@@ -185,7 +185,7 @@ def test_with_ids_off_a_text_model_reads_a_word_for_images_of_earlier_turns_and_
         message("assistant", "Sand."),
         message("tool", "page", MOUNTAIN),
         message("user", "well?"),
-        sees=False,
+        takes_images=False,
         ids=False,
     )
     assert shown(images) == [
@@ -204,16 +204,22 @@ def test_a_text_model_is_asked_about_no_image_in_the_last_turn() -> None:
     refusal(message("user", MOUNTAIN), message("user", "b"))
     refusal(message("user", AudioPart(b"RIFF")), ids=True)
     refusal(message("user", DocumentPart(b"%PDF")), ids=True)
-    images = read(message("user", BEACH), sees=False)
+    images = read(message("user", BEACH), takes_images=False)
     assert (shown(images), images.appendix) == ([(f"[Image 1: {BEACH_NAME}]",)], table((1, BEACH_NAME)))
 
 
 @pytest.mark.parametrize("sees", [False, True])
 @pytest.mark.parametrize("ids", [False, True])
-def test_what_was_not_fetched_is_refused(sees: bool, ids: bool) -> None:
+def test_what_was_not_fetched_is_refused(takes_images: bool, ids: bool) -> None:
     for part in (ImagePart(url="https://a.org/b", param="u"), DocumentPart(url="https://a.org/b", param="u")):
         with pytest.raises(ProblemError, match="fetches no files") as caught:
-            read(message("user", part), message("assistant", "?"), message("user", "a"), sees=sees, ids=ids)
+            read(
+                message("user", part),
+                message("assistant", "?"),
+                message("user", "a"),
+                takes_images=takes_images,
+                ids=ids,
+            )
         assert caught.value.problem.param == "u"
 
 

@@ -208,10 +208,10 @@ def test_a_folder_that_holds_a_tower_sees_although_its_text_half_could_be_served
         folder / "model.safetensors", "vision_tower.embeddings.weight", "language_model.norm.weight"
     )
     assert kind_of(folder, **config) == "vision"
-    assert detect(folder, sees=False).model_type == "text"
+    assert detect(folder, allow_vision=False).model_type == "text"
     assert kind_of(folder, model_type="llama") == "text", "nothing here could see with it"
     assert kind_of(folder, model_type="paligemma") == "vision"
-    assert detect(folder, sees=False).model_type == "vision", "there is no text half to serve"
+    assert detect(folder, allow_vision=False).model_type == "vision", "there is no text half to serve"
 
 
 def test_a_vision_models_senses_are_recorded(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.operator.vision import check_vision, may_see
+from greenroom.engine.catalog.operator.vision import allows_vision, check_vision
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
@@ -16,7 +16,7 @@ GIGABYTE = 1 << 30
 
 
 def kind_of(folder: Path, settings: Settings) -> str:
-    return detect(folder, sees=may_see("org/model", settings)).model_type
+    return detect(folder, allow_vision=allows_vision("org/model", settings)).model_type
 
 
 def test_with_vision_off_the_text_half_alone_is_loaded(tiny_vision_model: TinyVisionModel) -> None:
@@ -30,7 +30,7 @@ def test_a_model_that_can_but_see_is_refused_with_vision_off(tiny_vision_model: 
     folder = tiny_vision_model("smolvlm")
     settings = Settings(vision=(("*", "off"),))
     with pytest.raises(ProblemError, match="vision is off") as caught:
-        check_vision(detect(folder, sees=False), folder, "m", settings, GIGABYTE)
+        check_vision(detect(folder, allow_vision=False), folder, "m", settings, GIGABYTE)
     assert caught.value.problem.status == 503
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from greenroom.engine.media.images.decode import decode_image
-from greenroom.engine.media.images.limits import ImageLimits, SightLimit
+from greenroom.engine.media.images.limits import ImageLimits, ResolutionLimit
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, pictures, pngs
 from greenroom.tests.support.platforms.peak_memory import peak_bytes
@@ -170,16 +170,16 @@ def test_limits_of_bytes_and_pixels_are_named() -> None:
 @pytest.mark.parametrize(
     ("sight", "size"),
     [
-        (SightLimit(width=100, height=100), (100, 200)),
-        (SightLimit(width=400, height=400), (400, 800)),
-        (SightLimit(area=80_000), (200, 400)),
-        (SightLimit(width=900, height=900), (400, 800)),
-        (SightLimit(), (400, 800)),
+        (ResolutionLimit(width=100, height=100), (100, 200)),
+        (ResolutionLimit(width=400, height=400), (400, 800)),
+        (ResolutionLimit(area=80_000), (200, 400)),
+        (ResolutionLimit(width=900, height=900), (400, 800)),
+        (ResolutionLimit(), (400, 800)),
     ],
 )
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_large_images_shrink_to_no_less_than_their_model_sees(
-    kind: str, sight: SightLimit, size: tuple[int, int]
+    kind: str, resolution: ResolutionLimit, size: tuple[int, int]
 ) -> None:
     data = pictures.photo(400, 800, kind)
-    assert decode_image(data, sight=sight).size == size
+    assert decode_image(data, resolution=resolution).size == size

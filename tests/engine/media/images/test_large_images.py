@@ -16,7 +16,7 @@ from greenroom.engine.fairness.preparation_steps import PENDING, run_to_end
 from greenroom.engine.media.images import large_images
 from greenroom.engine.media.images.decode import LARGE, decode_image
 from greenroom.engine.media.images.large_images import decode_in_steps
-from greenroom.engine.media.images.limits import SightLimit
+from greenroom.engine.media.images.limits import ResolutionLimit
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import pictures
 
@@ -52,9 +52,9 @@ def test_large_images_have_the_pixels_that_the_server_would_read(
     kind: str, mode: str, processes: list[subprocess.Popen[bytes]]
 ) -> None:
     data = large(kind, mode)
-    for sight in (SightLimit(), SightLimit(area=500_000)):
-        made = run_to_end(decode_in_steps(data, sight=sight))
-        assert np.array_equal(np.asarray(made), np.asarray(decode_image(data, sight=sight)))
+    for resolution in (ResolutionLimit(), ResolutionLimit(area=500_000)):
+        made = run_to_end(decode_in_steps(data, resolution=resolution))
+        assert np.array_equal(np.asarray(made), np.asarray(decode_image(data, resolution=resolution)))
     assert processes, "at least one by a process"
     assert len(processes) == (1 if kind == "JPEG" else 2)
 
@@ -103,7 +103,7 @@ def test_a_large_image_that_is_broken_is_refused_by_name() -> None:
 def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subprocess.Popen[bytes]]) -> None:
     data = pictures.large_webp()
     assert len(data) < 50
-    made = run_to_end(decode_in_steps(data, sight=SightLimit(area=1_000_000)))
+    made = run_to_end(decode_in_steps(data, resolution=ResolutionLimit(area=1_000_000)))
     assert made.width == made.height
     assert made.getpixel((0, 0)) == (1, 2, 3)
     assert len(processes) == 1

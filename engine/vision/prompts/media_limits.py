@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.media.images.limits import SightLimit
+from greenroom.engine.media.images.limits import ResolutionLimit
 
 _LARGEST_AREA = 16 * 1024 * 1024
 """Area in pixels assumed for a processor that states no limit."""
@@ -19,7 +19,7 @@ _LONGEST_SOUND = 300.0
 
 
 @attrs.frozen
-class Hearing:
+class AudioLimits:
     """Audio limits of a model.
 
     Args:
@@ -31,30 +31,30 @@ class Hearing:
     seconds: float
 
 
-def hearing_of(processor: Any) -> Hearing | None:
+def audio_limits(processor: Any) -> AudioLimits | None:
     """Return a processor's audio limits; None if it takes no audio."""
     extractor = getattr(processor, "feature_extractor", None)
     if extractor is None:
         return None
     tokens, span = (getattr(processor, name, 0) for name in ("audio_seq_length", "audio_ms_per_token"))
-    return Hearing(getattr(extractor, "sampling_rate", 16_000), tokens * span / 1000 or _LONGEST_SOUND)
+    return AudioLimits(getattr(extractor, "sampling_rate", 16_000), tokens * span / 1000 or _LONGEST_SOUND)
 
 
-def sight_limit(processor: Any) -> SightLimit:
+def resolution_limit(processor: Any) -> ResolutionLimit:
     """Return the size above which an image processor downscales, as far as its attributes state it."""
     area = getattr(processor, "max_pixels", None)
     if isinstance(area, int) and area > 0:
-        return SightLimit(area=area)
+        return ResolutionLimit(area=area)
     size = getattr(processor, "size", None)
     size = size if isinstance(size, Mapping) else {}
     longest, height, width = (size.get(side) for side in ("longest_edge", "height", "width"))
     if isinstance(longest, int) and longest > _LONGEST_SIDE:
-        return SightLimit(area=longest)
+        return ResolutionLimit(area=longest)
     if isinstance(longest, int):
-        return SightLimit(longest, longest)
+        return ResolutionLimit(longest, longest)
     if height and width and not _looks_closer(processor):
-        return SightLimit(width, height)
-    return SightLimit(area=_LARGEST_AREA)
+        return ResolutionLimit(width, height)
+    return ResolutionLimit(area=_LARGEST_AREA)
 
 
 def _looks_closer(processor: Any) -> bool:
