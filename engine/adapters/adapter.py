@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA
+from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice
 from greenroom.engine.adapters.image_ids.read_images import read_images
 from greenroom.engine.adapters.output_adapter import OutputAdapter
@@ -19,7 +19,7 @@ from greenroom.engine.adapters.prompts.context_limits import (
     remaining_context,
 )
 from greenroom.engine.adapters.prompts.conversation_prompts import ConversationPrompts
-from greenroom.engine.adapters.prompts.image_writer import ImageWriter
+from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderExpander
 from greenroom.engine.adapters.prompts.prompt_contents import contents_of
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
@@ -80,7 +80,7 @@ class Adapter(OutputAdapter):
         stop_token_ids: frozenset[int],
         known_switches: ThinkingSwitches | None = None,
         system_prompt: str = "",
-        images: ImageWriter | None = None,
+        images: PlaceholderExpander | None = None,
     ) -> None:
         super().__init__(tokenizer, choice)
         self.record = record

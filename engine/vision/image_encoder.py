@@ -10,13 +10,13 @@ from weakref import WeakValueDictionary
 import mlx.core as mx
 import numpy as np
 
+from greenroom.engine.vision.bidirectional_images import attends_within_images, token_kinds
 from greenroom.engine.vision.feature_cache import FeatureCache
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.image_prompt import ImagePrompt
 from greenroom.engine.vision.prompts.input_arrays import size_of
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
-from greenroom.engine.vision.whole_images import sees_whole_images, token_kinds
 from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -38,7 +38,7 @@ class ImageEncoder:
         clock: Clock in seconds, of any origin.
 
     Attributes:
-        sees_whole_images: True if prefill must not split an image between chunks.
+        attends_within_images: True if prefill must not split an image between chunks.
     """
 
     def __init__(self, model: VisionLanguageModel, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -49,7 +49,7 @@ class ImageEncoder:
         one = self.embed_tokens([0])
         self._vision_config = getattr(model.model.config, "vision_config", None)
         deep = getattr(self._vision_config, "deepstack_visual_indexes", None)
-        self.sees_whole_images = sees_whole_images(model.model)
+        self.attends_within_images = attends_within_images(model.model)
         self._token_bytes = one.nbytes + one.embeddings.nbytes * len(deep or ())
 
     @property

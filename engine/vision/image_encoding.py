@@ -8,9 +8,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.vision.chunked_encoder import ChunkedEncoder
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.prompts.input_arrays import to_mlx
-from greenroom.engine.vision.tower_pieces import TowerPieces
 from greenroom.schemas.messages.prepared_input import PreparedImage
 
 
@@ -40,7 +40,7 @@ class ImageEncoding:
         self._count = len(tokens)
         ids = mx.array([list(tokens)])
         mask = mx.ones_like(ids)
-        self._pieces = TowerPieces(model, lambda: model.get_input_embeddings(ids, mask=mask, **inputs))
+        self._pieces = ChunkedEncoder(model, lambda: model.get_input_embeddings(ids, mask=mask, **inputs))
 
     def advance(self, milliseconds: float) -> None:
         """Compute for about `milliseconds`: at least one piece, then more while they are likely to fit."""

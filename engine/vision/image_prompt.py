@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 
+from greenroom.engine.vision.bidirectional_images import length_without_split
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
-from greenroom.engine.vision.whole_images import whole_pieces
 from greenroom.schemas.messages.prepared_input import PreparedImage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ImagePrompt:
         self._positions, self.position_shift = encoder.positions(tokens, images)
         self.image_tokens = sum(image.tokens for image in images if not image.is_sound)
         self.nbytes = encoder.bytes_for(images)
-        self._whole = [image for image in images if not image.is_sound and encoder.sees_whole_images]
+        self._whole = [image for image in images if not image.is_sound and encoder.attends_within_images]
         self._kinds = encoder.token_kinds(tokens, self._whole)
 
     def ready(self, start: int) -> int:
@@ -51,7 +51,7 @@ class ImagePrompt:
 
     def chunk(self, start: int, count: int) -> int:
         """Return the length of the prefill chunk at `start`: about `count`, without splitting an image."""
-        return whole_pieces(self._whole, start, count)
+        return length_without_split(self._whole, start, count)
 
     def compute(self, start: int, milliseconds: float) -> None:
         """Compute the features of the image at token `start` for about `milliseconds`."""

@@ -10,10 +10,10 @@ from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.loading.libraries import import_vision_libraries, importing
 from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.engine.loading.weight_files import check_weight_files
+from greenroom.engine.vision.bidirectional_images import patch_image_overlay
 from greenroom.engine.vision.engram_rows import gather_without_default_device
 from greenroom.engine.vision.uncompiled_attention import uncompile_attention
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
-from greenroom.engine.vision.whole_images import see_behind_cached
 from greenroom.schemas.settings.settings import Settings
 
 _ATTENDS_BOTH_WAYS = frozenset({"moondream1", "moondream2", "moondream3", "paligemma"})
@@ -57,5 +57,5 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     mx.eval(mx.random.state)  # Otherwise its graph keeps the initial random weights alive.
     if settings.dtype != "auto":
         cast_weights(model, getattr(mx, settings.dtype))
-    see_behind_cached(model)
+    patch_image_overlay(model)
     return VisionLanguageModel(model)

@@ -18,7 +18,7 @@ from greenroom.engine.adapters.conversation.apply_turn_forms import (
     move_system_message,
     number_calls,
 )
-from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA, marked_text, with_image_parts
+from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, marked_text, with_image_parts
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits

@@ -9,13 +9,13 @@ import attrs
 
 from greenroom.engine.adapters.conversation.message_normalization import add_tool_names
 from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens, is_too_long
-from greenroom.engine.adapters.prompts.image_writer import ImageWriter
 from greenroom.engine.adapters.prompts.oldest_turns import (
     first_fitting,
     starts_on_grid,
     turn_starts,
     without_oldest,
 )
+from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderExpander
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer, RenderedPrompt
 from greenroom.engine.adapters.prompts.system_messages import SystemMessages
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
@@ -73,7 +73,7 @@ class ConversationPrompts:
         renderer: PromptRenderer,
         context_length: int,
         system_prompt: str = "",
-        images: ImageWriter | None = None,
+        images: PlaceholderExpander | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._renderer = renderer

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from greenroom.engine.adapters.conversation.shown_images import ShownImage
+from greenroom.engine.adapters.conversation.rendered_images import RenderedImage
 from greenroom.schemas.messages.messages import Message
 
 T = TypeVar("T")
@@ -88,6 +88,6 @@ def first_fitting(starts: Sequence[int], attempt: Callable[[int], T | None]) -> 
 def _size(message: Message) -> int:
     calls = (call.name + call.arguments for call in message.tool_calls)
     texts = (message.text, message.reasoning or "", *calls)
-    images = sum(part.tokens for part in message.content if isinstance(part, ShownImage))
+    images = sum(part.tokens for part in message.content if isinstance(part, RenderedImage))
     written = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return _BYTES_OF_MARKS + written + _BYTES_OF_TOKEN * images

@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.engine.adapters.conversation.apply_turn_forms import render_turns
 from greenroom.engine.adapters.conversation.message_converter import MessageConverter
-from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA, numbers_in_parts
+from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, numbers_in_parts
 from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice, renders
 from greenroom.engine.adapters.templates.chat_template import (

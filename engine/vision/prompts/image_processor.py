@@ -10,11 +10,11 @@ from typing import Any
 import attrs
 from PIL import Image
 
-from greenroom.engine.adapters.conversation.shown_images import Medium
-from greenroom.engine.adapters.prompts.image_writer import ImageTokens
+from greenroom.engine.adapters.conversation.rendered_images import Medium
+from greenroom.engine.adapters.prompts.placeholder_expander import ImageTokens
 from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.engine.vision.prompts.held_arrays import HELD
+from greenroom.engine.vision.prompts.array_budget import HELD
 from greenroom.engine.vision.prompts.input_arrays import size_of, to_numpy
 from greenroom.engine.vision.prompts.media_limits import audio_limits, resolution_limit
 

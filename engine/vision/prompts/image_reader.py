@@ -10,7 +10,7 @@ from functools import partial
 import attrs
 from PIL import Image
 
-from greenroom.engine.adapters.conversation.shown_images import Medium, ShownImage
+from greenroom.engine.adapters.conversation.rendered_images import Medium, RenderedImage
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.fairness.preparation_steps import PreparationSteps
@@ -18,9 +18,9 @@ from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.media.images.large_images import decode_in_steps
 from greenroom.engine.media.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.media.images.pdf_pages import DrawingTime, draw_pages
-from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
+from greenroom.engine.vision.prompts.selected_media import DOCUMENT_NOT_SHOWN, check_sizes, select_media
 from greenroom.engine.vision.prompts.sounds import decode_sound
 from greenroom.schemas.messages.messages import (
     AudioPart,
@@ -74,7 +74,7 @@ class ImageReader:
         if not any(message.media for message in chat.messages):
             return chat
         takes_audio = "audio" in self._markers
-        messages = given_messages(chat.messages, self._history, self._limits, takes_audio=takes_audio)
+        messages = select_media(chat.messages, self._history, self._limits, takes_audio=takes_audio)
         check_sizes(messages, self._limits)
         documents = yield from self._read_documents(messages)
         numbers = itertools.count()
@@ -204,6 +204,6 @@ class ImageReader:
 
 def _shown(
     image: ProcessedImage, param: str | None, numbers: Iterator[int], medium: Medium = "image"
-) -> ShownImage:
+) -> RenderedImage:
     number = next(numbers)
-    return ShownImage(param=param, number=number, tokens=image.tokens, processed=image, medium=medium)
+    return RenderedImage(param=param, number=number, tokens=image.tokens, processed=image, medium=medium)

@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.adapters.prompts.image_writer import ImageWriter
+from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderExpander
 from greenroom.engine.adapters.templates.template_probe import probe_template, template_renderer
 from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.media.images.limits import ImageLimits
@@ -18,7 +18,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.image_reader import ImageReader
 from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
-from greenroom.engine.vision.prompts.template_images import find_marks, process_samples, reserved_words
+from greenroom.engine.vision.prompts.placeholders import find_placeholders, process_samples, reserved_words
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
@@ -163,15 +163,15 @@ def _make(
     system_prompt: str,
 ) -> Adapter:
     traits = probe_template(tokenizer)
-    marks = find_marks(template_renderer(tokenizer, traits), traits, tokenizer, processor)
-    samples = process_samples(marks, processor)
-    reserved = reserved_words(marks, samples, tokenizer)
+    placeholders = find_placeholders(template_renderer(tokenizer, traits), traits, tokenizer, processor)
+    samples = process_samples(placeholders, processor)
+    reserved = reserved_words(placeholders, samples, tokenizer)
     tokenizer.reserve(reserved)
     added = tokenizer.added_tokens
-    markers = {medium: mark.marker for medium, mark in marks.items()}
+    markers = {medium: mark.marker for medium, mark in placeholders.items()}
     make = partial(
         VisionAdapter,
-        images=ImageWriter(tokenizer, marks),
+        images=PlaceholderExpander(tokenizer, placeholders),
         reader=ImageReader(processor, markers, image_limits(record, settings), settings.images_history),
         image_tokens=frozenset(added[word] for word in reserved if word in added),
         greedy=settings.images_greedy,

@@ -200,16 +200,16 @@ def test_a_conversation_about_an_image_goes_on_after_a_restart(
 def test_an_image_is_computed_once_for_all_that_ask_about_it(
     tiny_vision_model: TinyVisionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from greenroom.engine.vision.tower_pieces import TowerPieces
+    from greenroom.engine.vision.chunked_encoder import ChunkedEncoder
 
     made = []
-    begin = TowerPieces.__init__
+    begin = ChunkedEncoder.__init__
 
     def counting(self: Any, *arguments: Any) -> None:
         made.append(self)
         begin(self, *arguments)
 
-    monkeypatch.setattr(TowerPieces, "__init__", counting)
+    monkeypatch.setattr(ChunkedEncoder, "__init__", counting)
     folder = tiny_vision_model("qwen2_vl")
     account = MemoryAccount(kv_limit=64 << 20)
     driver = VisionDriver(folder, account=account)

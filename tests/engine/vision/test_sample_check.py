@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.adapters.prompts.image_writer import ImageTokens
+from greenroom.engine.adapters.prompts.placeholder_expander import ImageTokens
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.memory.account import MemoryAccount

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from greenroom.engine.adapters.conversation.shown_images import Medium
-from greenroom.engine.adapters.prompts.image_writer import ImageMark
+from greenroom.engine.adapters.conversation.rendered_images import Medium
+from greenroom.engine.adapters.prompts.placeholder_expander import Placeholder
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.catalog.files.load_failures import failure_reason
@@ -25,9 +25,9 @@ _SIDE = 320
 _SECONDS = 1
 
 
-def find_marks(
+def find_placeholders(
     render: Render, traits: TemplateTraits, tokenizer: ChatTokenizer, processor: ImageProcessor
-) -> dict[Medium, ImageMark]:
+) -> dict[Medium, Placeholder]:
     """Return the placeholders of images, and of sounds if the model takes audio.
 
     Raises:
@@ -38,28 +38,33 @@ def find_marks(
     if found is None:
         raise ValueError(finder.reason)
     heard = _Finder(render, traits, tokenizer, processor, "audio").find() if processor.audio_limits else None
-    marks: dict[Medium, ImageMark] = {"image": found}
-    return marks if heard is None else {**marks, "audio": heard}
+    placeholders: dict[Medium, Placeholder] = {"image": found}
+    return placeholders if heard is None else {**placeholders, "audio": heard}
 
 
 def process_samples(
-    marks: Mapping[Medium, ImageMark], processor: ImageProcessor
+    placeholders: Mapping[Medium, Placeholder], processor: ImageProcessor
 ) -> Mapping[Medium, ProcessedImage]:
     """Return the processed form of a gray image, and of silence if the model takes audio."""
     return {
-        medium: processor.process(_sample(medium, processor), mark.marker, b"")
-        for medium, mark in marks.items()
+        medium: processor.process(_sample(medium, processor), placeholder.marker, b"")
+        for medium, placeholder in placeholders.items()
     }
 
 
 def reserved_words(
-    marks: Mapping[Medium, ImageMark], samples: Mapping[Medium, ProcessedImage], tokenizer: ChatTokenizer
+    placeholders: Mapping[Medium, Placeholder],
+    samples: Mapping[Medium, ProcessedImage],
+    tokenizer: ChatTokenizer,
 ) -> tuple[str, ...]:
     """Return the strings that only templates may write: the markers and the tokens that replace them."""
     words: list[str] = []
-    for medium, mark in marks.items():
+    for medium, placeholder in placeholders.items():
         own = set(samples[medium].written.tokens)
-        words += (mark.marker, *(token for token, ident in tokenizer.added_tokens.items() if ident in own))
+        words += (
+            placeholder.marker,
+            *(token for token, ident in tokenizer.added_tokens.items() if ident in own),
+        )
     return tuple(dict.fromkeys(words))
 
 
@@ -110,17 +115,17 @@ class _Finder:
             return "its processor replaces nothing that its template writes for images"
         return f"its processor fails with an image ({self._failures[0]})"
 
-    def find(self) -> ImageMark | None:
+    def find(self) -> Placeholder | None:
         """Return the placeholder; None if neither template nor processor reveals it."""
         text = _written(self._render, self._medium)
         marker = next(filter(self._is_replaced, self._candidates(text)), None)
         if marker is not None and marker in text and not self._is_all(text, marker):
             marker = text.strip()  # The processor also replaces the text around the marker.
         if marker is None or marker not in text:
-            return ImageMark(marker, marker) if marker else None
+            return Placeholder(marker, marker) if marker else None
         turns = _turns(self._traits, self._medium)
         roles = [role for role, messages in turns.items() if self._takes(messages, marker)]
-        return ImageMark(text, marker, frozenset(roles))
+        return Placeholder(text, marker, frozenset(roles))
 
     def _candidates(self, text: str) -> list[str]:
         """Return candidates for the marker: the processor's own, then tokens that the template writes."""

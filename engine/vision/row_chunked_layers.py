@@ -36,7 +36,7 @@ _SPLIT = (*_LINEAR, *_ROWWISE, nn.Conv2d, nn.Conv3d)
 _patching = threading.Lock()
 
 
-class SplitLayers:
+class RowChunkedLayers:
     """Replaces a module's layers temporarily and records arrays to evaluate, so that no piece takes long.
 
     The result is the same: a linear layer's rows, a convolution's images and an attention's queries are
@@ -96,7 +96,7 @@ class SplitLayers:
                 apply = self._convolve
                 if isinstance(child, (*_LINEAR, *_ROWWISE)):
                     apply = self._apply_linear if isinstance(child, _LINEAR) else self._apply_rowwise
-                holder[key] = Stand(child, lambda x, layer=child, apply=apply: apply(layer, x))
+                holder[key] = ModuleProxy(child, lambda x, layer=child, apply=apply: apply(layer, x))
 
     def _apply_linear(self, layer: Any, x: mx.array) -> mx.array:
         outputs = layer.weight.shape[0]
@@ -175,7 +175,7 @@ def _concatenated(parts: list[mx.array], axis: int = 0) -> mx.array:
     return parts[0]
 
 
-class Stand:
+class ModuleProxy:
     """A proxy of a module with another `__call__`."""
 
     def __init__(self, module: Any, call: Callable[..., Any]) -> None:

@@ -26,7 +26,7 @@ RECORDING = TextPart("[Recording]")
 DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
 
 
-def given_messages(
+def select_media(
     messages: Sequence[Message], history: ImageHistory, limits: ImageLimits, *, takes_audio: bool = False
 ) -> tuple[Message, ...]:
     """Return the conversation with at most as many images and recordings as the limits allow.

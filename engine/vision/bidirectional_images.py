@@ -13,16 +13,16 @@ _OVERLAY = "_apply_blockwise_bidirectional_overlay"
 """mlx-vlm's method that adds this attention to the mask; it works only with an empty cache."""
 
 
-def sees_whole_images(model: Any) -> bool:
+def attends_within_images(model: Any) -> bool:
     """Return whether prefill must give the model each image in one chunk."""
     text_model = getattr(model.language_model, "model", None)
     attention = getattr(getattr(text_model, "config", None), "use_bidirectional_attention", None)
     return attention == "vision" and hasattr(text_model, _OVERLAY)
 
 
-def see_behind_cached(model: Any) -> None:
+def patch_image_overlay(model: Any) -> None:
     """Replace a model's mask overlay by one that also works after cached tokens and earlier chunks."""
-    if not sees_whole_images(model):
+    if not attends_within_images(model):
         return
     text_model = model.language_model.model
 
@@ -49,7 +49,7 @@ def token_kinds(
     return kinds
 
 
-def whole_pieces(images: list[PreparedImage], start: int, count: int) -> int:
+def length_without_split(images: list[PreparedImage], start: int, count: int) -> int:
     """Return the length of a chunk of about `count` tokens from `start` on that splits no image."""
     for image in images:
         if image.start < start + count < image.end:

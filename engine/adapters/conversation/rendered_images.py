@@ -26,7 +26,7 @@ _NUMBER_FIELD = "greenroom_number"
 
 
 @attrs.frozen
-class ShownImage(ImagePart):
+class RenderedImage(ImagePart):
     """An image or audio of the model's input, processed for its prompt.
 
     Args:
@@ -51,7 +51,7 @@ def marked_text(content: Sequence[ContentPart], marker: ControlTokenMarker) -> s
             case TextPart():
                 # Joined before marking, since two parts could form one token.
                 text += part.text
-            case ShownImage():
+            case RenderedImage():
                 pieces += [marker.text(text), f"{IMAGE}{part.medium}{part.number}{IMAGE}"]
                 text = ""
     return "".join([*pieces, marker.text(text)])

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.device.device_errors import raise_unless_own
-from greenroom.engine.vision.split_layers import SplitLayers, Stand
+from greenroom.engine.vision.row_chunked_layers import ModuleProxy, RowChunkedLayers
 from greenroom.schemas.logs import get_logger
 
 _TOWERS = ("vision_tower", "vision_model", "visual", "vision_encoder")
@@ -26,7 +26,7 @@ class _TowerCalledError(Exception):
         self.positional, self.named = positional, named
 
 
-class TowerPieces:
+class ChunkedEncoder:
     """Computes a model's output for an image: call `advance` until `is_done`, then `result`.
 
     MLX evaluates lazily. The tower is called once, which builds its whole graph; then the parts of its layers
@@ -74,7 +74,7 @@ def _build(model: Any, name: str, embed: Callable[[], Any]) -> Generator[list[mx
     Returns:
         The output of `embed`; None if it did not call the tower.
     """
-    tower, split = model[name], SplitLayers()
+    tower, split = model[name], RowChunkedLayers()
     try:
         with _tower_replaced(model, name, _raise_call):
             embed()
@@ -96,7 +96,7 @@ def _build(model: Any, name: str, embed: Callable[[], Any]) -> Generator[list[mx
 @contextmanager
 def _tower_replaced(model: Any, name: str, call: Callable[..., Any]) -> Iterator[None]:
     tower = model[name]
-    model[name] = Stand(tower, call)
+    model[name] = ModuleProxy(tower, call)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import cast
 
 import attrs
 
-from greenroom.engine.adapters.conversation.shown_images import IMAGE_NUMBER, Medium, ShownImage
+from greenroom.engine.adapters.conversation.rendered_images import IMAGE_NUMBER, Medium, RenderedImage
 from greenroom.engine.adapters.prompts.prompt_renderer import RenderedPrompt
 from greenroom.engine.adapters.templates.chat_template import TEMPLATE_ERROR
 from greenroom.engine.tokenizer.control_tokens import split_marked
@@ -20,7 +20,7 @@ from greenroom.schemas.problems import invalid
 
 
 @attrs.frozen
-class ImageMark:
+class Placeholder:
     """A chat template's text for an image or audio.
 
     Args:
@@ -49,7 +49,7 @@ class ImageTokens:
     behind: str
 
 
-class ImageWriter:
+class PlaceholderExpander:
     """Writes images into the prompts of one model.
 
     Text between two images is tokenized as the processor does: with one token in place of each image, which
@@ -57,21 +57,24 @@ class ImageWriter:
 
     Args:
         tokenizer: Tokenizer of the model.
-        marks: Template text by medium.
+        placeholders: Template text by medium.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, marks: Mapping[Medium, ImageMark]) -> None:
-        self._marks = marks
+    def __init__(self, tokenizer: ChatTokenizer, placeholders: Mapping[Medium, Placeholder]) -> None:
+        self._placeholders = placeholders
         self._tokenizer = tokenizer
         self._names = {ident: token for token, ident in tokenizer.added_tokens.items()}
-        markers = "|".join(re.escape(mark.marker) for mark in marks.values())
+        markers = "|".join(re.escape(placeholder.marker) for placeholder in placeholders.values())
         self._places = re.compile(f"{markers}|{IMAGE_NUMBER.pattern}")
 
     @property
     def media(self) -> Mapping[str, Collection[str]]:
         """Media that the template takes as content parts, by role."""
-        roles = {role for mark in self._marks.values() for role in mark.roles}
-        return {role: [name for name, mark in self._marks.items() if role in mark.roles] for role in roles}
+        roles = {role for placeholder in self._placeholders.values() for role in placeholder.roles}
+        return {
+            role: [name for name, placeholder in self._placeholders.items() if role in placeholder.roles]
+            for role in roles
+        }
 
     def encode(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
         """Yield the token ids of a prompt, with images expanded.
@@ -92,7 +95,7 @@ class ImageWriter:
         for tokens in self._tokenizer.encode_rendered(prompt.text, rewrite):
             yield _with_images(tokens, written)
 
-    def images_in_order(self, prompt: RenderedPrompt, chat: ChatInput) -> list[ShownImage]:
+    def images_in_order(self, prompt: RenderedPrompt, chat: ChatInput) -> list[RenderedImage]:
         """Return the images of a prompt in order.
 
         Raises:
@@ -112,7 +115,7 @@ class ImageWriter:
             raise invalid(detail, "messages", TEMPLATE_ERROR)
         return [images[number] for number in numbers]
 
-    def spans(self, images: Sequence[ShownImage], tokens: Sequence[int]) -> tuple[PreparedImage, ...]:
+    def spans(self, images: Sequence[RenderedImage], tokens: Sequence[int]) -> tuple[PreparedImage, ...]:
         """Return the images with the spans of their tokens in a prompt.
 
         Args:
@@ -137,27 +140,27 @@ class ImageWriter:
 
     def shown_text(self, text: str) -> str:
         """Return a rendered prompt for display, with every image as the template writes it."""
-        return IMAGE_NUMBER.sub(lambda match: self._marks[cast(Medium, match[1])].text, text)
+        return IMAGE_NUMBER.sub(lambda match: self._placeholders[cast(Medium, match[1])].text, text)
 
-    def _stand_in(self, match: re.Match[str], image: ShownImage) -> str:
+    def _stand_in(self, match: re.Match[str], image: RenderedImage) -> str:
         """Return the text tokenized in place of an image; its first token is then expanded."""
         written = _tokens_of(image)
         text = f"{written.before}{self._names[written.tokens[0]]}{written.behind}"
-        mark = self._marks[image.medium]
-        return mark.text.replace(mark.marker, text, 1) if match[2] else text
+        placeholder = self._placeholders[image.medium]
+        return placeholder.text.replace(placeholder.marker, text, 1) if match[2] else text
 
 
-def _by_number(chat: ChatInput) -> Mapping[int, ShownImage]:
+def _by_number(chat: ChatInput) -> Mapping[int, RenderedImage]:
     parts = (part for message in chat.messages for part in message.content)
-    return {part.number: part for part in parts if isinstance(part, ShownImage)}
+    return {part.number: part for part in parts if isinstance(part, RenderedImage)}
 
 
-def _tokens_of(image: ShownImage) -> ImageTokens:
+def _tokens_of(image: RenderedImage) -> ImageTokens:
     written: ImageTokens = image.processed.written
     return written
 
 
-def _with_images(tokens: list[int], images: deque[ShownImage]) -> list[int]:
+def _with_images(tokens: list[int], images: deque[RenderedImage]) -> list[int]:
     """Expand the first token of each image into all its tokens; remove these images from `images`."""
     if not images or _tokens_of(images[0]).tokens[0] not in tokens:
         return tokens
