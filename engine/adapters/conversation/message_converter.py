@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.adapters.conversation import message_normalization as normalization
-from greenroom.engine.adapters.conversation.apply_turn_forms import (
+from greenroom.engine.adapters.conversation.apply_message_quirks import (
     content_with_thought,
     drop_past_thoughts,
     move_system_message,
@@ -21,8 +21,8 @@ from greenroom.engine.adapters.conversation.apply_turn_forms import (
 from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, marked_text, with_image_parts
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts
+from greenroom.engine.adapters.templates.message_quirks import PLAIN_FORMS, MessageQuirks
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
-from greenroom.engine.adapters.templates.turn_forms import PLAIN_FORMS, TurnForms
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.adapters.thinking.words import add_thinking_words
 from greenroom.engine.parsers.parsed_call import ParsedCall
@@ -50,7 +50,7 @@ class MessageConverter:
         traits: TemplateTraits,
         parser: ToolCallParser,
         marker: ControlTokenMarker,
-        forms: TurnForms = PLAIN_FORMS,
+        forms: MessageQuirks = PLAIN_FORMS,
         media: Mapping[str, Collection[str]] = NO_MEDIA,
     ) -> None:
         beside = forms.text_beside_calls or bool(forms.call_head)

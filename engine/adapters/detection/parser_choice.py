@@ -13,8 +13,8 @@ from typing import Literal
 import attrs
 
 from greenroom.engine.adapters.conversation.tool_prompt import FALLBACK_FORMAT
+from greenroom.engine.adapters.detection.rendered_turns import RenderedTurns
 from greenroom.engine.adapters.detection.round_trip import TOOLS, find_thinking_parser, find_tool_parser
-from greenroom.engine.adapters.detection.shown_turns import ShownTurns
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, with_calls_as_text
 from greenroom.engine.catalog.kinds.families import FamilyTraits
 from greenroom.engine.parsers.detection.parser_detection import (
@@ -70,7 +70,7 @@ def choose_parsers(
     Raises:
         LookupError: The record names an unknown parser.
     """
-    turns = ShownTurns(tokenizer, traits, stop_texts, TOOLS) if traits is not None else None
+    turns = RenderedTurns(tokenizer, traits, stop_texts, TOOLS) if traits is not None else None
     thoughts, thoughts_by = _choose_thinking_parser(record, tokenizer, turns, family)
     marked = detect_tool_parser(tokenizer.chat_template or "", tokenizer.vocab)
     named = record.tool_parser or marked or family.tool_parser
@@ -107,7 +107,7 @@ def renders(parser: ToolCallParser) -> bool:
 
 
 def _choose_thinking_parser(
-    record: CapabilityRecord, tokenizer: ChatTokenizer, turns: ShownTurns | None, family: FamilyTraits
+    record: CapabilityRecord, tokenizer: ChatTokenizer, turns: RenderedTurns | None, family: FamilyTraits
 ) -> tuple[ThinkingParser, ChosenBy]:
     if record.thinking_parser is not None:
         return make_thinking_parser(record.thinking_parser), "record"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from greenroom.engine.adapters.detection.shown_turns import ShownTurn, ShownTurns
+from greenroom.engine.adapters.detection.rendered_turns import RenderedTurn, RenderedTurns
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.parsers.detection.registry import (
     FURTHER_NAMES,
@@ -31,7 +31,7 @@ P = TypeVar("P", ToolCallParser, ThinkingParser)
 
 
 @attrs.frozen
-class ReadTurn:
+class ParsedTurn:
     """A turn as two parsers read it."""
 
     text: str
@@ -48,8 +48,8 @@ class ReadTurn:
 
 
 def read_turn(
-    shown: ShownTurn, calls: ToolCallParser, thoughts: ThinkingParser, tools: tuple[Tool, ...]
-) -> ReadTurn:
+    shown: RenderedTurn, calls: ToolCallParser, thoughts: ThinkingParser, tools: tuple[Tool, ...]
+) -> ParsedTurn:
     """Return the turn as a client would receive it if the model had written it."""
     prepared = PreparedPrompt(
         tokens=(0,),
@@ -72,10 +72,10 @@ def read_turn(
                 found.append((name, delta.arguments))
             case ToolCallDelta():
                 found[-1] = (found[-1][0], found[-1][1] + delta.arguments)
-    return ReadTurn(text, reasoning, tuple(found))
+    return ParsedTurn(text, reasoning, tuple(found))
 
 
-def find_thinking_parser(turns: ShownTurns, likely: str) -> ThinkingParser | None:
+def find_thinking_parser(turns: RenderedTurns, likely: str) -> ThinkingParser | None:
     """Return a parser that reads the reasoning that the template shows; None if there is none.
 
     Args:
@@ -111,7 +111,7 @@ class FoundToolParser:
 
 
 def find_tool_parser(
-    turns: ShownTurns, traits: TemplateTraits, thoughts: ThinkingParser, likely: str, only: bool = False
+    turns: RenderedTurns, traits: TemplateTraits, thoughts: ThinkingParser, likely: str, only: bool = False
 ) -> FoundToolParser | None:
     """Return a parser that reads the calls that the template shows; None if there is none.
 
@@ -144,13 +144,13 @@ def find_tool_parser(
     return None
 
 
-def _may_read(parser: ToolCallParser, shown: ShownTurn) -> bool:
+def _may_read(parser: ToolCallParser, shown: RenderedTurn) -> bool:
     return any(start in shown.text for start, _ in parser.markers) or bool(
         parser.begins_call(shown.text.lstrip())
     )
 
 
-def _may_have_written(parser: ThinkingParser, shown: ShownTurn) -> bool:
+def _may_have_written(parser: ThinkingParser, shown: RenderedTurn) -> bool:
     if isinstance(parser, FramedAnswerParser) and parser.answer[0] not in shown.text:
         return False
     return any(marker in shown.prompt + shown.text for pair in parser.markers for marker in pair)

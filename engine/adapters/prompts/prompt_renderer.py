@@ -7,7 +7,7 @@ from functools import partial
 
 import attrs
 
-from greenroom.engine.adapters.conversation.apply_turn_forms import render_turns
+from greenroom.engine.adapters.conversation.apply_message_quirks import render_turns
 from greenroom.engine.adapters.conversation.message_converter import MessageConverter
 from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, numbers_in_parts
 from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
@@ -18,8 +18,8 @@ from greenroom.engine.adapters.templates.chat_template import (
     check_options,
     render_conversation,
 )
+from greenroom.engine.adapters.templates.message_quirks import PLAIN_FORMS, MessageQuirks, find_message_quirks
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, template_renderer
-from greenroom.engine.adapters.templates.turn_forms import PLAIN_FORMS, TurnForms, find_turn_forms
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
@@ -121,7 +121,7 @@ class PromptRenderer:
 
         images: tuple[int, ...] = ()
 
-        def convert(forms: TurnForms) -> list[TemplateMessage]:
+        def convert(forms: MessageQuirks) -> list[TemplateMessage]:
             nonlocal images
             converter = MessageConverter(traits, self._tool_parser, self._marker, forms, self._media)
             converted = converter.convert(chat.messages, instructions, thinking)
@@ -132,12 +132,12 @@ class PromptRenderer:
         ended = text if chat.continue_final_message else text + self._thought_end(text, thinking)
         return ended, images
 
-    def _find_forms(self) -> TurnForms:
+    def _find_forms(self) -> MessageQuirks:
         if self._traits is None:
             return PLAIN_FORMS
         render = template_renderer(self._tokenizer, self._traits)
         source = self._tokenizer.chat_template
-        return find_turn_forms(render, source, self._traits, self._tool_parser, self._thinking_parser)
+        return find_message_quirks(render, source, self._traits, self._tool_parser, self._thinking_parser)
 
     def _check(self, chat: ChatInput) -> TemplateTraits:
         if self._traits is None:

@@ -25,8 +25,8 @@ import attrs
 import structlog
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.detection.round_trip import ReadTurn, read_turn
-from greenroom.engine.adapters.detection.shown_turns import ShownTurn
+from greenroom.engine.adapters.detection.rendered_turns import RenderedTurn
+from greenroom.engine.adapters.detection.round_trip import ParsedTurn, read_turn
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
@@ -185,7 +185,7 @@ def _unread(adapter: Adapter, messages: Sequence[Message], read: str) -> list[st
     return faults
 
 
-def _turns(adapter: Adapter, shown: str) -> list[ReadTurn]:
+def _turns(adapter: Adapter, shown: str) -> list[ParsedTurn]:
     """Parse every part of a prompt that may be a turn: up to any end token, from any possible marker on."""
     ends = [text for text, ident in adapter.tokenizer.added_tokens.items() if ident in adapter.stop_token_ids]
     pieces = [shown]
@@ -195,7 +195,7 @@ def _turns(adapter: Adapter, shown: str) -> list[ReadTurn]:
     for piece in pieces:
         starts = [0, *(at + 1 for at, letter in enumerate(piece) if letter in ">]\n: ")]
         for start in starts if "zq" in piece or "no_arguments" in piece else ():
-            turn = ShownTurn(piece[:start], piece[start:])
+            turn = RenderedTurn(piece[:start], piece[start:])
             turns.append(read_turn(turn, adapter.tool_parser, adapter.thinking_parser, TOOLS))
     return turns
 

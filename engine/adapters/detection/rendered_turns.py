@@ -29,7 +29,7 @@ _THINKING_OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 @attrs.frozen
-class ShownTurn:
+class RenderedTurn:
     """An assistant turn as a template renders it.
 
     Args:
@@ -41,7 +41,7 @@ class ShownTurn:
     text: str
 
 
-class ShownTurns:
+class RenderedTurns:
     """Renders single turns with a model's own template.
 
     Args:
@@ -64,7 +64,7 @@ class ShownTurns:
         self._tools = [as_openai_tool(tool) for tool in tools] if traits.tools else traits.without_tools
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
 
-    def show(self, turn: Message) -> ShownTurn | None:
+    def show(self, turn: Message) -> RenderedTurn | None:
         """Return the turn as the template renders it; None if part of its text or calls is missing."""
         words = [turn.text, *(call.name for call in turn.tool_calls)]
         results = [_result(call) for call in turn.tool_calls]
@@ -100,7 +100,7 @@ class ShownTurns:
         except Exception:  # A refusal is a valid result.
             return None
 
-    def _cut(self, rendered: str, whole: bool) -> ShownTurn | None:
+    def _cut(self, rendered: str, whole: bool) -> RenderedTurn | None:
         """Return the text behind the prompt, up to the first token that ends a turn.
 
         Args:
@@ -111,11 +111,11 @@ class ShownTurns:
         start = max(skipped, default=behind_user)
         ends = [at for text in self._stop_texts if (at := rendered.find(text, start)) >= 0]
         if ends:
-            return ShownTurn(rendered[:start], rendered[start : min(ends)])
+            return RenderedTurn(rendered[:start], rendered[start : min(ends)])
         if not whole:
             return None
         turn = rendered[start:].rstrip().removesuffix(self._answered[1].strip())
-        return ShownTurn(rendered[:start], turn)
+        return RenderedTurn(rendered[:start], turn)
 
     @cached_property
     def _openings(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rewriting of past turns into the forms found by `greenroom.engine.adapters.templates.turn_forms`."""
+"""Rewriting of past turns into the forms found by `greenroom.engine.adapters.templates.message_quirks`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.engine.adapters.conversation.message_normalization import join_paragraphs
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage
-from greenroom.engine.adapters.templates.turn_forms import TurnForms
+from greenroom.engine.adapters.templates.message_quirks import MessageQuirks
 from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
 from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError
@@ -60,7 +60,7 @@ def move_system_message(turns: Sequence[Message]) -> list[Message]:
     return list(turns)
 
 
-def content_with_thought(turn: Message, forms: TurnForms) -> Any:
+def content_with_thought(turn: Message, forms: MessageQuirks) -> Any:
     """Return a turn's content including its reasoning, as text or as a part before the text."""
     thought, text = turn.reasoning or "", turn.text
     if forms.thoughts == "parts":
@@ -72,9 +72,9 @@ def content_with_thought(turn: Message, forms: TurnForms) -> Any:
 
 
 def render_turns(
-    convert: Callable[[TurnForms], list[TemplateMessage]],
+    convert: Callable[[MessageQuirks], list[TemplateMessage]],
     render: Callable[[list[TemplateMessage]], str],
-    forms: TurnForms,
+    forms: MessageQuirks,
     *,
     without_content: bool,
 ) -> str:
@@ -110,7 +110,7 @@ def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]
     return texts
 
 
-def _insert_texts(rendered: str, texts: Sequence[str], forms: TurnForms) -> str | None:
+def _insert_texts(rendered: str, texts: Sequence[str], forms: MessageQuirks) -> str | None:
     """Return a rendered conversation with the texts before their calls; None if a call is missing."""
     marked = forms.call_head + TEXT_BESIDE_CALL
     before, behind = forms.text_frame

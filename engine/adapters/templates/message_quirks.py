@@ -22,7 +22,7 @@ _THOUGHT_FIELDS = ("reasoning_content", "reasoning")
 
 
 @attrs.frozen
-class TurnForms:
+class MessageQuirks:
     """Quirks of a template beyond `TemplateTraits`, which depend on the model's parsers too.
 
     Args:
@@ -54,17 +54,17 @@ class TurnForms:
     late_results: bool = True
 
 
-PLAIN_FORMS = TurnForms()
+PLAIN_FORMS = MessageQuirks()
 """Forms of a template that takes every turn unchanged."""
 
 
-def find_turn_forms(
+def find_message_quirks(
     render: Render,
     source: str | None,
     traits: TemplateTraits,
     tool_parser: ToolCallParser,
     thinking_parser: ThinkingParser,
-) -> TurnForms:
+) -> MessageQuirks:
     """Return the forms of past turns for a template, found by rendering small conversations.
 
     Args:
@@ -174,7 +174,7 @@ def _find_call_ids(render: Render, probe: _CallProbe) -> Literal["any", "convers
 
 def _find_thoughts(
     render: Render, source: str | None, traits: TemplateTraits, parser: ThinkingParser
-) -> TurnForms:
+) -> MessageQuirks:
     if traits.tool_calls:
         turn, *behind = _CallProbe(traits).round("zqone")
     else:
@@ -186,10 +186,10 @@ def _find_thoughts(
 
     for field in _THOUGHT_FIELDS:
         if "zqthought" in shown(**{field: "zqthought"}):
-            return TurnForms(thought_field=field)
+            return MessageQuirks(thought_field=field)
     start, end = parser.markers[0] if parser.markers else ("", "")
     if not start or (source is not None and end not in source):  # Nothing shows that the model reasons.
-        return TurnForms()
+        return MessageQuirks()
     text = turn["content"] or ""
     parts = [
         {"type": "thinking", "thinking": "zqthought"},
@@ -197,9 +197,9 @@ def _find_thoughts(
     ]
     marked = rf"{re.escape(start)}\s*zqthought\s*{re.escape(end)}"
     if re.search(marked, shown(content=parts)):
-        return TurnForms(thoughts="parts", thought_markers=(start, end))
+        return MessageQuirks(thoughts="parts", thought_markers=(start, end))
     written = shown(content=f"{start}zqthought{end}{text}")
     closed_before = rf"{re.escape(end)}\s*{marked}"
     if re.search(marked, written) and not re.search(closed_before, written):
-        return TurnForms(thoughts="text", thought_markers=(start, end))
-    return TurnForms()
+        return MessageQuirks(thoughts="text", thought_markers=(start, end))
+    return MessageQuirks()
