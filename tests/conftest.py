@@ -52,11 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
     """Proofs at loads, and processes that decode files, take as long as they need on this machine."""
-    from greenroom.engine.loading.batching import decide
+    from greenroom.engine.loading.batching import decide_batching
     from greenroom.engine.media.images import large_images, pdf_pages
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide, "MIN_SECONDS", math.inf)
+        patch.setattr(decide_batching, "MIN_SECONDS", math.inf)
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)
         yield

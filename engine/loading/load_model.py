@@ -12,8 +12,8 @@ import mlx.core as mx
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching.decide import decide_batching
-from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
+from greenroom.engine.loading.batching.decide_batching import decide_batching
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
@@ -45,7 +45,7 @@ def load_model(
     report_progress: Callable[[float], None] = lambda fraction: None,
     is_abandoned: Callable[[], bool] = lambda: False,
     reserve_memory: Callable[[int], None] = lambda nbytes: None,
-    on_unproved: Callable[[IdleProof], None] = lambda proof: None,
+    on_unchecked: Callable[[BackgroundCheck], None] = lambda proof: None,
     load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
 ) -> Any:
     """Return a generative model with all weights in memory, tested with one forward pass.
@@ -56,7 +56,7 @@ def load_model(
         is_abandoned: Predicate called between chunks of the weights.
         reserve_memory: Function called with the bytes of the weights before they are read; may raise
             ProblemError.
-        on_unproved: Callback with the rest of the batch-invariance check, if there was no time for it; until
+        on_unchecked: Callback with the rest of the batch-invariance check, if there was no time for it; until
             it is done, the model's rows are computed alone.
         load_lazily: Function that returns the model with lazy weights.
 
@@ -77,7 +77,7 @@ def load_model(
         patch_for_batching(model)
         unproved = decide_batching(model, folder, warm - began, warm - read)
         if unproved is not None:
-            on_unproved(unproved)
+            on_unchecked(unproved)
         return quantize_kv(model, settings.kv_bits)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.text.prefix_cache.disk.tier import open_disk_tier
@@ -49,7 +49,7 @@ def open_text_engine(
     log.info("thinking", **adapter.thinking.describe())
     prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     with load.open_share() as (share, charge):
-        unproved: list[IdleProof] = []
+        unproved: list[BackgroundCheck] = []
         model = load_model(
             folder, settings, load.progress, is_abandoned, charge, unproved.append, load_lazily
         )
@@ -66,7 +66,7 @@ def open_text_engine(
             speculation=speculation,
             share=share,
             max_rows=settings.max_batch,
-            idle_proof=unproved[0] if unproved else None,
+            background_check=unproved[0] if unproved else None,
             features=features_of(model),
             clock=load.clock,
         )

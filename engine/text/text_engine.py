@@ -12,7 +12,7 @@ import mlx.core as mx
 from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.memory.account import Share
 from greenroom.engine.text.batch.parallel_samples import parallel_samples_of
 from greenroom.engine.text.idle_work import IdleWork
@@ -56,7 +56,7 @@ class TextEngine:
         speculation: Speculative decoding for a lone request; None disables it.
         share: Share of the memory account; None is unlimited.
         max_rows: Maximum number of sequences computed at once; other choices start as sequences end.
-        idle_proof: Rest of the batch-invariance check that the load had no time for.
+        background_check: Rest of the batch-invariance check that the load had no time for.
         features: Source of prompt features such as images; None if the model has none.
         costs: Cost model; None creates one, initialized by timing a copy.
         clock: Clock in seconds, with any origin, for timing work and batching windows.
@@ -76,7 +76,7 @@ class TextEngine:
         speculation: Speculation | None = None,
         share: Share | None = None,
         max_rows: int = sys.maxsize,
-        idle_proof: IdleProof | None = None,
+        background_check: BackgroundCheck | None = None,
         features: FeatureSource | None = None,
         costs: StepCosts | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -94,7 +94,7 @@ class TextEngine:
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
         self._features = features
         self._speculation = speculation
-        self._idle_work = IdleWork(idle_proof, self._memory)
+        self._idle_work = IdleWork(background_check, self._memory)
         self._steps = 0
 
     @property

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import batching, caches
-from greenroom.engine.loading.batching.proof import distance
+from greenroom.engine.loading.batching.invariance_check import distance
 from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.text.scheduler.prefill.prefill_runner import PrefillRunner
 from greenroom.tests.support.architectures.architecture_fields import NOT_MADE

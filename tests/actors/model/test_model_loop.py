@@ -15,8 +15,8 @@ from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.engines.engines import Engines, ModelFiles
 from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
-from greenroom.engine.loading.batching import decide, idle_proof, known
-from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching import background_check, cached_results, decide_batching
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -58,14 +58,14 @@ class Pauses:
 
 @pytest.fixture
 def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pauses:
-    monkeypatch.setattr(decide, "table", dict)
-    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide_batching, "table", dict)
+    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
     # On a busy machine the check would pause for minutes, split its passes, or give up.
-    monkeypatch.setattr(idle_proof, "_REST", 0)
-    monkeypatch.setattr(idle_proof, "PIECE", math.inf)
-    monkeypatch.setattr(idle_proof, "MAX_PASS_SECONDS", math.inf)
-    monkeypatch.setattr(known, "_of_this_process", {})
+    monkeypatch.setattr(background_check, "_REST", 0)
+    monkeypatch.setattr(background_check, "PIECE", math.inf)
+    monkeypatch.setattr(background_check, "MAX_PASS_SECONDS", math.inf)
+    monkeypatch.setattr(cached_results, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Pauses(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))
     _record(monkeypatch, made)
@@ -73,10 +73,10 @@ def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def _record(monkeypatch: pytest.MonkeyPatch, pauses: Pauses) -> None:
-    advance: Callable[[IdleProof], None] = IdleProof.advance
+    advance: Callable[[BackgroundCheck], None] = BackgroundCheck.advance
     submit = TextEngine.submit
 
-    def advance_when_let(proof: IdleProof) -> None:
+    def advance_when_let(proof: BackgroundCheck) -> None:
         pauses.order.put("pass")
         pauses.through.acquire()
         advance(proof)
@@ -85,7 +85,7 @@ def _record(monkeypatch: pytest.MonkeyPatch, pauses: Pauses) -> None:
         pauses.order.put(request.id)
         submit(engine, request, prepared)
 
-    monkeypatch.setattr(IdleProof, "advance", advance_when_let)
+    monkeypatch.setattr(BackgroundCheck, "advance", advance_when_let)
     monkeypatch.setattr(TextEngine, "submit", submit_noted)
 
 
@@ -102,7 +102,7 @@ def test_a_request_waits_for_one_pass_at_most_and_a_pause_for_no_request(pauses:
     pauses.submit("second")
     assert pauses.order.get(timeout=60) == "second"
     assert pauses.finished() == "second"
-    assert [found.complete for found in known._of_this_process.values()] == [True]
+    assert [found.complete for found in cached_results._of_this_process.values()] == [True]
     pauses.loop.abandon()
     assert pauses.ends.get(timeout=60) == LoopEnded(device=DeviceReport(computed=True))
     assert pauses.order.empty()

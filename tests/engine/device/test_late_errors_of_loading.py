@@ -18,10 +18,10 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.encoding import first_passes
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching import decide, known
-from greenroom.engine.loading.batching.findings import Findings
-from greenroom.engine.loading.batching.idle_proof import IdleProof
-from greenroom.engine.loading.batching.proof import Proof
+from greenroom.engine.loading.batching import cached_results, decide_batching
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
+from greenroom.engine.loading.batching.check_results import CheckResults
+from greenroom.engine.loading.batching.invariance_check import InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
@@ -91,8 +91,8 @@ def folder(
 def test_no_engine_comes_of_a_load_in_which_the_device_has_failed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)  # a proof has more launches where there is more time
-    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)  # more time, more launches
+    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
     monkeypatch.setattr(first_passes, "_LONGEST", math.inf)  # likewise, a slow moment leaves passes out
     account = MemoryAccount()
     launches = count_launches(monkeypatch, lambda: open_on(account, folder).close())
@@ -113,9 +113,9 @@ class Memory:
     """Stored results of batch-invariance checks, in this process and in the user's cache folder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self._process: dict[str, Findings] = {}
+        self._process: dict[str, CheckResults] = {}
         self._folder = folder
-        monkeypatch.setattr(known, "_of_this_process", self._process)
+        monkeypatch.setattr(cached_results, "_of_this_process", self._process)
         monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
 
     @property
@@ -130,8 +130,8 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Memory:
     """Start without results for any model, and without a time limit of the check."""
-    monkeypatch.setattr(decide, "MIN_SECONDS", 600.0)
-    monkeypatch.setattr(decide, "table", dict)
+    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 600.0)
+    monkeypatch.setattr(decide_batching, "table", dict)
     return Memory(monkeypatch, tmp_path / "cache")
 
 
@@ -159,7 +159,7 @@ def test_nor_of_one_in_a_pause_which_the_engine_does_not_survive(
     monkeypatch: pytest.MonkeyPatch, memory: Memory
 ) -> None:
     model = make("llama")
-    proof = IdleProof(model, Proof(model), "key")
+    proof = BackgroundCheck(model, InvarianceCheck(model), "key")
     LateError(monkeypatch, NEVER)
     with pytest.raises(RuntimeError, match="METAL"):
         proof.advance()

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.loading.batching.proof import distance
+from greenroom.engine.loading.batching.invariance_check import distance
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.batching_patches.ragged_rows import RaggedRows
 from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy

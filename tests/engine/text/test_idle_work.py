@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.loading.batching import decide, idle_proof, known
-from greenroom.engine.loading.batching.findings import Findings
-from greenroom.engine.loading.batching.idle_proof import IdleProof
-from greenroom.engine.loading.batching.proof import ROWS, TOKENS, Proof
+from greenroom.engine.loading.batching import background_check, cached_results, decide_batching
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
+from greenroom.engine.loading.batching.check_results import CheckResults
+from greenroom.engine.loading.batching.invariance_check import ROWS, TOKENS, InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.text.text_engine import TextEngine
@@ -39,20 +39,20 @@ TOKENS_EACH = 24
 def nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Make the table ignore the installed mlx-lm, and leave loads no time for checks."""
 
-    def table() -> Mapping[str, Findings]:
+    def table() -> Mapping[str, CheckResults]:
         return {}
 
-    monkeypatch.setattr(decide, "table", table)
-    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
-    monkeypatch.setattr(decide, "Proof", proof_by_a_counted_clock)
-    monkeypatch.setattr(known, "_of_this_process", {})
+    monkeypatch.setattr(decide_batching, "table", table)
+    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide_batching, "InvarianceCheck", check_by_a_counted_clock)
+    monkeypatch.setattr(cached_results, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def proof_by_a_counted_clock(model: Any, found: Findings, first_pass: float) -> Proof:
+def check_by_a_counted_clock(model: Any, found: CheckResults, first_pass: float) -> InvarianceCheck:
     """Return a check whose passes all take a short time."""
-    return Proof(model, found, first_pass=0.001, clock=CountedClock())
+    return InvarianceCheck(model, found, first_pass=0.001, clock=CountedClock())
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def unproved(folder: Path, account: MemoryAccount | None = None, kv_bits: int | 
     """Return an engine of a model that has not been checked."""
     driver = Driver(folder, kv_bits=kv_bits)
     driver.engine.close()
-    rests: list[IdleProof] = []
-    model = load_model(folder, Settings(kv_bits=kv_bits), on_unproved=rests.append)
+    rests: list[BackgroundCheck] = []
+    model = load_model(folder, Settings(kv_bits=kv_bits), on_unchecked=rests.append)
     assert not can_batch(new_cache(model))
     share = account.open_share() if account else None
-    driver.engine = TextEngine(model, driver.output_processor, idle_proof=rests[0], share=share)
+    driver.engine = TextEngine(model, driver.output_processor, background_check=rests[0], share=share)
     return driver
 
 
@@ -173,7 +173,7 @@ def test_quantized_caches_are_alone_and_together_as_others(model_of: ModelOf) ->
 def test_a_pass_that_would_hold_a_request_up_for_long_is_never_computed(
     model_of: ModelOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_proof, "MAX_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(background_check, "MAX_PASS_SECONDS", 0.0)
     driver = unproved(model_of("qwen3"))
     with capture_logs() as logs:
         assert pause(driver) == 1

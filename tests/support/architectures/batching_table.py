@@ -8,8 +8,8 @@ from importlib.metadata import version
 from typing import Any
 
 from greenroom.engine.kv_cache.batching import Batching
+from greenroom.engine.loading.batching.cached_results import TABLE, as_entry
 from greenroom.engine.loading.batching.digest import code_digest
-from greenroom.engine.loading.batching.known import TABLE, entry_of
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.tests.support.architectures.architectures import make, names
 from greenroom.tests.support.architectures.batching_trials import prove_thoroughly
@@ -27,8 +27,8 @@ def table_of(architectures: Iterable[str]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name in architectures:
         digest, batching = prove_architecture(name)
-        entries[name] = {"digest": digest, **entry_of(batching)}
-        print(name, json.dumps(entry_of(batching)), flush=True)
+        entries[name] = {"digest": digest, **as_entry(batching)}
+        print(name, json.dumps(as_entry(batching)), flush=True)
     return {"mlx-lm": version("mlx-lm"), "architectures": entries}
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
@@ -54,8 +54,8 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
     """Return the model and its adapter, shared by all tests."""
     record = CapabilityRecord("vision", "default", "tiny", 32768)
     adapter = make_adapter(record, load_tokenizer(folder), Settings())
-    unproved: list[IdleProof] = []
-    model = load_model(folder, Settings(), on_unproved=unproved.append, load_lazily=load_vision_lazily)
+    unproved: list[BackgroundCheck] = []
+    model = load_model(folder, Settings(), on_unchecked=unproved.append, load_lazily=load_vision_lazily)
     while unproved and unproved[0].delay is not None:
         unproved[0].advance()
     return model, adapter

@@ -12,9 +12,9 @@ import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import Batching
-from greenroom.engine.loading.batching.findings import Findings
-from greenroom.engine.loading.batching.known import TABLE
-from greenroom.engine.loading.batching.proof import Proof, distance
+from greenroom.engine.loading.batching.cached_results import TABLE
+from greenroom.engine.loading.batching.check_results import CheckResults
+from greenroom.engine.loading.batching.invariance_check import InvarianceCheck, distance
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.schemas.settings.settings import Settings
@@ -58,13 +58,13 @@ TABLED = [
 """Architectures that the table lists as correct, with our patches."""
 
 
-def proved(model: Any, row_limit: int) -> Findings:
+def proved(model: Any, row_limit: int) -> CheckResults:
     """Return the results of a check on a device with that row limit."""
-    proof = Proof(model)
+    check = InvarianceCheck(model)
     with metal_arithmetic(row_limit):
-        proof.run(PLENTY)
-    assert not proof.failed, proof.findings.reason
-    return proof.findings
+        check.run(PLENTY)
+    assert not check.failed, check.results.reason
+    return check.results
 
 
 def patched(name: str) -> Any:

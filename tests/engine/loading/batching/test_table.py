@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from greenroom.engine.loading.batching.cached_results import TABLE, as_entry
 from greenroom.engine.loading.batching.digest import digest_of
-from greenroom.engine.loading.batching.known import TABLE, entry_of
 from greenroom.tests.support.architectures.architectures import names
 from greenroom.tests.support.architectures.batching_table import prove_architecture
 from greenroom.tests.support.engines.schedules import soak_only
@@ -30,6 +30,6 @@ def test_it_has_every_architecture_with_its_code_as_it_is_installed() -> None:
 @pytest.mark.parametrize("name", [*FEW, *soak_only(*(name for name in ENTRIES if name not in FEW))])
 def test_it_says_what_a_proof_says(name: str) -> None:
     digest, batching = prove_architecture(name)
-    proved = entry_of(batching)
+    proved = as_entry(batching)
     known = {key: ENTRIES[name][key] for key in ("prefill", "decode")}
     assert (digest, {key: proved[key] for key in known}) == (ENTRIES[name]["digest"], known)

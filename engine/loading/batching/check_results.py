@@ -10,7 +10,7 @@ _UNPROVED = "not proved yet"
 
 
 @attrs.frozen
-class Findings:
+class CheckResults:
     """Results of a check whether batched rows match rows computed alone; None where unknown.
 
     Args:

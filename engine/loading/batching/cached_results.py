@@ -12,42 +12,42 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.kv_cache.batching import Batching
-from greenroom.engine.loading.batching.findings import Findings
+from greenroom.engine.loading.batching.check_results import CheckResults
 from greenroom.schemas.logs import get_logger
 
 TABLE = Path(__file__).with_name("table.json")
 
 _FILE_NAME = "batching.json"
-_MAX_REMEMBERED = 256
+_MAX_RESULTS = 256
 """Most results in the file; the oldest are dropped."""
 
 _MAX_BYTES = 1_000_000
-"""Size limit of the file in bytes; `_MAX_REMEMBERED` of the longest entries take half of it."""
+"""Size limit of the file in bytes; `_MAX_RESULTS` of the longest entries take half of it."""
 
 _MAX_REASON = 1000
 """Most characters of a stored reason, which may contain messages of a model's code."""
 
 _lock = threading.Lock()
-_of_this_process: dict[str, Findings] = {}
+_of_this_process: dict[str, CheckResults] = {}
 
 log = get_logger(__name__)
 
 
 @cache
-def table() -> Mapping[str, Findings]:
+def table() -> Mapping[str, CheckResults]:
     """Return the results for mlx-lm's architectures, by code digest."""
     entries = json.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
-    return {entry["digest"]: _findings_of(entry) for entry in entries.values()}
+    return {entry["digest"]: _results_of(entry) for entry in entries.values()}
 
 
-def recall(key: str) -> Findings:
+def load_results(key: str) -> CheckResults:
     """Return the cached results, possibly incomplete, of this or another process of the same user.
 
     Args:
         key: Hash of everything the check depends on.
     """
     with _lock:
-        found = _of_this_process.get(key, Findings())
+        found = _of_this_process.get(key, CheckResults())
         if not found.complete:
             written = _still_valid(_read(_file()).get(key, {}))
             if written.decode is not None:
@@ -55,17 +55,17 @@ def recall(key: str) -> Findings:
         return found
 
 
-def remember(key: str, findings: Findings) -> None:
+def store_results(key: str, results: CheckResults) -> None:
     """Store the results so far for later loads and processes."""
     with _lock:
-        _of_this_process[key] = findings
+        _of_this_process[key] = results
         file = _file()
         if file is None:
             return
         entries = _read(file)
         entries.pop(key, None)
-        release = {"release": version("greenroom")} if _finds_fault(findings) else {}
-        kept = [*entries.items(), (key, entry_of(findings) | release)][-_MAX_REMEMBERED:]
+        release = {"release": version("greenroom")} if _has_fault(results) else {}
+        kept = [*entries.items(), (key, as_entry(results) | release)][-_MAX_RESULTS:]
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -75,30 +75,30 @@ def remember(key: str, findings: Findings) -> None:
             log.warning("batching proof not kept", reason=str(error))
 
 
-def entry_of(proved: Batching | Findings) -> dict[str, Any]:
+def as_entry(proved: Batching | CheckResults) -> dict[str, Any]:
     """Return the results as JSON, without unknown values."""
     known = {"prefill": proved.prefill, "decode": proved.decode}
     reason = {"reason": proved.reason[:_MAX_REASON]} if proved.reason else {}
     return {name: value for name, value in known.items() if value is not None} | reason
 
 
-def _findings_of(entry: Mapping[str, Any]) -> Findings:
+def _results_of(entry: Mapping[str, Any]) -> CheckResults:
     prefill, decode = (
         value if isinstance(value := entry.get(name), bool) else None for name in ("prefill", "decode")
     )
-    return Findings(prefill, decode, str(entry.get("reason", ""))[:_MAX_REASON])
+    return CheckResults(prefill, decode, str(entry.get("reason", ""))[:_MAX_REASON])
 
 
-def _still_valid(entry: Mapping[str, Any]) -> Findings:
+def _still_valid(entry: Mapping[str, Any]) -> CheckResults:
     """Parse a stored result, but ignore faults found by another release, which may have been fixed since."""
-    found = _findings_of(entry)
-    if not _finds_fault(found) or entry.get("release") == version("greenroom"):
+    found = _results_of(entry)
+    if not _has_fault(found) or entry.get("release") == version("greenroom"):
         return found
-    return Findings(None, True) if found.decode else Findings()
+    return CheckResults(None, True) if found.decode else CheckResults()
 
 
-def _finds_fault(findings: Findings) -> bool:
-    return False in (findings.prefill, findings.decode)
+def _has_fault(results: CheckResults) -> bool:
+    return False in (results.prefill, results.decode)
 
 
 def _file() -> Path | None:

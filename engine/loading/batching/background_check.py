@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 
 from greenroom.engine.kv_cache.batching import Batching, restrict
-from greenroom.engine.loading.batching.known import remember
-from greenroom.engine.loading.batching.proof import Proof
+from greenroom.engine.loading.batching.cached_results import store_results
+from greenroom.engine.loading.batching.invariance_check import InvarianceCheck
 from greenroom.schemas.logs import get_logger
 
 PIECE = 0.3
@@ -27,38 +27,38 @@ The multiple grows in proportion for passes longer than `PIECE`.
 log = get_logger(__name__)
 
 
-class IdleProof:
+class BackgroundCheck:
     """Runs the check one pass at a time, and lifts the model's restriction once batching proves correct.
 
     Args:
         model: Model whose rows are computed alone until more is known.
-        proof: Incomplete check of that model.
+        check: Incomplete check of that model.
         key: Key under which results are stored.
     """
 
-    def __init__(self, model: Any, proof: Proof, key: str) -> None:
+    def __init__(self, model: Any, check: InvarianceCheck, key: str) -> None:
         self._model = model
-        self._proof = proof
+        self._check = check
         self._key = key
         self._over = False
 
     @property
     def delay(self) -> float | None:
         """Seconds of idleness before the next pass; None if there is nothing left to do."""
-        seconds = self._proof.predict(PIECE)
+        seconds = self._check.predict(PIECE)
         return None if self._over else _REST * seconds * max(1.0, seconds / PIECE)
 
     def advance(self) -> None:
         """Compute one pass; no sequence of the model may be running."""
-        before = self._proof.findings
-        self._proof.advance(PIECE)
-        found, batching = self._proof.findings, self._proof.findings.batching
+        before = self._check.results
+        self._check.advance(PIECE)
+        found, batching = self._check.results, self._check.results.batching
         if found != before:
             restrict(self._model, batching)
-            log_proof(batching, seconds=round(self._proof.seconds, 3), idle=True)
-            if not self._proof.failed:
-                remember(self._key, found)
-        due = self._proof.predict(PIECE)
+            log_results(batching, seconds=round(self._check.seconds, 3), idle=True)
+            if not self._check.failed:
+                store_results(self._key, found)
+        due = self._check.predict(PIECE)
         if not found.complete and due > MAX_PASS_SECONDS:
             batching = attrs.evolve(batching, reason=f"the next pass of its proof would take {due:.1f} s")
         elif not found.complete:
@@ -69,10 +69,10 @@ class IdleProof:
 
     def pause(self) -> None:
         """Release the caches of an unfinished check."""
-        self._proof.pause()
+        self._check.pause()
 
 
-def log_proof(batching: Batching, **figures: Any) -> None:
+def log_results(batching: Batching, **figures: Any) -> None:
     """Log the results of a check."""
     log.info("batching proved", **_words(batching), **figures)
 

@@ -30,7 +30,7 @@ from greenroom.engine.device.device_errors import raise_unless_own, synchronize_
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import new_mergeable_cache
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.loading.batching.findings import Findings
+from greenroom.engine.loading.batching.check_results import CheckResults
 from greenroom.engine.loading.batching.pass_costs import PassCosts
 
 SAME = 1e-3
@@ -80,17 +80,17 @@ class _Row:
     logits: mx.array = attrs.field(factory=lambda: mx.zeros(0))
 
 
-class Proof:
+class InvarianceCheck:
     """Finds out whether a model's rows may be batched, one pass at a time.
 
     Args:
         model: Model with its weights in memory, whose caches can be merged unless restricted.
-        findings: Results of an earlier check to continue.
+        results: Results of an earlier check to continue.
         first_pass: Seconds that a pass of one token took.
         clock: Clock in seconds, with any origin.
 
     Attributes:
-        findings: Results so far.
+        results: Results so far.
         seconds: Total seconds of all passes.
         failed: True if the check ended in an exception; the same exception may hit other checks.
     """
@@ -98,11 +98,11 @@ class Proof:
     def __init__(
         self,
         model: Any,
-        findings: Findings | None = None,
+        results: CheckResults | None = None,
         first_pass: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.findings = findings or Findings()
+        self.results = results or CheckResults()
         self.seconds = 0.0
         self.failed = False
         self._model = model
@@ -114,7 +114,7 @@ class Proof:
     def run(self, seconds: float) -> None:
         """Run the passes that fit into a time limit, as predicted from earlier ones."""
         end = self._clock() + seconds
-        while not self.findings.complete and self.predict(left := end - self._clock()) <= left:
+        while not self.results.complete and self.predict(left := end - self._clock()) <= left:
             self.advance(left)
 
     def predict(self, seconds: float) -> float:
@@ -145,7 +145,7 @@ class Proof:
         except BaseException as error:  # models may also fail by exit() or Rust panics
             raise_unless_own(error)
             self._next = None
-            if not self.findings.complete:
+            if not self.results.complete:
                 self.failed = True
                 self._found(f"{type(error).__name__}: {error}")
                 self.pause()
@@ -163,19 +163,19 @@ class Proof:
     def _checks(self) -> Generator[_Pass, mx.array, None]:
         """Yield the passes of the open checks and record their results."""
         rows = yield from _rows(self._new_cache)
-        if self.findings.decode is None:
+        if self.results.decode is None:
             self._found((yield from _decoding_fault(rows)))
         else:
             yield from _last_tokens(rows)
-        if not self.findings.complete:
+        if not self.results.complete:
             self._found((yield from _prefilling_fault(self._new_cache, rows)))
 
     def _found(self, fault: str) -> None:
         """Record the result of the check that has just ended."""
-        if self.findings.decode is None:
-            self.findings = Findings(False if fault else None, not fault, fault)
+        if self.results.decode is None:
+            self.results = CheckResults(False if fault else None, not fault, fault)
         else:
-            self.findings = Findings(not fault, True, fault)
+            self.results = CheckResults(not fault, True, fault)
 
     def _new_cache(self) -> Cache:
         return new_mergeable_cache(self._model)

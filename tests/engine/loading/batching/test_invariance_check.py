@@ -10,8 +10,8 @@ import pytest
 
 from greenroom.engine.kv_cache.batching import Batching, new_mergeable_cache, prefills_alone, restrict
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
-from greenroom.engine.loading.batching.findings import Findings
-from greenroom.engine.loading.batching.proof import ROWS, TOKENS, Proof
+from greenroom.engine.loading.batching.check_results import CheckResults
+from greenroom.engine.loading.batching.invariance_check import ROWS, TOKENS, InvarianceCheck
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.engines.schedules import soak_only
 
@@ -22,12 +22,12 @@ DECODE_WRONG = ("afm7", "minimax_m3_vl", *soak_only("recurrent_gemma"))
 RIGHT = ("llama", "gemma3_text", "falcon_h1")
 
 
-def proved(model: Any) -> Findings:
+def proved(model: Any) -> CheckResults:
     """Return the results of a check without a time limit."""
-    proof = Proof(model)
-    proof.run(PLENTY)
-    assert proof.findings.complete
-    return proof.findings
+    check = InvarianceCheck(model)
+    check.run(PLENTY)
+    assert check.results.complete
+    return check.results
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_what_is_right_passes_in_any_precision(name: str, dtype: mx.Dtype) -> No
 
 
 def test_code_that_fails_with_several_rows_computes_each_alone() -> None:
-    proof = Proof(make("gpt_bigcode"))
-    proof.run(PLENTY)
-    assert proof.findings.decode is False
-    assert "ValueError" in proof.findings.reason
-    assert proof.failed
+    check = InvarianceCheck(make("gpt_bigcode"))
+    check.run(PLENTY)
+    assert check.results.decode is False
+    assert "ValueError" in check.results.reason
+    assert check.failed
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
@@ -117,56 +117,56 @@ class TickingByTokens:
         self.passes.append(tokens.size)
         return self._model(tokens, cache=cache)
 
-    def proof(self, findings: Findings | None = None) -> Proof:
-        return Proof(self, findings, 1.0, lambda: self.now)
+    def check(self, results: CheckResults | None = None) -> InvarianceCheck:
+        return InvarianceCheck(self, results, 1.0, lambda: self.now)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 10.0, 40.0, 150.0, 175.0])
 def test_no_pass_begins_that_would_take_longer_than_there_is_time(seconds: float) -> None:
     machine = TickingByTokens(make("llama"))
-    proof = machine.proof()
-    proof.run(seconds)
-    assert not proof.findings.complete
-    assert not proof.findings.batching.prefill
+    check = machine.check()
+    check.run(seconds)
+    assert not check.results.complete
+    assert not check.results.batching.prefill
     assert seconds - 108 <= machine.now <= seconds
 
 
 def test_what_is_over_goes_on_where_it_ended() -> None:
     seconds = 20.0
     machine = TickingByTokens(make("llama"))
-    proof = machine.proof()
+    check = machine.check()
     for turn in itertools.count(1):
-        proof.run(seconds)
-        if proof.predict(seconds) > seconds:
+        check.run(seconds)
+        if check.predict(seconds) > seconds:
             break
         assert machine.now <= turn * seconds
-    assert proof.findings == Findings(None, True)
-    assert proof.predict(seconds) == 108
+    assert check.results == CheckResults(None, True)
+    assert check.predict(seconds) == 108
     for _ in range(2):
-        proof.advance(seconds)
-        proof.run(seconds)
-    assert proof.findings == Findings(True, True)
+        check.advance(seconds)
+        check.run(seconds)
+    assert check.results == CheckResults(True, True)
     whole = TickingByTokens(make("llama"))
-    whole.proof().run(PLENTY)
+    whole.check().run(PLENTY)
     assert sum(machine.passes) == sum(whole.passes)
 
 
 def test_what_was_found_is_not_computed_again_and_what_was_dropped_is() -> None:
     machine = TickingByTokens(make("llama"))
-    whole = machine.proof()
+    whole = machine.check()
     whole.run(PLENTY)
     rest = TickingByTokens(make("llama"))
-    proof = rest.proof(Findings(None, True))
-    proof.run(PLENTY)
-    assert proof.findings == whole.findings == Findings(True, True)
+    check = rest.check(CheckResults(None, True))
+    check.run(PLENTY)
+    assert check.results == whole.results == CheckResults(True, True)
     prefilling = [108, 4] * 2
     assert rest.passes == [1, 2, 18, 27, 1, 1, *prefilling]
     machine.passes.clear()
-    proof = machine.proof()
-    proof.run(20.0)
-    proof.pause()
-    proof.run(PLENTY)
-    assert proof.findings == whole.findings
+    check = machine.check()
+    check.run(20.0)
+    check.pause()
+    check.run(PLENTY)
+    assert check.results == whole.results
     again = [1, 2, 18, 27, 3, 3, 3, 3, 1, 1, *prefilling]
     assert machine.passes[-len(again) :] == again
     assert len(machine.passes) > len(again)
@@ -189,6 +189,6 @@ class OutOfMemory:
 
 def test_what_no_pass_ends_for_is_alone_for_this_time_only() -> None:
     model = OutOfMemory(make("llama"))
-    proof = Proof(model)
-    proof.run(PLENTY)
-    assert (proof.findings.decode, proof.failed, model.passes) == (False, True, 2)
+    check = InvarianceCheck(model)
+    check.run(PLENTY)
+    assert (check.results.decode, check.failed, model.passes) == (False, True, 2)

@@ -14,11 +14,11 @@ from greenroom.engine.catalog.files.regular_files import MAX_CONFIG_BYTES, read_
 from greenroom.engine.device.device_information import gpu_architecture
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import restrict
+from greenroom.engine.loading.batching.background_check import BackgroundCheck, log_restriction, log_results
+from greenroom.engine.loading.batching.cached_results import load_results, store_results, table
+from greenroom.engine.loading.batching.check_results import CheckResults
 from greenroom.engine.loading.batching.digest import branches_by_device, code_digest, patches_digest
-from greenroom.engine.loading.batching.findings import Findings
-from greenroom.engine.loading.batching.idle_proof import IdleProof, log_proof, log_restriction
-from greenroom.engine.loading.batching.known import recall, remember, table
-from greenroom.engine.loading.batching.proof import Proof
+from greenroom.engine.loading.batching.invariance_check import InvarianceCheck
 
 SHARE_OF_LOAD = 0.05
 """Largest share of the load time that the batch-invariance check may take."""
@@ -30,7 +30,9 @@ _COMPUTED_BY = ("mlx", "mlx-lm", "mlx-vlm")
 """Libraries whose version may change the results."""
 
 
-def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: float) -> IdleProof | None:
+def decide_batching(
+    model: Any, folder: Path, load_seconds: float, first_pass: float
+) -> BackgroundCheck | None:
     """Enable batching as far as it is known to be correct for a model, and log any restriction.
 
     Args:
@@ -44,23 +46,23 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
     rest = None
     digest = code_digest(model)
     if not caches.can_batch(caches.new_cache(model)):
-        found, known_by = Findings(False, False, "its caches cannot be merged"), "cache"
+        found, known_by = CheckResults(False, False, "its caches cannot be merged"), "cache"
     elif digest is not None and digest in table() and _table_holds(model):
         found, known_by = table()[digest], "table"
     else:
         key = _key(model, folder)
-        found, known_by = recall(key), "earlier proof"
+        found, known_by = load_results(key), "earlier proof"
         if not found.complete:
             known_by = "proof"
-            proof = Proof(model, found, first_pass)
-            proof.run(max(SHARE_OF_LOAD * load_seconds, MIN_SECONDS))
-            if proof.findings != found:
-                found = proof.findings
-                if not proof.failed:
-                    remember(key, found)
-                figures = {"seconds": round(proof.seconds, 3), "load_seconds": round(load_seconds, 3)}
-                log_proof(found.batching, **figures)
-            rest = None if found.complete else IdleProof(model, proof, key)
+            check = InvarianceCheck(model, found, first_pass)
+            check.run(max(SHARE_OF_LOAD * load_seconds, MIN_SECONDS))
+            if check.results != found:
+                found = check.results
+                if not check.failed:
+                    store_results(key, found)
+                figures = {"seconds": round(check.seconds, 3), "load_seconds": round(load_seconds, 3)}
+                log_results(found.batching, **figures)
+            rest = None if found.complete else BackgroundCheck(model, check, key)
     restrict(model, found.batching)
     log_restriction(found.batching, known_by)
     return rest
