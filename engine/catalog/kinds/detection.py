@@ -42,8 +42,7 @@ def detect(
     Args:
         trust_remote_code: Whether to accept a model with Python code of its own.
         name: Name of the model, also in errors; by default the folder's name.
-        allow_vision: Whether a vision model may see; if False, it is served as a text model where code for that
-            exists.
+        allow_vision: False to serve a vision model as a text model where code for that exists.
 
     Raises:
         ProblemError: 503 `load_failed` if the folder holds no usable model.

@@ -85,7 +85,7 @@ SCHEMA_FUEL: Final = 1_000_000
 def parser_limits(lexer_fuel: int = SCHEMA_FUEL) -> Any:
     """Return llguidance's own limits, which bound the time of a mask for any grammar.
 
-    A mask takes milliseconds, or a quarter of a second if the grammar is ambiguous; see `pace`.
+    A mask takes milliseconds, or a quarter of a second if the grammar is ambiguous; see `mask_latency`.
     """
     from llguidance import LLParserLimits
 

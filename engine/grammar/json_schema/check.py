@@ -10,6 +10,8 @@ import attrs
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.json_schema import keywords
+from greenroom.engine.grammar.json_schema.compile_cost import check_compile_cost
+from greenroom.engine.grammar.json_schema.json_path import JsonPath, shown
 from greenroom.engine.grammar.json_schema.keyword_values import (
     KEYWORD_CHECKS,
     check_number,
@@ -17,9 +19,7 @@ from greenroom.engine.grammar.json_schema.keyword_values import (
     refusal,
 )
 from greenroom.engine.grammar.json_schema.patterns import portable_pattern, steps_to_parse
-from greenroom.engine.grammar.json_schema.place import Place, shown
 from greenroom.engine.grammar.json_schema.references import check_references
-from greenroom.engine.grammar.json_schema.work import count_work
 from greenroom.schemas.problems import ProblemError
 
 MAX_INTEGER = 9 * 10**18
@@ -30,15 +30,15 @@ MAX_INTEGER = 9 * 10**18
 class _Walk:
     """State of one schema's check."""
 
-    root: Place
+    root: JsonPath
     budget: ConstraintBudget
-    references: list[tuple[Place, str]] = attrs.field(factory=list)
+    references: list[tuple[JsonPath, str]] = attrs.field(factory=list)
     """Place and value of each `$ref`."""
 
-    def count(self, place: Place, text: str) -> str:
+    def count(self, path: JsonPath, text: str) -> str:
         """Return a name or value for llguidance, checked and charged to the budget."""
         self.budget.spend("characters", len(text), self.root)
-        return check_text(text, place)
+        return check_text(text, path)
 
 
 def check_schema(schema: Any, param: str, budget: ConstraintBudget | None = None) -> Any:
@@ -53,37 +53,37 @@ def check_schema(schema: Any, param: str, budget: ConstraintBudget | None = None
         ProblemError: 400 that names the path of an unsupported keyword, an invalid schema or an unresolvable
             reference; or of the schema if it is too large.
     """
-    root = Place(param)
+    root = JsonPath(param)
     walk = _Walk(root, budget or ConstraintBudget())
     checked = _schema(walk, schema, root, 0)
-    count_work(checked, check_references(checked, walk.references), root, walk.budget)
+    check_compile_cost(checked, check_references(checked, walk.references), root, walk.budget)
     return checked
 
 
-def _schema(walk: _Walk, schema: Any, place: Place, depth: int) -> Any:
+def _schema(walk: _Walk, schema: Any, path: JsonPath, depth: int) -> Any:
     walk.budget.spend("subschemas", 1, walk.root)
     if depth > limits.MAX_DEPTH:
-        raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
+        raise refusal(path, f"is nested more than {limits.MAX_DEPTH} levels deep")
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, Mapping):
-        raise refusal(place, "must be a JSON Schema: an object or a boolean")
+        raise refusal(path, "must be a JSON Schema: an object or a boolean")
     checked: dict[str, Any] = {}
     references = len(walk.references)
     for keyword, value in schema.items():
-        _keyword(walk, checked, keyword, value, place, depth)
+        _keyword(walk, checked, keyword, value, path, depth)
     if depth and "$id" in schema and len(walk.references) > references:
-        raise refusal(place.key("$id"), "changes what its '$ref' mean, which cannot be honoured")
-    _normalize(checked, place)
+        raise refusal(path.key("$id"), "changes what its '$ref' mean, which cannot be honoured")
+    _normalize(checked, path)
     return checked
 
 
 def _keyword(
-    walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, place: Place, depth: int
+    walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, path: JsonPath, depth: int
 ) -> None:
     if keyword in keywords.ANNOTATIONS or keyword.startswith("x-"):
         return
-    here = place.key(keyword)
+    here = path.key(keyword)
     if keyword in keywords.SCHEMA_MAPS:
         checked[keyword] = _map(walk, keyword, value, here, depth)
     elif keyword in keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
@@ -101,14 +101,14 @@ def _keyword(
         raise _unsupported(keyword, here)
 
 
-def _unsupported(keyword: str, place: Place) -> ProblemError:
+def _unsupported(keyword: str, path: JsonPath) -> ProblemError:
     honoured = ", ".join(sorted(keywords.SUPPORTED))
     why = f"is the JSON Schema keyword '{shown(keyword)}', which cannot be honoured; remove it."
-    return refusal(place, f"{why} Honoured are: {honoured}.", "unsupported_schema")
+    return refusal(path, f"{why} Honoured are: {honoured}.", "unsupported_schema")
 
 
-def _checked(walk: _Walk, keyword: str, value: Any, place: Place) -> Any:
-    checked = KEYWORD_CHECKS[keyword](value, place)
+def _checked(walk: _Walk, keyword: str, value: Any, path: JsonPath) -> Any:
+    checked = KEYWORD_CHECKS[keyword](value, path)
     if keyword in ("pattern", "required"):
         walk.budget.spend("characters", sum(map(len, checked)), walk.root)
     if keyword == "pattern":
@@ -116,16 +116,16 @@ def _checked(walk: _Walk, keyword: str, value: Any, place: Place) -> Any:
     return checked
 
 
-def _map(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> dict[str, Any]:
+def _map(walk: _Walk, keyword: str, value: Any, path: JsonPath, depth: int) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise refusal(place, "must be an object")
+        raise refusal(path, "must be an object")
     most = {"properties": limits.MAX_PROPERTIES, "patternProperties": limits.MAX_PATTERN_PROPERTIES}
     if len(value) > most.get(keyword, limits.MAX_NODES):
-        raise refusal(place, f"has more than {most.get(keyword, limits.MAX_NODES)} entries")
+        raise refusal(path, f"has more than {most.get(keyword, limits.MAX_NODES)} entries")
     checked = {}
     for name, schema in value.items():
-        walk.count(place, name)
-        here = place.key(name)
+        walk.count(path, name)
+        here = path.key(name)
         written = name
         if keyword == "patternProperties":
             written = portable_pattern(name, str(here))
@@ -134,50 +134,50 @@ def _map(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> dic
     return checked
 
 
-def _list(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> list[Any]:
+def _list(walk: _Walk, keyword: str, value: Any, path: JsonPath, depth: int) -> list[Any]:
     if not isinstance(value, list) or (not value and keyword != "prefixItems"):
-        raise refusal(place, "must be a list of schemas")
-    return [_schema(walk, schema, place.item(index), depth + 1) for index, schema in enumerate(value)]
+        raise refusal(path, "must be a list of schemas")
+    return [_schema(walk, schema, path.item(index), depth + 1) for index, schema in enumerate(value)]
 
 
-def _reference(walk: _Walk, value: Any, place: Place) -> str:
+def _reference(walk: _Walk, value: Any, path: JsonPath) -> str:
     if not isinstance(value, str):
-        raise refusal(place, "must be a string")
+        raise refusal(path, "must be a string")
     if value != "#" and not value.startswith("#/"):
-        raise refusal(place, f"is '{shown(value)}'; only references inside the schema ('#/…') work here")
-    walk.count(place, value)
-    walk.references.append((place, value))
+        raise refusal(path, f"is '{shown(value)}'; only references inside the schema ('#/…') work here")
+    walk.count(path, value)
+    walk.references.append((path, value))
     return value
 
 
-def _values(walk: _Walk, keyword: str, value: Any, place: Place) -> None:
+def _values(walk: _Walk, keyword: str, value: Any, path: JsonPath) -> None:
     if keyword == "const":
-        _value(walk, value, place, 0)
+        _value(walk, value, path, 0)
     elif not isinstance(value, list) or not value:
-        raise refusal(place, "must be a list with at least one value")
+        raise refusal(path, "must be a list with at least one value")
     else:
         for index, item in enumerate(value):
-            _value(walk, item, place.item(index), 0)
+            _value(walk, item, path.item(index), 0)
 
 
-def _value(walk: _Walk, value: Any, place: Place, depth: int) -> None:
+def _value(walk: _Walk, value: Any, path: JsonPath, depth: int) -> None:
     walk.budget.spend("listed values", 1, walk.root)
     if depth > limits.MAX_DEPTH:
-        raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
+        raise refusal(path, f"is nested more than {limits.MAX_DEPTH} levels deep")
     if isinstance(value, list):
         for index, item in enumerate(value):
-            _value(walk, item, place.item(index), depth + 1)
+            _value(walk, item, path.item(index), depth + 1)
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            walk.count(place, name)
-            _value(walk, item, place.key(name), depth + 1)
+            walk.count(path, name)
+            _value(walk, item, path.key(name), depth + 1)
     elif isinstance(value, str):
-        walk.count(place, value)
+        walk.count(path, value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        check_number(value, place)
+        check_number(value, path)
 
 
-def _normalize(checked: dict[str, Any], place: Place) -> None:
+def _normalize(checked: dict[str, Any], path: JsonPath) -> None:
     """Tighten keywords that llguidance enforces too loosely; refuse those that it cannot enforce."""
     exact = keywords.FORMAT_PATTERNS.get(checked.get("format", ""))
     if exact is not None:
@@ -193,7 +193,7 @@ def _normalize(checked: dict[str, Any], place: Place) -> None:
     highest_minimum = len(set(checked.get("required", ()))) + 1
     if checked.get("minProperties", 0) > highest_minimum:
         why = f"is {checked['minProperties']}; more than the required properties and one cannot be honoured"
-        raise refusal(place.key("minProperties"), why, "unsupported_schema")
+        raise refusal(path.key("minProperties"), why, "unsupported_schema")
 
 
 def _bound_integers(checked: dict[str, Any]) -> None:

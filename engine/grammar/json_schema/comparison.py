@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import combinations, product
 
-from greenroom.engine.grammar.json_schema.shapes import ANY, NONE, Leaf, Object, Options, Shape, Text, any_of
+from greenroom.engine.grammar.json_schema.schema_nodes import (
+    ANY,
+    NONE,
+    Leaf,
+    Object,
+    Options,
+    SchemaNode,
+    Text,
+    any_of,
+)
 
 
 class Comparisons:
@@ -18,11 +27,11 @@ class Comparisons:
     def __init__(self, step: Callable[[int], None]) -> None:
         self._step = step
         self._known: dict[tuple[int, int], tuple[bool, int]] = {}
-        self._compared: list[Shape] = []
+        self._compared: list[SchemaNode] = []
 
-    def one_of(self, options: Iterable[Shape]) -> Shape:
+    def one_of(self, options: Iterable[SchemaNode]) -> SchemaNode:
         """Return the `oneOf` of some options, as llguidance normalizes it."""
-        kept: list[Shape] = []
+        kept: list[SchemaNode] = []
         for option in options:
             if isinstance(option, Options) and option.kind == "oneOf":
                 kept += option.options
@@ -34,14 +43,14 @@ class Comparisons:
         exclusive = all(self._exclude_and_step(a, b) for a, b in combinations(kept, 2))
         return any_of(kept) if exclusive else Options("oneOf", tuple(kept))
 
-    def _exclude_and_step(self, one: Shape, other: Shape) -> bool:
+    def _exclude_and_step(self, one: SchemaNode, other: SchemaNode) -> bool:
         known = len(self._known)
         exclusive, steps = self._exclude(one, other)
         # First comparisons have already been counted.
         self._step(max(0, steps - (len(self._known) - known)))
         return exclusive
 
-    def _exclude(self, one: Shape, other: Shape) -> tuple[bool, int]:
+    def _exclude(self, one: SchemaNode, other: SchemaNode) -> tuple[bool, int]:
         """Return whether two shapes exclude one another, and the comparisons needed to decide."""
         key = (id(one), id(other))
         if key not in self._known:
@@ -50,7 +59,7 @@ class Comparisons:
             self._known[key] = self._compare(one, other)
         return self._known[key]
 
-    def _compare(self, one: Shape, other: Shape) -> tuple[bool, int]:
+    def _compare(self, one: SchemaNode, other: SchemaNode) -> tuple[bool, int]:
         if one is NONE or other is NONE:
             return True, 1
         if one is ANY or other is ANY or "reference" in (one.kind, other.kind):
@@ -68,7 +77,7 @@ class Comparisons:
             return self._any_property(one, other)
         return one.kind != other.kind, 1
 
-    def _all(self, pairs: Iterable[tuple[Shape, Shape]]) -> tuple[bool, int]:
+    def _all(self, pairs: Iterable[tuple[SchemaNode, SchemaNode]]) -> tuple[bool, int]:
         steps = 1
         for pair in pairs:
             exclusive, more = self._exclude(*pair)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.json_schema.comparison import Comparisons
 from greenroom.engine.grammar.json_schema.keyword_values import is_countable
-from greenroom.engine.grammar.json_schema.shapes import (
+from greenroom.engine.grammar.json_schema.schema_nodes import (
     ANY,
     NONE,
     Array,
@@ -16,7 +16,7 @@ from greenroom.engine.grammar.json_schema.shapes import (
     Number,
     Object,
     Options,
-    Shape,
+    SchemaNode,
     Text,
     any_of,
 )
@@ -38,14 +38,16 @@ class Intersections:
         param: Path of the schema in the request.
     """
 
-    def __init__(self, step: Callable[[int], None], resolve: Callable[[Leaf], Shape], param: object) -> None:
+    def __init__(
+        self, step: Callable[[int], None], resolve: Callable[[Leaf], SchemaNode], param: object
+    ) -> None:
         self._step = step
         self._resolve = resolve
         self._param = param
         self._comparisons = Comparisons(step)
         self.one_of = self._comparisons.one_of
 
-    def intersect(self, one: Shape, other: Shape, level: int = 0) -> Shape:
+    def intersect(self, one: SchemaNode, other: SchemaNode, level: int = 0) -> SchemaNode:
         """Return the intersection of two shapes.
 
         Raises:
@@ -58,19 +60,19 @@ class Intersections:
             return other if one is ANY else one
         if one is NONE or other is NONE:
             return NONE
-        for shape, beside, swapped in ((one, other, False), (other, one, True)):
-            if isinstance(shape, Leaf) and shape.kind == "reference":
-                target = self._resolve(shape)
+        for node, beside, swapped in ((one, other, False), (other, one, True)):
+            if isinstance(node, Leaf) and node.kind == "reference":
+                target = self._resolve(node)
                 self._step(target.size)
                 pair = (beside, target) if swapped else (target, beside)
                 return self.intersect(*pair, level + 2)
         for kind in ("oneOf", "anyOf"):
-            for shape, beside, swapped in ((one, other, False), (other, one, True)):
-                if isinstance(shape, Options) and shape.kind == kind:
-                    return self._distribute(shape, beside, swapped, level)
+            for node, beside, swapped in ((one, other, False), (other, one, True)):
+                if isinstance(node, Options) and node.kind == kind:
+                    return self._distribute(node, beside, swapped, level)
         return self._intersect_alike(one, other, level)
 
-    def _distribute(self, options: Options, beside: Shape, swapped: bool, level: int) -> Shape:
+    def _distribute(self, options: Options, beside: SchemaNode, swapped: bool, level: int) -> SchemaNode:
         self._step(len(options.options) * beside.size)
         parts = [
             self.intersect(*((beside, option) if swapped else (option, beside)), level + 1)
@@ -78,7 +80,7 @@ class Intersections:
         ]
         return any_of(parts) if options.kind == "anyOf" else self.one_of(parts)
 
-    def _intersect_alike(self, one: Shape, other: Shape, level: int) -> Shape:
+    def _intersect_alike(self, one: SchemaNode, other: SchemaNode, level: int) -> SchemaNode:
         if isinstance(one, Number) and isinstance(other, Number):
             return self._numbers(one, other)
         if isinstance(one, Text) and isinstance(other, Text):
@@ -128,19 +130,19 @@ class Intersections:
         required = tuple(dict.fromkeys((*one.required, *other.required)))
         return self.checked(Object(properties, patterns, additional, required))
 
-    def checked(self, shape: Object) -> Object:
+    def checked(self, node: Object) -> Object:
         """Refuse an object with too many properties or patterns."""
-        if len(shape.properties) + len(shape.undeclared) > limits.MAX_PROPERTIES:
+        if len(node.properties) + len(node.undeclared) > limits.MAX_PROPERTIES:
             raise self._refusal(f"give one object more than {limits.MAX_PROPERTIES} properties")
-        if len(shape.patterns) > limits.MAX_PATTERN_PROPERTIES:
+        if len(node.patterns) > limits.MAX_PATTERN_PROPERTIES:
             raise self._refusal(f"give one object more than {limits.MAX_PATTERN_PROPERTIES} patterns")
-        pairs = len(shape.patterns) * (len(shape.patterns) - 1) // 2
-        self._step(pairs * STEPS_OF_A_PATTERN_PAIR + len(shape.patterns) * len(shape.properties))
-        return shape
+        pairs = len(node.patterns) * (len(node.patterns) - 1) // 2
+        self._step(pairs * STEPS_OF_A_PATTERN_PAIR + len(node.patterns) * len(node.properties))
+        return node
 
-    def _property(self, one: tuple[Shape, ...], other: tuple[Shape, ...], level: int) -> Shape:
+    def _property(self, one: tuple[SchemaNode, ...], other: tuple[SchemaNode, ...], level: int) -> SchemaNode:
         """Return the largest shape that a property's schema may become."""
-        largest: Shape = NONE
+        largest: SchemaNode = NONE
         for first in one:
             for second in other:
                 self._step(min(first.size, second.size))
@@ -149,8 +151,8 @@ class Intersections:
                 largest = found if found.size >= largest.size else largest
         return largest
 
-    def _patterns(self, one: Object, other: Object, level: int) -> Mapping[str, Shape]:
-        found: dict[str, Shape] = {}
+    def _patterns(self, one: Object, other: Object, level: int) -> Mapping[str, SchemaNode]:
+        found: dict[str, SchemaNode] = {}
         for pattern in dict.fromkeys((*one.patterns, *other.patterns)):
             first = one.patterns.get(pattern, one.additional)
             second = other.patterns.get(pattern, other.additional)
@@ -158,7 +160,7 @@ class Intersections:
             found[pattern] = self._both(first, second, level) or ANY
         return found
 
-    def _both(self, one: Shape | None, other: Shape | None, level: int) -> Shape | None:
+    def _both(self, one: SchemaNode | None, other: SchemaNode | None, level: int) -> SchemaNode | None:
         return self.intersect(one, other, level + 1) if one and other else one or other
 
     def _refusal(self, why: str) -> ProblemError:
@@ -166,5 +168,5 @@ class Intersections:
         return invalid(detail, str(self._param), "unsupported_schema")
 
 
-def _item(array: Array, index: int) -> Shape:
+def _item(array: Array, index: int) -> SchemaNode:
     return array.prefix[index] if index < len(array.prefix) else array.items or ANY

@@ -10,32 +10,32 @@ from typing import Any
 
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.json_schema import keywords
+from greenroom.engine.grammar.json_schema.json_path import JsonPath, shown
 from greenroom.engine.grammar.json_schema.patterns import portable_pattern
-from greenroom.engine.grammar.json_schema.place import Place, shown
 from greenroom.schemas.problems import ProblemError, invalid
 
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]|[\ud800-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def refusal(place: Place, why: str, code: str = "invalid_value") -> ProblemError:
+def refusal(path: JsonPath, why: str, code: str = "invalid_value") -> ProblemError:
     """Return the 400 error for a problem at a place in the request."""
-    return invalid(f"{place} {why}", str(place), code)
+    return invalid(f"{path} {why}", str(path), code)
 
 
-def check_text(value: str, place: Place) -> str:
+def check_text(value: str, path: JsonPath) -> str:
     """Refuse control characters without a short JSON escape: `\\u` would give keys two spellings."""
     if _CONTROL.search(value):
-        raise refusal(place, "holds a control character, which cannot be honoured", "unsupported_schema")
+        raise refusal(path, "holds a control character, which cannot be honoured", "unsupported_schema")
     return value
 
 
-def check_number(value: Any, place: Place) -> int | float:
+def check_number(value: Any, path: JsonPath) -> int | float:
     """Refuse a value that is not a number, or a number that a float cannot hold exactly."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refusal(place, "must be a number")
+        raise refusal(path, "must be a number")
     if not abs(value) <= limits.MAX_EXACT_INTEGER:
-        raise refusal(place, f"is {shown(value)}; numbers beyond 2**53 cannot be honoured exactly")
+        raise refusal(path, f"is {shown(value)}; numbers beyond 2**53 cannot be honoured exactly")
     return value
 
 
@@ -55,60 +55,60 @@ def is_countable(units: int, decimals: int) -> bool:
     return states <= limits.MAX_MULTIPLE and units <= 10**8 and decimals <= limits.MAX_DECIMALS
 
 
-def _multiple(value: Any, place: Place) -> int | float:
-    number = check_number(value, place)
+def _multiple(value: Any, path: JsonPath) -> int | float:
+    number = check_number(value, path)
     if math.copysign(1, number) < 0 or number == 0:
-        raise refusal(place, "must be above 0")
+        raise refusal(path, "must be above 0")
     if not is_countable(*multiple_units(number)):
         most = f"{limits.MAX_MULTIPLE:,} units of the last digit, at most {limits.MAX_DECIMALS} decimals"
-        raise refusal(place, f"is {shown(value)}; multiples up to {most} can be honoured")
+        raise refusal(path, f"is {shown(value)}; multiples up to {most} can be honoured")
     return number
 
 
-def _count(value: Any, place: Place) -> int:
+def _count(value: Any, path: JsonPath) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise refusal(place, "must be a whole number from 0")
+        raise refusal(path, "must be a whole number from 0")
     if value > limits.MAX_COUNT:
-        raise refusal(place, f"is {shown(value)}; at most {limits.MAX_COUNT} can be honoured")
+        raise refusal(path, f"is {shown(value)}; at most {limits.MAX_COUNT} can be honoured")
     return value
 
 
-def _type(value: Any, place: Place) -> Any:
+def _type(value: Any, path: JsonPath) -> Any:
     names = value if isinstance(value, list) else [value]
     known = bool(names) and all(isinstance(name, str) and name in keywords.TYPES for name in names)
     if not known:
-        raise refusal(place, f"must be one or more of {', '.join(keywords.TYPES)}")
+        raise refusal(path, f"must be one or more of {', '.join(keywords.TYPES)}")
     return list(dict.fromkeys(names)) if isinstance(value, list) else value
 
 
-def _required(value: Any, place: Place) -> Any:
+def _required(value: Any, path: JsonPath) -> Any:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise refusal(place, "must be a list of property names")
+        raise refusal(path, "must be a list of property names")
     if len(value) > limits.MAX_PROPERTIES:
-        raise refusal(place, f"names more than {limits.MAX_PROPERTIES} properties")
+        raise refusal(path, f"names more than {limits.MAX_PROPERTIES} properties")
     if sum(map(len, value)) > limits.MAX_CHARACTERS:
-        raise refusal(place, f"has more than {limits.MAX_CHARACTERS:,} characters")
-    return [check_text(name, place) for name in value]
+        raise refusal(path, f"has more than {limits.MAX_CHARACTERS:,} characters")
+    return [check_text(name, path) for name in value]
 
 
-def _pattern(value: Any, place: Place) -> str:
+def _pattern(value: Any, path: JsonPath) -> str:
     if not isinstance(value, str):
-        raise refusal(place, "must be a string")
+        raise refusal(path, "must be a string")
     if _SURROGATE.search(value[: limits.MAX_PATTERN]):
-        raise refusal(place, "holds half of a surrogate pair, which no text can")
-    return portable_pattern(value, str(place))
+        raise refusal(path, "holds half of a surrogate pair, which no text can")
+    return portable_pattern(value, str(path))
 
 
-def _format(value: Any, place: Place) -> str:
+def _format(value: Any, path: JsonPath) -> str:
     if not isinstance(value, str) or value not in keywords.FORMATS:
         supported = ", ".join(keywords.FORMATS)
-        raise refusal(place, f"is {shown(value)!r}; honoured are: {supported}", "unsupported_schema")
+        raise refusal(path, f"is {shown(value)!r}; honoured are: {supported}", "unsupported_schema")
     return value
 
 
-KEYWORD_CHECKS: Mapping[str, Callable[[Any, Place], Any]] = {
+KEYWORD_CHECKS: Mapping[str, Callable[[Any, JsonPath], Any]] = {
     **dict.fromkeys(keywords.COUNTS, _count),
     **dict.fromkeys(keywords.NUMBERS, check_number),
     "multipleOf": _multiple,

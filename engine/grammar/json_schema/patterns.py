@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from greenroom.engine.grammar.cost.limits import MAX_PATTERN
-from greenroom.engine.grammar.json_schema.place import shown
+from greenroom.engine.grammar.json_schema.json_path import shown
 from greenroom.schemas.problems import invalid
 
 _NARROW = {"d": "0-9", "w": "A-Za-z0-9_", "s": r" \t\n\r\f\v"}

@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from greenroom.engine.grammar.json_schema import keywords
+from greenroom.engine.grammar.json_schema.json_path import JsonPath, shown
 from greenroom.engine.grammar.json_schema.keyword_values import refusal
-from greenroom.engine.grammar.json_schema.place import Place, shown
 
 
-def check_references(schema: Any, references: Iterable[tuple[Place, str]]) -> dict[str, Any]:
+def check_references(schema: Any, references: Iterable[tuple[JsonPath, str]]) -> dict[str, Any]:
     """Return the target subschema of each reference.
 
     Args:
@@ -21,11 +21,11 @@ def check_references(schema: Any, references: Iterable[tuple[Place, str]]) -> di
         ProblemError: 400 that names the place of a reference without a target.
     """
     found: dict[str, Any] = {}
-    for place, said in references:
+    for path, said in references:
         if said not in found:
             target = _subschema(schema, unquote(said[1:]).split("/")[1:])
             if target is None:
-                raise refusal(place, f"refers to '{shown(said)}', where no schema stands")
+                raise refusal(path, f"refers to '{shown(said)}', where no schema stands")
             found[said] = target
     return found
 

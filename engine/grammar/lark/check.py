@@ -11,7 +11,7 @@ from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.cost.reference_paths import PathTooLongError, references_in_order
 from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.patterns import steps_to_parse
-from greenroom.engine.grammar.lark.outline import IGNORED, LarkOutline, outline_of
+from greenroom.engine.grammar.lark.grammar_summary import IGNORED, GrammarSummary, summarize_grammar
 from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
 from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
 from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
@@ -31,18 +31,18 @@ def check_lark(grammar: str, param: str) -> None:
     """
     if len(grammar) > limits.MAX_GRAMMAR:
         raise invalid(f"A grammar may have {limits.MAX_GRAMMAR:,} characters", param, "grammar_too_large")
-    outline = outline_of(grammar)
-    if any(len(expression) > limits.MAX_PATTERN for expression in outline.expressions):
+    summary = summarize_grammar(grammar)
+    if any(len(expression) > limits.MAX_PATTERN for expression in summary.expressions):
         detail = f"A regular expression may have {limits.MAX_PATTERN:,} characters"
         raise invalid(detail, param, "grammar_too_large")
-    _check_paths(outline, param)
+    _check_paths(summary, param)
     budget = ConstraintBudget()
-    budget.spend("steps of work", sum(map(steps_to_parse, outline.expressions)), param)
-    for schema in outline.schemas:
+    budget.spend("steps of work", sum(map(steps_to_parse, summary.expressions)), param)
+    for schema in summary.schemas:
         check_schema(schema, param, budget=budget)
-    if outline.combining:
-        _check_combinations(outline, param)
-        probe_terminals(_terminals(grammar, outline), _terminal_names(outline), param)
+    if summary.combining:
+        _check_combinations(summary, param)
+        probe_terminals(_terminals(grammar, summary), _terminal_names(summary), param)
 
 
 def check_compiles(grammar: str, param: str) -> None:
@@ -58,31 +58,31 @@ def check_compiles(grammar: str, param: str) -> None:
         raise _unsupported(detail, param)
 
 
-def _check_paths(outline: LarkOutline, param: str) -> None:
+def _check_paths(summary: GrammarSummary, param: str) -> None:
     too_long = invalid(
         f"The rules of a grammar may refer to one another through {limits.MAX_PATH} levels",
         param,
         "grammar_too_large",
     )
     # Embedded grammars have their own names, which this check does not distinguish.
-    if outline.embeds and len(outline.definitions) > limits.MAX_PATH:
+    if summary.embeds and len(summary.definitions) > limits.MAX_PATH:
         raise too_long
 
-    probed = _terminal_names(outline) if outline.combining else []
+    probed = _terminal_names(summary) if summary.combining else []
     try:
-        references_in_order(_ahead([IGNORED, "start", *probed]), _references(outline))
+        references_in_order(_ahead([IGNORED, "start", *probed]), _references(summary))
     except PathTooLongError:
         raise too_long from None
 
 
-def _check_combinations(outline: LarkOutline, param: str) -> None:
-    rules = [name for name in outline.combining if not _is_terminal(name)]
-    if outline.embeds or rules:
-        where = "beside an embedded grammar (%lark)" if outline.embeds else f"in the rule '{rules[0]}'"
+def _check_combinations(summary: GrammarSummary, param: str) -> None:
+    rules = [name for name in summary.combining if not _is_terminal(name)]
+    if summary.embeds or rules:
+        where = "beside an embedded grammar (%lark)" if summary.embeds else f"in the rule '{rules[0]}'"
         raise _unsupported(f"'&' and '~' cannot be honoured {where}, only in terminals (T: A & ~B)", param)
-    combined = {*outline.combining, *references_in_order(_ahead(outline.combining), _references(outline))}
-    branches = math.prod(outline.definitions[name].branches for name in combined & outline.definitions.keys())
-    if outline.intersections >= limits.MAX_INTERSECTED or branches > limits.MAX_BRANCHES:
+    combined = {*summary.combining, *references_in_order(_ahead(summary.combining), _references(summary))}
+    branches = math.prod(summary.definitions[name].branches for name in combined & summary.definitions.keys())
+    if summary.intersections >= limits.MAX_INTERSECTED or branches > limits.MAX_BRANCHES:
         raise _unsupported(
             f"A grammar may intersect {limits.MAX_INTERSECTED} expressions, with {limits.MAX_BRANCHES:,} "
             "combinations of the classes in them",
@@ -90,9 +90,9 @@ def _check_combinations(outline: LarkOutline, param: str) -> None:
         )
 
 
-def _references(outline: LarkOutline) -> Callable[[str], list[tuple[str, int]]]:
+def _references(summary: GrammarSummary) -> Callable[[str], list[tuple[str, int]]]:
     def references_of(name: str) -> list[tuple[str, int]]:
-        definition = outline.definitions.get(name)
+        definition = summary.definitions.get(name)
         return [] if definition is None else [*definition.references, *definition.attributes]
 
     return references_of
@@ -110,11 +110,11 @@ def _is_terminal(name: str) -> bool:
     return name.lstrip("_")[:1].isupper()
 
 
-def _terminal_names(outline: LarkOutline) -> list[str]:
-    return [name for name in outline.definitions if _is_terminal(name)]
+def _terminal_names(summary: GrammarSummary) -> list[str]:
+    return [name for name in summary.definitions if _is_terminal(name)]
 
 
-def _terminals(grammar: str, outline: LarkOutline) -> str:
+def _terminals(grammar: str, summary: GrammarSummary) -> str:
     """Return the definitions of the grammar's terminals as text."""
-    definitions = [outline.definitions[name] for name in _terminal_names(outline)]
-    return "\n".join([*outline.imports, *(grammar[part.start : part.end] for part in definitions)])
+    definitions = [summary.definitions[name] for name in _terminal_names(summary)]
+    return "\n".join([*summary.imports, *(grammar[part.start : part.end] for part in definitions)])

@@ -9,8 +9,8 @@ import attrs
 
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.lark.character_classes import CannotBeEscaped
+from greenroom.engine.grammar.lark.grammar_summary import TOKEN, summarize_grammar
 from greenroom.engine.grammar.lark.json_expressions import ExpressionEscaper
-from greenroom.engine.grammar.lark.outline import TOKEN, outline_of
 
 _COMMON = {
     "DIGIT": "[0-9]",
@@ -79,12 +79,12 @@ class _Rewriter:
 
     def __init__(self, lark: str) -> None:
         self._lark = lark
-        self._outline = outline_of(lark)
-        if self._outline.combining:
+        self._summary = summarize_grammar(lark)
+        if self._summary.combining:
             raise CannotBeEscaped("'&' or '~'")
         self._escaper = ExpressionEscaper()
         self._rules: dict[str, str] = {}
-        self._starts = {definition.start for definition in self._outline.definitions.values()}
+        self._starts = {definition.start for definition in self._summary.definitions.values()}
         self._prefix = "terminal"
         while self._prefix in lark:
             self._prefix += "x"
@@ -155,11 +155,11 @@ class _Rewriter:
     def _ignored(self, expression: str) -> str:
         """Return an ignored expression as one token; it must be a single terminal."""
         expression = expression.partition("//")[0].strip()
-        if expression in self._outline.definitions:
-            definition = self._outline.definitions[expression]
+        if expression in self._summary.definitions:
+            definition = self._summary.definitions[expression]
             source = self._lark[definition.start : definition.end]
             expression = source.partition(":")[2].strip()
-        for line in self._outline.imports:
+        for line in self._summary.imports:
             imported = _IMPORT.match(line)
             for terminal, called in _imported(imported) if imported else ():
                 if called == expression and terminal in _COMMON:

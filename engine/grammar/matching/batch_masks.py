@@ -44,7 +44,7 @@ def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Prob
             masks[row] = mask
         elif matcher.grammar is not None:
             unknown[row] = matcher
-    together = {row: matcher for row, matcher in unknown.items() if not matcher.pace.is_suspect}
+    together = {row: matcher for row, matcher in unknown.items() if not matcher.mask_latency.is_suspect}
     for row, matcher in unknown.items():
         if len(together) == 1 or row not in together:
             masks[row] = _compute_timed(matcher)
@@ -56,7 +56,7 @@ def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Prob
 def _compute_timed(matcher: Matcher) -> TokenMask | Problem:
     began = time.thread_time()
     mask = _compute([matcher])[0]
-    matcher.pace.record((time.thread_time() - began) * 1e3)
+    matcher.mask_latency.record((time.thread_time() - began) * 1e3)
     return mask
 
 
@@ -66,7 +66,7 @@ def _compute_together(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | 
     masks = dict(zip(matchers, _compute([*matchers.values()]), strict=True))
     milliseconds = (time.perf_counter() - began) * 1e3
     for matcher in matchers.values():
-        matcher.pace.suspect(milliseconds)
+        matcher.mask_latency.suspect(milliseconds)
     return masks
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.grammar.matching.pace import Pace
+from greenroom.engine.grammar.matching.mask_latency import MaskLatency
 from greenroom.engine.grammar.matching.token_mask import TokenMask, allow_only
 from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
@@ -29,7 +29,7 @@ class CompiledConstraint:
         call_trigger: Matcher of a call's start in free text.
         thought_end: Matcher of the reasoning's end.
         closing: Token ids that end reasoning over its budget.
-        pace: Speed record of its masks.
+        mask_latency: Speed record of its masks.
     """
 
     tokenizer: GrammarTokenizer
@@ -41,7 +41,7 @@ class CompiledConstraint:
     call_trigger: TriggerMatcher | None = None
     thought_end: TriggerMatcher | None = None
     closing: tuple[int, ...] = ()
-    pace: Pace = attrs.field(factory=Pace)
+    mask_latency: MaskLatency = attrs.field(factory=MaskLatency)
     stop_mask: TokenMask = attrs.field(init=False)
 
     @stop_mask.default

@@ -12,8 +12,8 @@ import numpy as np
 
 from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
 from greenroom.engine.grammar.matching.grammar_threads import Job, grammar_threads
+from greenroom.engine.grammar.matching.mask_latency import MaskLatency
 from greenroom.engine.grammar.matching.matcher_state import MatcherState, Phase, Transitions, check_grammar
-from greenroom.engine.grammar.matching.pace import Pace
 from greenroom.engine.grammar.matching.token_mask import TokenMask, allow_only
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -115,9 +115,9 @@ class Matcher:
         return None if state.trigger is None else state.trigger.mask(state.position)
 
     @property
-    def pace(self) -> Pace:
+    def mask_latency(self) -> MaskLatency:
         """Speed record of the constraint's masks."""
-        return self.constraint.pace
+        return self.constraint.mask_latency
 
     @property
     def known_mask(self) -> Mask:
@@ -151,9 +151,9 @@ class Matcher:
             self._roll_back(ahead)
             ahead = None
         if ahead is None:
-            if not self.pace.is_slow or self._state.grammar is None or (token is None and self._mask):
+            if not self.mask_latency.is_slow or self._state.grammar is None or (token is None and self._mask):
                 return True
-            job = self.pace.start(partial(self._look_ahead, self._state, token))
+            job = self.mask_latency.start(partial(self._look_ahead, self._state, token))
             if job is None:
                 return False
             ahead = self._ahead = _LookAhead(token, job)
@@ -208,7 +208,7 @@ class Matcher:
             mask: Mask = self._compute_mask(state)
         except ProblemError as error:
             mask = error.problem
-        self.pace.record((time.thread_time() - began) * 1e3)
+        self.mask_latency.record((time.thread_time() - began) * 1e3)
         return state, mask
 
     def _take_mask(self, ahead: _LookAhead) -> None:

@@ -11,7 +11,7 @@ from greenroom.engine.text.batch.batch_cache import BatchCache
 from greenroom.engine.text.batch.cache_growth import CacheGrowth
 from greenroom.engine.text.batch.compaction import CompactionPolicy
 from greenroom.engine.text.batch.decode_step import DecodeStep
-from greenroom.engine.text.batch.grammar_masks import common_slow_pace
+from greenroom.engine.text.batch.grammar_masks import common_slow_grammar
 from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.text.batch.shape import Shape
 from greenroom.engine.text.sequences.failures import SequenceFailures
@@ -19,7 +19,7 @@ from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.engine.text.speculation.speculation import Speculation
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matching.pace import Pace
+    from greenroom.engine.grammar.matching.mask_latency import MaskLatency
 
 
 class Batch:
@@ -84,9 +84,9 @@ class Batch:
         return self._decode_step.is_waiting
 
     @property
-    def slow_pace(self) -> Pace | None:
+    def slow_grammar(self) -> MaskLatency | None:
         """Pace of the slow grammar that all its sequences share; None if they share none."""
-        return common_slow_pace(sequence for sequence in self.sequences if sequence is not None)
+        return common_slow_grammar(sequence for sequence in self.sequences if sequence is not None)
 
     @property
     def is_verifying(self) -> bool:

@@ -12,13 +12,13 @@ from greenroom.engine.text.sequences.failures import SequenceFailures
 from greenroom.engine.text.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matching.pace import Pace
+    from greenroom.engine.grammar.matching.mask_latency import MaskLatency
 
 
-def common_slow_pace(sequences: Iterable[Sequence]) -> Pace | None:
+def common_slow_grammar(sequences: Iterable[Sequence]) -> MaskLatency | None:
     """Return the pace of the slow grammar that all these sequences share; None if they share none."""
-    paces = {sequence.slow_pace for sequence in sequences}
-    return paces.pop() if len(paces) == 1 else None
+    grammars = {sequence.slow_grammar for sequence in sequences}
+    return grammars.pop() if len(grammars) == 1 else None
 
 
 def prepare_masks(

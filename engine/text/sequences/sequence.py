@@ -21,8 +21,8 @@ from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
+    from greenroom.engine.grammar.matching.mask_latency import MaskLatency
     from greenroom.engine.grammar.matching.matcher import Matcher
-    from greenroom.engine.grammar.matching.pace import Pace
 
 _NO_TOKENS: Mapping[int, ControlToken] = MappingProxyType({})
 
@@ -130,10 +130,10 @@ class Sequence:
         return (self.generated + self.serial) % _PROGRESS_INTERVAL == 0
 
     @property
-    def slow_pace(self) -> Pace | None:
+    def slow_grammar(self) -> MaskLatency | None:
         """Pace of its grammar if that is slow, so that only sequences under the same grammar wait for it."""
         matcher = self.matcher
-        return matcher.pace if matcher is not None and matcher.pace.is_slow else None
+        return matcher.mask_latency if matcher is not None and matcher.mask_latency.is_slow else None
 
     def preempt(self) -> None:
         """Preempt the sequence; a token sampled but not read is sampled again, with the same result."""

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from greenroom.engine.text.batch.batch import Batch
-from greenroom.engine.text.batch.grammar_masks import common_slow_pace
+from greenroom.engine.text.batch.grammar_masks import common_slow_grammar
 from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.text.batch.shape import Shape
 from greenroom.engine.text.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
 from greenroom.engine.text.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matching.pace import Pace
+    from greenroom.engine.grammar.matching.mask_latency import MaskLatency
 
 Arrivals = dict[Batch, list[PrefilledSequences]]
 """Prefilled sequences to be added, by their target batch."""
@@ -24,16 +24,18 @@ def movable(batches: Iterable[Batch]) -> list[Batch]:
     return [batch for batch in batches if not batch.is_waiting]
 
 
-def open_to(pace: Pace | None, batches: Iterable[Batch]) -> list[Batch]:
+def open_to(grammar: MaskLatency | None, batches: Iterable[Batch]) -> list[Batch]:
     """Return the batches that sequences with this slow grammar may join; None for sequences without one."""
     return [
-        batch for batch in movable(batches) if batch.active and batch.batchable and batch.slow_pace is pace
+        batch
+        for batch in movable(batches)
+        if batch.active and batch.batchable and batch.slow_grammar is grammar
     ]
 
 
 def take_turns(batches: list[Batch]) -> list[Batch]:
     """Return the batches to launch, at most one with a slow grammar, which moves to the end of the list."""
-    slow = [batch for batch in movable(batches) if batch.active and batch.slow_pace is not None]
+    slow = [batch for batch in movable(batches) if batch.active and batch.slow_grammar is not None]
     if slow:
         batches.remove(slow[0])
         batches.append(slow[0])
@@ -56,8 +58,8 @@ def place(
     """
     if not prefilled.batchable:
         return None
-    pace = common_slow_pace(prefilled.sequences)
-    candidates = open_to(pace, batches)
+    grammar = common_slow_grammar(prefilled.sequences)
+    candidates = open_to(grammar, batches)
     shapes = [_shape(batch, arrivals.get(batch, [])) for batch in candidates]
     longest = max(sequence.length for sequence in prefilled.sequences)
     index = policy.place(shapes, (len(prefilled.sequences), longest), limits)
@@ -75,13 +77,13 @@ def separate_slow(batches: Iterable[Batch], reserve: Callable[[int], bool]) -> l
     """
     made: list[Batch] = []
     for batch in batches:
-        by_pace: dict[Pace | None, list[Sequence]] = {}
+        by_grammar: dict[MaskLatency | None, list[Sequence]] = {}
         for sequence in batch.sequences:
             if sequence is not None:
-                by_pace.setdefault(sequence.slow_pace, []).append(sequence)
-        stays = None if None in by_pace else next(iter(by_pace), None)
-        for pace, sequences in by_pace.items():
-            if pace is not stays and reserve(2 * batch.nbytes):
+                by_grammar.setdefault(sequence.slow_grammar, []).append(sequence)
+        stays = None if None in by_grammar else next(iter(by_grammar), None)
+        for grammar, sequences in by_grammar.items():
+            if grammar is not stays and reserve(2 * batch.nbytes):
                 made.append(batch.split(sequences))
     return made
 

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.lark.check import check_lark
-from greenroom.engine.grammar.lark.outline import outline_of
+from greenroom.engine.grammar.lark.grammar_summary import summarize_grammar
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.response_format import CallConstraint, ChoiceFormat, Constraint, LarkFormat
 from greenroom.schemas.problems import ProblemError
@@ -84,7 +84,7 @@ def test_ordinary_grammars_compile(grammars: Grammars, grammar: str) -> None:
 
 
 def test_an_outline_knows_names_from_what_looks_like_one() -> None:
-    outline = outline_of(
+    summary = summarize_grammar(
         '?start: (a "b: c" | /d: e/) bT // f: g\n'
         "!a[capture=h]: [i] # j: k\n"
         'T.2: "x"~3 | ~U & /[a-z]/i\n'
@@ -92,13 +92,13 @@ def test_an_outline_knows_names_from_what_looks_like_one() -> None:
         '%json {"l: m": 1}\n'
         "n: %lark { o: p }\n"
     )
-    assert set(outline.definitions) == {"start", "a", "T", "%ignore", "n", "o"}
-    assert outline.definitions["start"].references == [("a", 1), ("b", 0), ("T", 0)]
-    assert outline.definitions["a"].attributes == [("capture", 1), ("h", 1)]
-    assert outline.definitions["a"].references == [("i", 1)]
-    assert outline.definitions["%ignore"].references == [("V", 0)]
-    assert outline.combining == ["T"]
-    assert (outline.intersections, outline.embeds, outline.schemas) == (1, True, [{"l: m": 1}])
+    assert set(summary.definitions) == {"start", "a", "T", "%ignore", "n", "o"}
+    assert summary.definitions["start"].references == [("a", 1), ("b", 0), ("T", 0)]
+    assert summary.definitions["a"].attributes == [("capture", 1), ("h", 1)]
+    assert summary.definitions["a"].references == [("i", 1)]
+    assert summary.definitions["%ignore"].references == [("V", 0)]
+    assert summary.combining == ["T"]
+    assert (summary.intersections, summary.embeds, summary.schemas) == (1, True, [{"l: m": 1}])
 
 
 @pytest.mark.parametrize("call_format", ["qwen3_coder", "glm4_native"])

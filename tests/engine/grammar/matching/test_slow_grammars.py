@@ -38,7 +38,7 @@ def held(folder: Path, requested: Any = WORDS, *, slow: bool = True) -> Matcher:
     matcher = compiler.compile(Constraint(requested))
     assert matcher is not None
     if slow:
-        matcher.pace.record(100_000.0)
+        matcher.mask_latency.record(100_000.0)
     return matcher
 
 
@@ -108,11 +108,11 @@ def test_a_sequence_that_turns_out_slow_leaves_its_neighbors_and_returns(
         if statistics.decoding == 3 and len(statistics.batches) not in batches[-1:]:
             batches.append(len(statistics.batches))
         if len(driver.tokens[1]) == 20 and not was_slow:
-            matcher.pace.record(60.0)
-            was_slow = matcher.pace.is_slow
+            matcher.mask_latency.record(60.0)
+            was_slow = matcher.mask_latency.is_slow
         if len(driver.tokens[1]) > 40:  # as after many fast masks
             for _ in range(200):
-                matcher.pace.record(0.0)
+                matcher.mask_latency.record(0.0)
     assert batches == [1, 2, 1]
     assert driver.tokens[1] == alone(folder, WORDS, 120).tokens[0]
     assert driver.tokens[0] == driver.tokens[2] == expected(folder, PROMPT, 240)
@@ -223,7 +223,7 @@ def test_a_grammar_that_hangs_fails_its_own_sequences(tiny_model: TinyModel, gat
         begun.set()
         gate.opened.wait(60)
 
-    job = hung.pace.start(hang)
+    job = hung.mask_latency.start(hang)
     assert job is not None
     assert begun.wait(60)
     assert job.started_at is not None

@@ -23,7 +23,7 @@ _MAX_RELAPSES = 8
 """Limit on the doublings of that allowance."""
 
 
-class Pace:
+class MaskLatency:
     """Tracks the time of a constraint's masks beyond their allowance: single masks may be slow.
 
     Answers under one constraint share batches. Only one of them has a job in flight at a time, so that a

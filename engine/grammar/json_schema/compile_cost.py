@@ -17,10 +17,10 @@ from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.cost.reference_paths import PathTooLongError, references_in_order
 from greenroom.engine.grammar.json_schema import keywords
 from greenroom.engine.grammar.json_schema.intersection import Intersections
+from greenroom.engine.grammar.json_schema.json_path import JsonPath, shown
 from greenroom.engine.grammar.json_schema.keyword_values import multiple_units
 from greenroom.engine.grammar.json_schema.patterns import count_classes
-from greenroom.engine.grammar.json_schema.place import Place, shown
-from greenroom.engine.grammar.json_schema.shapes import (
+from greenroom.engine.grammar.json_schema.schema_nodes import (
     ANY,
     NONE,
     Array,
@@ -28,7 +28,7 @@ from greenroom.engine.grammar.json_schema.shapes import (
     Number,
     Object,
     Options,
-    Shape,
+    SchemaNode,
     Text,
     any_of,
     text_size,
@@ -41,7 +41,9 @@ _ITEMS_OF_A_STEP: Final = 20
 """Number of array items that a grammar writes out in the time of one step."""
 
 
-def count_work(schema: Any, targets: Mapping[str, Any], root: Place, budget: ConstraintBudget) -> None:
+def check_compile_cost(
+    schema: Any, targets: Mapping[str, Any], root: JsonPath, budget: ConstraintBudget
+) -> None:
     """Refuse a checked schema whose compilation takes too much time, memory or stack.
 
     Args:
@@ -53,15 +55,15 @@ def count_work(schema: Any, targets: Mapping[str, Any], root: Place, budget: Con
     Raises:
         ProblemError: 400 that names the schema.
     """
-    work = _Work(targets, root, budget)
+    cost = _CompileCost(targets, root, budget)
     try:
-        order = references_in_order(_references(schema), lambda said: work.references(targets[said]))
+        order = references_in_order(_references(schema), lambda said: cost.references(targets[said]))
     except PathTooLongError:
         detail = f"The references in {root} lead through more than {limits.MAX_PATH} levels"
         raise invalid(detail, str(root), "schema_too_large") from None
     for said in order:
-        work.define(said)
-    work.visit(work.build(schema))
+        cost.define(said)
+    cost.visit(cost.build(schema))
 
 
 def _references(schema: Any, level: int = 0) -> list[tuple[str, int]]:
@@ -96,12 +98,12 @@ def _parts(group: Mapping[str, Any]) -> list[Any]:
     return [*parts, group.get("additionalProperties")]
 
 
-class _Work:
-    def __init__(self, targets: Mapping[str, Any], root: Place, budget: ConstraintBudget) -> None:
+class _CompileCost:
+    def __init__(self, targets: Mapping[str, Any], root: JsonPath, budget: ConstraintBudget) -> None:
         self._targets = targets
         self._root = root
         self._budget = budget
-        self._definitions: dict[str, Shape] = {}
+        self._definitions: dict[str, SchemaNode] = {}
         self._visits: dict[int, int] = {}
         self._sets = Intersections(self._step, self._resolve, root)
 
@@ -116,12 +118,12 @@ class _Work:
         self._definitions[said] = self.build(self._targets[said])
         self.visit(self._definitions[said])
 
-    def build(self, schema: Any) -> Shape:
+    def build(self, schema: Any) -> SchemaNode:
         """Return the shape of a schema."""
         if not isinstance(schema, Mapping):
             return ANY if schema else NONE
         self._step(1)
-        result: Shape = ANY
+        result: SchemaNode = ANY
         group: dict[str, Any] = {}
         for keyword, value in schema.items():
             if keyword in _APPLICATORS:
@@ -135,14 +137,14 @@ class _Work:
                     group.setdefault("prefixItems", [True] * len(schema["prefixItems"]))
         return self._with_group(result, group, schema)
 
-    def visit(self, shape: Shape) -> None:
+    def visit(self, node: SchemaNode) -> None:
         """Count the steps of writing a shape as a grammar."""
-        self._step(self._count_visits(shape))
+        self._step(self._count_visits(node))
 
     def _step(self, steps: int) -> None:
         self._budget.spend("steps of work", steps, self._root)
 
-    def _with_group(self, result: Shape, group: dict[str, Any], schema: Mapping[str, Any]) -> Shape:
+    def _with_group(self, result: SchemaNode, group: dict[str, Any], schema: Mapping[str, Any]) -> SchemaNode:
         """Intersect a shape with the keywords since the last applicator."""
         if not group:
             return result
@@ -151,7 +153,7 @@ class _Work:
         options = [self._of_type(kind, group) for kind in kinds]
         return self._sets.intersect(result, options[0] if len(options) == 1 else any_of(options))
 
-    def _of_type(self, kind: str, group: Mapping[str, Any]) -> Shape:
+    def _of_type(self, kind: str, group: Mapping[str, Any]) -> SchemaNode:
         self._step(1)
         match kind:
             case "null":
@@ -184,13 +186,13 @@ class _Work:
                 for pattern in patterns.values():
                     self._step(pattern.size)
                     merged = self._sets.intersect(part, pattern)
-                    properties[name] = max(properties[name], merged, key=lambda shape: shape.size)
+                    properties[name] = max(properties[name], merged, key=lambda node: node.size)
         following = group.get("additionalProperties")
         additional = None if following is None else self.build(following)
         required = tuple(dict.fromkeys(group.get("required", ())))
         return self._sets.checked(Object(properties, patterns, additional, required))
 
-    def _apply(self, result: Shape, keyword: str, value: Any) -> Shape:
+    def _apply(self, result: SchemaNode, keyword: str, value: Any) -> SchemaNode:
         match keyword:
             case "const":
                 return self._sets.intersect(result, self._constant(value))
@@ -211,7 +213,7 @@ class _Work:
                 reference = Leaf("reference", value, text_size(value))
                 return reference if result is ANY else self._sets.intersect(result, reference)
 
-    def _constant(self, value: Any) -> Shape:
+    def _constant(self, value: Any) -> SchemaNode:
         self._step(1)
         match value:
             case None:
@@ -228,51 +230,51 @@ class _Work:
                 properties = {name: self._constant(part) for name, part in value.items()}
                 return Object(properties, {}, NONE, tuple(properties))
 
-    def _resolve(self, reference: Leaf) -> Shape:
+    def _resolve(self, reference: Leaf) -> SchemaNode:
         said = str(reference.value)
         if said not in self._definitions:
             why = f"leads back to itself beside other keywords ('{shown(said)}'), which cannot be honoured"
             raise invalid(f"A reference in {self._root} {why}", str(self._root), "unsupported_schema")
         return self._definitions[said]
 
-    def _count_visits(self, shape: Shape) -> int:
-        known = self._visits.get(id(shape))
+    def _count_visits(self, node: SchemaNode) -> int:
+        known = self._visits.get(id(node))
         if known is not None:
             return known
-        match shape:
+        match node:
             case Options(options=options):
                 self._check_alternatives(options)
                 visits = 1 + sum(map(self._count_visits, options))
             case Array(prefix=prefix, items=items, slots=slots):
                 visits = 1 + slots // _ITEMS_OF_A_STEP + sum(map(self._count_visits, (*prefix, items or ANY)))
             case Object():
-                visits = self._count_object(shape)
+                visits = self._count_object(node)
             case _:
                 visits = 1
-        self._visits[id(shape)] = visits
+        self._visits[id(node)] = visits
         return visits
 
-    def _check_alternatives(self, options: tuple[Shape, ...]) -> None:
+    def _check_alternatives(self, options: tuple[SchemaNode, ...]) -> None:
         """Refuse alternatives with too many properties that may come first at the same text position."""
         most = limits.MAX_PROPERTIES
         if sum(map(self._count_first, options)) > most:
             detail = f"Alternatives in {self._root} have more than {most} optional properties together"
             raise invalid(detail, str(self._root), "schema_too_large")
 
-    def _count_first(self, shape: Shape) -> int:
+    def _count_first(self, node: SchemaNode) -> int:
         """Return the number of optional properties before an object's first required one."""
-        if isinstance(shape, Leaf) and shape.kind == "reference":
-            shape = self._definitions.get(str(shape.value), shape)
-        if not isinstance(shape, Object):
+        if isinstance(node, Leaf) and node.kind == "reference":
+            node = self._definitions.get(str(node.value), node)
+        if not isinstance(node, Object):
             return 0
-        required = {*shape.required}
-        return sum(1 for _ in takewhile(lambda name: name not in required, shape.properties))
+        required = {*node.required}
+        return sum(1 for _ in takewhile(lambda name: name not in required, node.properties))
 
-    def _count_object(self, shape: Object) -> int:
+    def _count_object(self, node: Object) -> int:
         count = self._count_visits
-        named = sum(map(count, (*shape.properties.values(), *shape.patterns.values())))
-        undeclared = sum(max(map(count, shape.candidates(name))) for name in shape.undeclared)
-        return 1 + named + undeclared + count(shape.additional or ANY)
+        named = sum(map(count, (*node.properties.values(), *node.patterns.values())))
+        undeclared = sum(max(map(count, node.candidates(name))) for name in node.undeclared)
+        return 1 + named + undeclared + count(node.additional or ANY)
 
 
 def _text_of(group: Mapping[str, Any]) -> Text:

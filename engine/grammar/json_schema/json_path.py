@@ -11,7 +11,7 @@ _MAX_VALUE = 80
 
 
 @attrs.frozen(eq=False)
-class Place:
+class JsonPath:
     """A path as a linked chain of segments, so that nested paths share long names.
 
     Args:
@@ -20,22 +20,22 @@ class Place:
     """
 
     segment: str
-    parent: Place | None = None
+    parent: JsonPath | None = None
 
-    def key(self, name: str) -> Place:
+    def key(self, name: str) -> JsonPath:
         """Return the place of an object's entry."""
-        return Place("." + name, self)
+        return JsonPath("." + name, self)
 
-    def item(self, index: int) -> Place:
+    def item(self, index: int) -> JsonPath:
         """Return the place of an array's item."""
-        return Place(f"[{index}]", self)
+        return JsonPath(f"[{index}]", self)
 
     def __str__(self) -> str:
         segments: list[str] = []
-        place: Place | None = self
-        while place is not None:
-            segments.append(_shortened(place.segment, _MAX_VALUE))
-            place = place.parent
+        path: JsonPath | None = self
+        while path is not None:
+            segments.append(_shortened(path.segment, _MAX_VALUE))
+            path = path.parent
         return _printable(_shortened("".join(reversed(segments)), MAX_PARAM))
 
 

@@ -72,8 +72,8 @@ class Array:
         slots: Number of items that the grammar writes out one by one.
     """
 
-    prefix: tuple[Shape, ...] = ()
-    items: Shape | None = None
+    prefix: tuple[SchemaNode, ...] = ()
+    items: SchemaNode | None = None
     slots: int = 0
     size: int = attrs.field(init=False)
     kind: Literal["array"] = "array"
@@ -87,9 +87,9 @@ class Array:
 class Object:
     """An object with properties, patterns and additional properties."""
 
-    properties: Mapping[str, Shape]
-    patterns: Mapping[str, Shape]
-    additional: Shape | None
+    properties: Mapping[str, SchemaNode]
+    patterns: Mapping[str, SchemaNode]
+    additional: SchemaNode | None
     required: tuple[str, ...]
     size: int = attrs.field(init=False)
     kind: Literal["object"] = "object"
@@ -105,7 +105,7 @@ class Object:
         """Required properties without a schema of their own."""
         return [name for name in self.required if name not in self.properties]
 
-    def candidates(self, name: str) -> tuple[Shape, ...]:
+    def candidates(self, name: str) -> tuple[SchemaNode, ...]:
         """Return the possible schemas of a property: several if patterns may match its name."""
         if name in self.properties:
             return (self.properties[name],)
@@ -117,7 +117,7 @@ class Options:
     """One of several shapes."""
 
     kind: Literal["anyOf", "oneOf"]
-    options: tuple[Shape, ...]
+    options: tuple[SchemaNode, ...]
     size: int = attrs.field(init=False)
 
     @size.default
@@ -125,15 +125,15 @@ class Options:
         return 1 + sum(option.size for option in self.options)
 
 
-Shape = Leaf | Number | Text | Array | Object | Options
+SchemaNode = Leaf | Number | Text | Array | Object | Options
 
 ANY = Leaf("any")
 NONE = Leaf("none")
 
 
-def any_of(options: Iterable[Shape]) -> Shape:
+def any_of(options: Iterable[SchemaNode]) -> SchemaNode:
     """Return the `anyOf` of some options, flattened and without empty ones."""
-    kept: list[Shape] = []
+    kept: list[SchemaNode] = []
     for option in options:
         if option is ANY:
             return ANY

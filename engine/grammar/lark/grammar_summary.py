@@ -51,7 +51,7 @@ class Definition:
 
 
 @attrs.define
-class LarkOutline:
+class GrammarSummary:
     """The parts of a grammar.
 
     Args:
@@ -76,7 +76,7 @@ class LarkOutline:
         return [name for name, definition in self.definitions.items() if definition.combines]
 
 
-def outline_of(grammar: str) -> LarkOutline:
+def summarize_grammar(grammar: str) -> GrammarSummary:
     """Return the outline of a grammar, which may be invalid."""
     return _Reader(grammar).read()
 
@@ -84,26 +84,26 @@ def outline_of(grammar: str) -> LarkOutline:
 class _Reader:
     def __init__(self, grammar: str) -> None:
         self._grammar = grammar
-        self._outline = LarkOutline()
+        self._summary = GrammarSummary()
         self._current = Definition(0)
         self._brackets = 0
         self._head: tuple[str, int, int] | None = None
         """Name that a colon would define, its position, and the number of references before it."""
 
-    def read(self) -> LarkOutline:
+    def read(self) -> GrammarSummary:
         for kind, text, start, end in self._tokens():
             match kind:
                 case "name":
                     self._name(text.lstrip("!?"), start)
                 case "regex":
-                    self._outline.expressions.append(text)
+                    self._summary.expressions.append(text)
                     self._current.branches *= count_classes(text) + text.count(".") + text.count("\\")
                 case "directive":
                     self._directive(text, start, end)
                 case "other":
                     self._other(text)
         self._current.end = len(self._grammar)
-        return self._outline
+        return self._summary
 
     def _tokens(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield the kind, text, start and end of each token, without embedded JSON."""
@@ -133,14 +133,14 @@ class _Reader:
 
     def _directive(self, text: str, start: int, end: int) -> None:
         if text == "%json":
-            self._outline.schemas.append(self._json(end)[0])
+            self._summary.schemas.append(self._json(end)[0])
         elif text == "%lark":
-            self._outline.embeds = True
+            self._summary.embeds = True
         elif text == "%ignore":
             self._define(IGNORED, start, Definition(start))
         elif text == "%import":
             line = self._grammar[start:].split("\n", 1)[0]
-            self._outline.imports.append(line)
+            self._summary.imports.append(line)
             self._define(text, start, Definition(start))
 
     def _other(self, text: str) -> None:
@@ -150,7 +150,7 @@ class _Reader:
             self._brackets = max(0, self._brackets - 1)
         elif text in "&~":
             self._current.combines = True
-            self._outline.intersections += text == "&"
+            self._summary.intersections += text == "&"
         elif text == ":" and self._head is not None:
             name, start, before = self._head
             definition = Definition(start, attributes=self._current.references[before + 1 :])
@@ -159,5 +159,5 @@ class _Reader:
 
     def _define(self, name: str, start: int, definition: Definition) -> None:
         self._current.end = start
-        self._current = self._outline.definitions.setdefault(name, definition)
+        self._current = self._summary.definitions.setdefault(name, definition)
         self._head = None
