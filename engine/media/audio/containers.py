@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from greenroom.engine.media.audio.movie_boxes import is_movie, unneeded_boxes
+from greenroom.engine.media.audio.mp4_atoms import is_mp4, unneeded_atoms
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError, invalid
 
@@ -63,7 +63,7 @@ _MOST_READ = 8
 _FURTHER_READ = 64 * 1024 * 1024
 _MAX_STREAMS = 32
 _MAX_MOVIE_STREAMS = 2
-"""Limit of streams in a movie: the one visible track, and a picture outside the inspected boxes."""
+"""Limit of streams in a movie: the one visible track, and a picture outside the inspected atoms."""
 _MAX_BLOCK = 32 * 1024 * 1024
 """Largest allocation in bytes that FFmpeg may make: an index of 1.4 million packets; six hours of audio have
 one million. A crafted file of a few hundred bytes may claim an index of gigabytes.
@@ -88,13 +88,13 @@ class BoundedFile:
         self._left = self.size * _MOST_READ + _FURTHER_READ
         self._hidden: tuple[int, ...] = ()
 
-    def hide(self, boxes: Iterable[int]) -> None:
-        """Make boxes of a movie read as free space.
+    def strip_atoms(self, atoms: Iterable[int]) -> None:
+        """Make atoms of a movie read as free space.
 
         Args:
-            boxes: Offsets of the boxes' names.
+            atoms: Offsets of the atoms' names.
         """
-        self._hidden = tuple(boxes)
+        self._hidden = tuple(atoms)
 
     def read(self, size: int) -> bytes:
         """Return the next bytes; none once the limit is reached."""
@@ -140,9 +140,9 @@ def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
     av = import_av()
     if not file.size:
         raise invalid("The file is empty.", param)
-    movie = is_movie(file)
+    movie = is_mp4(file)
     if movie:
-        file.hide(unneeded_boxes(file))
+        file.strip_atoms(unneeded_atoms(file))
     file.seek(0)
     options = {
         "format_whitelist": MOVIE if movie else ",".join(FORMATS),

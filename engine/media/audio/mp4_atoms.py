@@ -1,4 +1,4 @@
-"""MP4 and QuickTime boxes (ISO/IEC 14496-12): finds all that decoding one audio track does not need."""
+"""MP4 and QuickTime atoms (ISO/IEC 14496-12): finds all that decoding one audio track does not need."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import attrs
 _FIRST = frozenset(
     b"ediw emsg free ftyp junk mdat moof moov pict pnot prfl sidx skip styp udta uuid wide".split()
 )
-"""Types of boxes at the start of such files."""
+"""Types of atoms at the start of such files."""
 _NEEDED = frozenset((b"mvhd", b"mvex"))
-"""Boxes of a movie that are needed besides its tracks."""
-_MOST_BOXES = 2_000
-"""Limit of inspected boxes per file."""
+"""Atoms of a movie that are needed besides its tracks."""
+_MAX_ATOMS = 2_000
+"""Limit of inspected atoms per file."""
 
 
 class SeekableFile(Protocol):
@@ -33,8 +33,8 @@ class SeekableFile(Protocol):
 
 
 @attrs.frozen
-class _Box:
-    """The place of a box in its file.
+class _Atom:
+    """The place of a atom in its file.
 
     Args:
         at: Offset of its name.
@@ -48,36 +48,36 @@ class _Box:
     end: int
 
 
-def is_movie(file: SeekableFile) -> bool:
+def is_mp4(file: SeekableFile) -> bool:
     """Return whether a file begins like MP4 or QuickTime."""
-    first = next(_Boxes(file).within(0, file.size), None)
+    first = next(_Atoms(file).within(0, file.size), None)
     return first is not None and first.name in _FIRST
 
 
-def unneeded_boxes(file: SeekableFile) -> tuple[int, ...]:
-    """Return the offsets of the names of all boxes that the first audio track does not need.
+def unneeded_atoms(file: SeekableFile) -> tuple[int, ...]:
+    """Return the offsets of the names of all atoms that the first audio track does not need.
 
     FFmpeg indexes every track that it sees; a track of a few hundred bytes may claim an index of 45 MB.
     """
-    boxes = _Boxes(file)
-    movie = boxes.find(0, file.size, b"moov")
+    atoms = _Atoms(file)
+    movie = atoms.find(0, file.size, b"moov")
     if movie is None:
         return ()
-    inner = list(boxes.within(movie.start, movie.end))
-    tracks = [box for box in inner if box.name == b"trak"]
-    kept = next(filter(boxes.is_sound, tracks), next(iter(tracks), None))
-    return tuple(box.at for box in inner if box is not kept and box.name not in _NEEDED)
+    inner = list(atoms.within(movie.start, movie.end))
+    tracks = [atom for atom in inner if atom.name == b"trak"]
+    kept = next(filter(atoms.is_sound, tracks), next(iter(tracks), None))
+    return tuple(atom.at for atom in inner if atom is not kept and atom.name not in _NEEDED)
 
 
-class _Boxes:
-    """A reader of a file's boxes, up to a limit on their number."""
+class _Atoms:
+    """A reader of a file's atoms, up to a limit on their number."""
 
     def __init__(self, file: SeekableFile) -> None:
         self._file = file
-        self._left = _MOST_BOXES
+        self._left = _MAX_ATOMS
 
-    def within(self, start: int, end: int) -> Iterator[_Box]:
-        """Yield the boxes between two offsets, as far as their sizes are valid."""
+    def within(self, start: int, end: int) -> Iterator[_Atom]:
+        """Yield the atoms between two offsets, as far as their sizes are valid."""
         while start + 8 <= end and self._left > 0:
             self._left -= 1
             self._file.seek(start)
@@ -93,14 +93,14 @@ class _Boxes:
                 size = end - start
             if start + size < content:
                 return
-            yield _Box(name, start + 4, content, min(start + size, end))
+            yield _Atom(name, start + 4, content, min(start + size, end))
             start += size
 
-    def find(self, start: int, end: int, name: bytes) -> _Box | None:
-        """Return the first box with that name between two offsets."""
-        return next((box for box in self.within(start, end) if box.name == name), None)
+    def find(self, start: int, end: int, name: bytes) -> _Atom | None:
+        """Return the first atom with that name between two offsets."""
+        return next((atom for atom in self.within(start, end) if atom.name == name), None)
 
-    def is_sound(self, track: _Box) -> bool:
+    def is_sound(self, track: _Atom) -> bool:
         """Return whether a track is audio."""
         media = self.find(track.start, track.end, b"mdia")
         handler = media and self.find(media.start, media.end, b"hdlr")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.media.audio.containers import BoundedFile
-from greenroom.engine.media.audio.movie_boxes import is_movie, unneeded_boxes
+from greenroom.engine.media.audio.mp4_atoms import is_mp4, unneeded_atoms
 from greenroom.engine.media.audio.samples import OpenedRecording
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies
@@ -70,8 +70,8 @@ def test_the_first_track_of_sound_is_heard(kind: str, movflags: str, picture: bo
 def test_a_file_reads_alike_in_pieces_of_any_size() -> None:
     data = movies.promising(100, tracks=3)
     file = BoundedFile(data)
-    assert is_movie(file)
-    file.hide(unneeded_boxes(file))
+    assert is_mp4(file)
+    file.strip_atoms(unneeded_atoms(file))
     file.seek(0)
     whole = file.read(len(data))
     assert (len(whole), whole.count(b"trak"), whole.count(b"free")) == (len(data), 1, 2)
@@ -84,7 +84,7 @@ def test_a_file_reads_alike_in_pieces_of_any_size() -> None:
 def test_a_file_that_ends_anywhere_is_no_error(cut: int) -> None:
     data = movies.promising(100)
     file = BoundedFile(data[: len(data) - cut * 7])
-    assert isinstance(unneeded_boxes(file), tuple)
+    assert isinstance(unneeded_atoms(file), tuple)
 
 
 class CountedFile(BoundedFile):
@@ -102,20 +102,20 @@ def test_of_many_boxes_few_are_looked_at() -> None:
     filled = b"\0\0\x1f\x48trak" + b"\0\0\0\x08free" * 1_000
     data = b"\0\0\0\x08ftyp" + struct.pack(">I", 8 + 1_000 * len(filled)) + b"moov" + filled * 1_000
     file = CountedFile(data)
-    assert unneeded_boxes(file)
+    assert unneeded_atoms(file)
     assert file.reads < 3_000
     with pytest.raises(ProblemError):
         OpenedRecording(data, RATE)
 
 
 def test_boxes_without_an_end_come_to_one() -> None:
-    assert unneeded_boxes(BoundedFile(b"\0\0\0\x08free" * 100_000 + movies.promising(1))) == ()
-    assert unneeded_boxes(BoundedFile(b"\0\0\0\x02moov" * 1_000)) == ()
-    assert unneeded_boxes(BoundedFile(b"\0\0\0\0moov" * 1_000)) == (12,)
+    assert unneeded_atoms(BoundedFile(b"\0\0\0\x08free" * 100_000 + movies.promising(1))) == ()
+    assert unneeded_atoms(BoundedFile(b"\0\0\0\x02moov" * 1_000)) == ()
+    assert unneeded_atoms(BoundedFile(b"\0\0\0\0moov" * 1_000)) == (12,)
 
 
 def test_other_containers_are_no_movies(tmp_path: Path) -> None:
     for container in ("wav", "flac", "mp3", "mkv", "mpegts", "caf"):
         path = write_recording(tmp_path / container, silence(1), container)
-        assert not is_movie(BoundedFile(path.read_bytes()))
-    assert not is_movie(BoundedFile(b""))
+        assert not is_mp4(BoundedFile(path.read_bytes()))
+    assert not is_mp4(BoundedFile(b""))
