@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from greenroom.engine.fairness.time_budget import TimeBudget
-from greenroom.engine.sound.speech.joins import PieceJoiner
-from greenroom.engine.sound.speech.listener import ListenerLead
+from greenroom.engine.sound.speech.chunk_joiner import ChunkJoiner
+from greenroom.engine.sound.speech.playback_buffer import PlaybackBuffer
 from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Samples
 from greenroom.engine.sound.speech.speakers.speaker import Speaker, Spoken
 from greenroom.engine.sound.speech.tempo import TempoFilter
@@ -46,10 +46,10 @@ class Utterance:
         self._pieces = deque(prepared.pieces)
         self._letters = sum(map(len, prepared.pieces))
         self._chunks: Iterator[Spoken] | None = None
-        self._joiner = PieceJoiner(rate)
+        self._joiner = ChunkJoiner(rate)
         self._tempo: TempoFilter | None = None
         self._held: list[Samples] = []
-        self._lead = ListenerLead(clock)
+        self._lead = PlaybackBuffer(clock)
         self._samples = self._prompt_tokens = self._tokens = 0
         self._clock = TimeBudget(clock)
         self._submitted = time.monotonic()

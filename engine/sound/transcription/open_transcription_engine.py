@@ -18,8 +18,8 @@ from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.sound.speech.preparing.weight_names import check_speech_weights
 from greenroom.engine.sound.transcription.preparing.architectures import library_name
-from greenroom.engine.sound.transcription.recognizers.one_piece_recognizer import OnePieceRecognizer
 from greenroom.engine.sound.transcription.recognizers.recognizer import Recognizer
+from greenroom.engine.sound.transcription.recognizers.single_pass_recognizer import SinglePassRecognizer
 from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
 from greenroom.engine.sound.transcription.whisper.whisper_recognizer import WhisperRecognizer
 
@@ -82,4 +82,4 @@ def _check_context(folder: Path) -> None:
 def _recognizer(model: Any, architecture: str) -> Recognizer:
     if architecture == "whisper":
         return WhisperRecognizer(model)
-    return OnePieceRecognizer(model, library_name(architecture))
+    return SinglePassRecognizer(model, library_name(architecture))

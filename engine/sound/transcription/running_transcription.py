@@ -12,7 +12,11 @@ from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.reader import RecordingReader
 from greenroom.engine.media.audio.windows import WindowBuffer
 from greenroom.engine.sound.transcription.preparing.prepared_transcription import PreparedTranscription
-from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow, Listener, Recognizer
+from greenroom.engine.sound.transcription.recognizers.recognizer import (
+    DecodingSession,
+    Recognizer,
+    WindowResult,
+)
 from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProgress, Timing, Usage
 from greenroom.schemas.events.result_events import Recording
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -43,7 +47,7 @@ class RunningTranscription:
         self.working_bytes = recognizer.working_bytes(prepared.asked)
         self.in_window = self.holds_memory = False
         self._asked, self._facts = prepared.asked, prepared.facts
-        self._listener: Listener | None = None
+        self._session: DecodingSession | None = None
         self._memory: object = None
         self._rate = recognizer.rate
         self._buffer = WindowBuffer(recognizer.rate, recognizer.window_seconds)
@@ -94,8 +98,8 @@ class RunningTranscription:
                 Path(self._asked.file), self._rate, ahead=self._ahead, client=self.client
             )
         if self._steps is None:
-            self._listener = recognizer.listen(self._asked, self._memory)
-            self._steps = self._run(self._listener, self._reader, clock)
+            self._session = recognizer.listen(self._asked, self._memory)
+            self._steps = self._run(self._session, self._reader, clock)
         clock.begin()
         return next(self._steps)
 
@@ -103,9 +107,9 @@ class RunningTranscription:
         """Detach from the recognizer between two windows; another one can continue."""
         if self._steps is not None:
             self._steps.close()
-        if self._listener is not None:
-            self._memory = self._listener.memory
-        self._steps = self._listener = self._wants_memory = None
+        if self._session is not None:
+            self._memory = self._session.memory
+        self._steps = self._session = self._wants_memory = None
         self.in_window = self.holds_memory = False
 
     def close(self) -> None:
@@ -114,7 +118,7 @@ class RunningTranscription:
         if self._reader is not None:
             self._reader.close()
 
-    def _run(self, listener: Listener, reader: RecordingReader, clock: TimeBudget) -> Steps:
+    def _run(self, session: DecodingSession, reader: RecordingReader, clock: TimeBudget) -> Steps:
         while True:
             if self._told != (self._language,):
                 self._told = (self._language,)
@@ -124,7 +128,7 @@ class RunningTranscription:
             window = self._buffer.next_window()
             if window is not None:
                 self.in_window = True
-                hearing = listener.hear(window, clock)
+                hearing = session.hear(window, clock)
                 heard = yield from _slices_of(hearing)
                 self._buffer.advance(min(max(heard.samples, 1), len(window.samples)))
                 self.in_window = False
@@ -154,7 +158,7 @@ class RunningTranscription:
         finished = Finished("stop", self.usage, self.timing())
         return [attrs.evolve(self._recording(), duration=self.usage.heard), finished]
 
-    def _tell(self, heard: HeardWindow) -> list[InferenceEvent]:
+    def _tell(self, heard: WindowResult) -> list[InferenceEvent]:
         self._generated += heard.generated
         self._language = heard.language
         return [*heard.segments, self._progress()]
@@ -169,12 +173,12 @@ class RunningTranscription:
 
 
 def _slices_of(
-    hearing: Generator[None, None, HeardWindow],
-) -> Generator[list[InferenceEvent], None, HeardWindow]:
+    hearing: Generator[None, None, WindowResult],
+) -> Generator[list[InferenceEvent], None, WindowResult]:
     while True:
         try:
             next(hearing)
         except StopIteration as end:
-            result: HeardWindow = end.value
+            result: WindowResult = end.value
             return result
         yield []

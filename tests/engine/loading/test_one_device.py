@@ -13,7 +13,7 @@ import pytest
 
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.engine.loading import devices
-from greenroom.engine.sound.transcription.preparing.architectures import ONE_PIECE
+from greenroom.engine.sound.transcription.preparing.architectures import SINGLE_PASS
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.platforms.gpus import METAL, pretend_gpu
@@ -89,7 +89,7 @@ def test_the_reasons_hold() -> None:
         if re.search(r"mel_filters\([^)]*precise=True|precise=True,$", file.read_text(), re.MULTILINE)
     }
     assert {"moss_music"} <= precise
-    assert not precise & {"whisper", *ONE_PIECE}
+    assert not precise & {"whisper", *SINGLE_PASS}
     speaking = [*(hearing.parents[1] / "tts").rglob("*.py"), *(hearing.parents[1] / "codec").rglob("*.py")]
     assert not [
         file for file in speaking if "mel_filters(" in (text := file.read_text()) and "precise=True" in text

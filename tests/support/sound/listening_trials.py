@@ -8,7 +8,7 @@ from typing import Any
 
 from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.sound.transcription.preparing.architectures import MOST_TOKENS, ONE_PIECE
+from greenroom.engine.sound.transcription.preparing.architectures import MOST_TOKENS, SINGLE_PASS
 from greenroom.engine.sound.transcription.preparing.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -90,7 +90,7 @@ def _sound(folder: Path, rate: int) -> Sound:
 def _library_text(architecture: str, folder: Path, sound: Sound) -> str:
     import mlx.core as mx
 
-    bounded = architecture in ONE_PIECE and ONE_PIECE[architecture].bounded
+    bounded = architecture in SINGLE_PASS and SINGLE_PASS[architecture].bounded
     options = {"max_tokens": MOST_TOKENS} if bounded else {}
     answer = _library_model(architecture, folder).generate(mx.array(sound), **options)
     return str(getattr(answer, "text", answer)).strip()

@@ -13,7 +13,7 @@ LanguageForm = Literal["code", "name"]
 
 
 @attrs.frozen
-class OnePieceTraits:
+class SinglePassTraits:
     """The arguments and output of one architecture's code.
 
     Args:
@@ -35,29 +35,29 @@ class OnePieceTraits:
 MOST_TOKENS = 448
 """Limit of tokens per window: as many as Whisper's for a longer one."""
 
-_NAMED = OnePieceTraits(("language",), "name", bounded=True)
+_NAMED = SinglePassTraits(("language",), "name", bounded=True)
 
-ONE_PIECE: Mapping[str, OnePieceTraits] = {
-    "canary": OnePieceTraits(("source_lang", "target_lang"), bounded=True),
-    "cohere_asr": OnePieceTraits(("language",), bounded=True),
-    "fireredasr2": OnePieceTraits(),
-    "fun_asr_nano": OnePieceTraits(("language",), bounded=True),
-    "glmasr": OnePieceTraits(bounded=True),
-    "granite_speech": OnePieceTraits(("source_language",), bounded=True),
-    "higgs_audio_3": OnePieceTraits(bounded=True),
+SINGLE_PASS: Mapping[str, SinglePassTraits] = {
+    "canary": SinglePassTraits(("source_lang", "target_lang"), bounded=True),
+    "cohere_asr": SinglePassTraits(("language",), bounded=True),
+    "fireredasr2": SinglePassTraits(),
+    "fun_asr_nano": SinglePassTraits(("language",), bounded=True),
+    "glmasr": SinglePassTraits(bounded=True),
+    "granite_speech": SinglePassTraits(("source_language",), bounded=True),
+    "higgs_audio_3": SinglePassTraits(bounded=True),
     "mega_asr": _NAMED,
-    "mimo_v2_asr": OnePieceTraits(("language",), bounded=True),
-    "ming_v3_asr": OnePieceTraits(("language",), bounded=True),
-    "mms": OnePieceTraits(),
-    "moonshine": OnePieceTraits(),
-    "moss_transcribe_diarize": OnePieceTraits(bounded=True, parts=True),
-    "nemotron_asr": OnePieceTraits(("language",)),
-    "parakeet": OnePieceTraits(),
+    "mimo_v2_asr": SinglePassTraits(("language",), bounded=True),
+    "ming_v3_asr": SinglePassTraits(("language",), bounded=True),
+    "mms": SinglePassTraits(),
+    "moonshine": SinglePassTraits(),
+    "moss_transcribe_diarize": SinglePassTraits(bounded=True, parts=True),
+    "nemotron_asr": SinglePassTraits(("language",)),
+    "parakeet": SinglePassTraits(),
     "qwen3_asr": _NAMED,
-    "sensevoice": OnePieceTraits(("language",)),
-    "vibevoice_asr": OnePieceTraits(bounded=True, parts=True),
-    "voxtral": OnePieceTraits(("language",), says_none=True, bounded=True),
-    "voxtral_realtime": OnePieceTraits(bounded=True),
+    "sensevoice": SinglePassTraits(("language",)),
+    "vibevoice_asr": SinglePassTraits(bounded=True, parts=True),
+    "voxtral": SinglePassTraits(("language",), says_none=True, bounded=True),
+    "voxtral_realtime": SinglePassTraits(bounded=True),
 }
 """Architectures that map samples to text."""
 

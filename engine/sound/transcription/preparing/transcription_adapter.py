@@ -16,8 +16,8 @@ from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.media.audio.decoding import decode_recording
 from greenroom.engine.sound.transcription.preparing.architectures import (
     NOT_SERVED,
-    ONE_PIECE,
     PACKAGES,
+    SINGLE_PASS,
     library_name,
 )
 from greenroom.engine.sound.transcription.preparing.prepared_transcription import PreparedTranscription
@@ -101,8 +101,8 @@ def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecor
         languages = _whisper_languages(config)
         return TranscriptionAdapter(model, record, languages, translates=len({*languages.values()}) > 1)
     name = library_name(record.architecture)
-    if name not in ONE_PIECE:
-        served = ", ".join(sorted({"whisper", *ONE_PIECE}))
+    if name not in SINGLE_PASS:
+        served = ", ".join(sorted({"whisper", *SINGLE_PASS}))
         why = NOT_SERVED.get(name, "its code in mlx-audio is of no form that is known here")
         detail = f"'{model}' is a '{name}' model, which is not served: {why}. These are: {served}."
         raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))

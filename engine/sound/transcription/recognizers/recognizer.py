@@ -14,7 +14,7 @@ from greenroom.schemas.messages.requests import TranscriptionInput
 
 
 @attrs.frozen
-class HeardWindow:
+class WindowResult:
     """The transcript of a window.
 
     Args:
@@ -30,14 +30,14 @@ class HeardWindow:
     language: str | None
 
 
-class Listener(Protocol):
+class DecodingSession(Protocol):
     """A decoding session of one recording, window by window, with the previous text as state."""
 
     @property
     def memory(self) -> object:
         """State that another session needs to continue; independent of the model object."""
 
-    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
         """Transcribe a window, yielding between steps so that other requests can compute."""
 
 
@@ -55,7 +55,7 @@ class Recognizer(Protocol):
     def working_bytes(self, asked: TranscriptionInput) -> int:
         """Return the approximate memory of a window's computation in bytes."""
 
-    def listen(self, asked: TranscriptionInput, memory: object = None) -> Listener:
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> DecodingSession:
         """Start or continue a recording.
 
         Args:

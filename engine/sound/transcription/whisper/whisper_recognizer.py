@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.windows import Window
-from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow
+from greenroom.engine.sound.transcription.recognizers.recognizer import WindowResult
 from greenroom.engine.sound.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
 from greenroom.engine.sound.transcription.whisper.vocabulary import make_vocabulary
 from greenroom.engine.sound.transcription.whisper.window_decoding import (
@@ -62,12 +62,12 @@ class WhisperRecognizer:
         crossed = dims.n_text_layer * dims.n_text_head * dims.n_text_ctx * positions * item
         return int(encoding + cache + (crossed if asked.word_timestamps else 0))
 
-    def listen(self, asked: TranscriptionInput, memory: object = None) -> WhisperListener:
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> WhisperSession:
         """Start a recording, or continue one with its previous text as context."""
-        listener = WhisperListener(self.decoder, asked)
+        session = WhisperSession(self.decoder, asked)
         if isinstance(memory, _Memory):
-            listener.memory = memory
-        return listener
+            session.memory = memory
+        return session
 
 
 @attrs.define
@@ -85,7 +85,7 @@ class _Memory:
     last_text: str = ""
 
 
-class WhisperListener:
+class WhisperSession:
     """A decoding session of one recording.
 
     Attributes:
@@ -98,12 +98,12 @@ class WhisperListener:
         context = decoder.vocabulary.encode(asked.prompt) if asked.prompt.strip() else []
         self.memory = _Memory(asked.language, context)
 
-    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
         """Transcribe a window, yielding between steps so that other requests can compute."""
         decoder = self._decoder
         mel, frames = decoder.spectrogram(window.samples)
         if not frames:
-            return HeardWindow((), len(window.samples), 0, self.memory.language)
+            return WindowResult((), len(window.samples), 0, self.memory.language)
         features = yield from decoder.encode(mel, clock)
         if self.memory.language is None:
             self.memory.language = (
@@ -112,7 +112,7 @@ class WhisperListener:
             yield
         decoded, generated = yield from self._decode(features, clock)
         if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
-            return HeardWindow((), len(window.samples), generated, self.memory.language)
+            return WindowResult((), len(window.samples), generated, self.memory.language)
         split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
         words: list[tuple[Word, ...]] = [() for _ in split.segments]
         if self._asked.word_timestamps:
@@ -122,7 +122,7 @@ class WhisperListener:
         segments = self._segments(window, decoded, split, words)
         self._remember(segments, decoded)
         understood = len(window.samples) if split.is_whole else split.frames * FRAME
-        return HeardWindow(tuple(segments), understood, generated, self.memory.language)
+        return WindowResult(tuple(segments), understood, generated, self.memory.language)
 
     def _beginning(self) -> tuple[int, ...]:
         return self._decoder.vocabulary.beginning(self.memory.language or "en", self._asked.task)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.sound.speech.joins import FADE_SECONDS
+from greenroom.engine.sound.speech.chunk_joiner import FADE_SECONDS
 from greenroom.engine.sound.speech.speech_engine import SpeechEngine
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import AudioChunk

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from greenroom.engine.catalog.kinds.libraries import library_folder, models_of
-from greenroom.engine.sound.transcription.preparing.architectures import NOT_SERVED, ONE_PIECE
-from greenroom.engine.sound.transcription.recognizers.one_piece_recognizer import spoken_language
+from greenroom.engine.sound.transcription.preparing.architectures import NOT_SERVED, SINGLE_PASS
+from greenroom.engine.sound.transcription.recognizers.single_pass_recognizer import spoken_language
 
 BUILT_ON = {"mega_asr": "qwen3_asr"}
 """Architectures that pass their arguments on to another one."""
@@ -36,12 +36,12 @@ def source_of(architecture: str) -> str:
     ],
 )
 def test_a_language_is_told_as_its_code_or_its_name(architecture: str, asked: str | None, told: str) -> None:
-    assert spoken_language(asked, ONE_PIECE[architecture]) == told
+    assert spoken_language(asked, SINGLE_PASS[architecture]) == told
 
 
-@pytest.mark.parametrize("architecture", sorted(ONE_PIECE))
+@pytest.mark.parametrize("architecture", sorted(SINGLE_PASS))
 def test_the_librarys_code_takes_what_it_is_told(architecture: str) -> None:
-    traits, source = ONE_PIECE[architecture], source_of(architecture)
+    traits, source = SINGLE_PASS[architecture], source_of(architecture)
     wanted = {*traits.language, *(["max_tokens"] if traits.bounded else [])}
     assert {name for name in wanted if not re.search(rf"^        {name}\b.*=", source, re.MULTILINE)} == set()
 
@@ -49,10 +49,10 @@ def test_the_librarys_code_takes_what_it_is_told(architecture: str) -> None:
 def test_granite_is_never_asked_to_translate() -> None:
     """Its argument `language` is the target language of a translation."""
     assert "Translate the speech to" in source_of("granite_speech")
-    assert ONE_PIECE["granite_speech"].language == ("source_language",)
+    assert SINGLE_PASS["granite_speech"].language == ("source_language",)
 
 
 def test_every_architecture_is_served_or_refused_with_a_reason() -> None:
-    known = {"whisper", *ONE_PIECE, *NOT_SERVED}
+    known = {"whisper", *SINGLE_PASS, *NOT_SERVED}
     assert models_of("mlx_audio", "stt/models") <= known
-    assert not ONE_PIECE.keys() & NOT_SERVED.keys()
+    assert not SINGLE_PASS.keys() & NOT_SERVED.keys()

@@ -15,10 +15,10 @@ from greenroom.engine.loading.offline import FetchRefusedError, offline
 from greenroom.engine.media.audio.windows import Window
 from greenroom.engine.sound.transcription.preparing.architectures import (
     MOST_TOKENS,
-    ONE_PIECE,
-    OnePieceTraits,
+    SINGLE_PASS,
+    SinglePassTraits,
 )
-from greenroom.engine.sound.transcription.recognizers.recognizer import HeardWindow
+from greenroom.engine.sound.transcription.recognizers.recognizer import WindowResult
 from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.messages.requests import TranscriptionInput
 from greenroom.schemas.problems import Problem, ProblemError, invalid
@@ -29,7 +29,7 @@ _WINDOW_SECONDS = 20.0
 """Window length in seconds; shorter than Whisper's, since a window blocks all other requests."""
 
 
-class OnePieceRecognizer:
+class SinglePassRecognizer:
     """Transcribes with a model of mlx-audio through its own `generate`.
 
     Args:
@@ -42,16 +42,16 @@ class OnePieceRecognizer:
     def __init__(self, model: Any, architecture: str) -> None:
         self.rate = int(getattr(model, "sample_rate", None) or 16_000)
         self._model = model
-        self._traits = ONE_PIECE[architecture]
+        self._traits = SINGLE_PASS[architecture]
         self._takes = inspect.signature(model.generate).parameters
 
     def working_bytes(self, asked: TranscriptionInput) -> int:
         """Return the approximate memory of a window's computation in bytes."""
         return _WORKING_BYTES
 
-    def listen(self, asked: TranscriptionInput, memory: object = None) -> OnePieceListener:
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> SinglePassSession:
         """Start or continue a recording; windows share no state."""
-        return OnePieceListener(self._model, self._traits, self._options(asked), asked.language, self.rate)
+        return SinglePassSession(self._model, self._traits, self._options(asked), asked.language, self.rate)
 
     def _options(self, asked: TranscriptionInput) -> dict[str, Any]:
         traits = self._traits
@@ -65,7 +65,7 @@ class OnePieceRecognizer:
         return options
 
 
-def spoken_language(asked: str | None, traits: OnePieceTraits) -> str | None:
+def spoken_language(asked: str | None, traits: SinglePassTraits) -> str | None:
     """Return a language in the form an architecture takes; an unknown one is returned as its code."""
     if asked is None:
         return None
@@ -77,7 +77,7 @@ def spoken_language(asked: str | None, traits: OnePieceTraits) -> str | None:
     return names[code].title() if traits.form == "name" and code in names else code
 
 
-class OnePieceListener:
+class SinglePassSession:
     """Transcribes one recording; each window independently.
 
     Args:
@@ -86,7 +86,7 @@ class OnePieceListener:
     """
 
     def __init__(
-        self, model: Any, traits: OnePieceTraits, options: dict[str, Any], language: str | None, rate: int
+        self, model: Any, traits: SinglePassTraits, options: dict[str, Any], language: str | None, rate: int
     ) -> None:
         self._model = model
         self._traits = traits
@@ -98,7 +98,7 @@ class OnePieceListener:
     def memory(self) -> None:
         """Always None: there is no state."""
 
-    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
         """Transcribe a window.
 
         Raises:
@@ -117,11 +117,11 @@ class OnePieceListener:
         tokens = getattr(answer, "generation_tokens", 0)
         generated = int(tokens) if isinstance(tokens, int | float) and math.isfinite(tokens) else 0
         segments = tuple(_segments(answer, self._traits, window, self._rate))
-        return HeardWindow(segments, len(window.samples), generated, self._language)
+        return WindowResult(segments, len(window.samples), generated, self._language)
 
 
 def _segments(
-    answer: Any, traits: OnePieceTraits, window: Window, rate: int
+    answer: Any, traits: SinglePassTraits, window: Window, rate: int
 ) -> Generator[Segment, None, None]:
     """Yield a library's answer as segments: its timed parts if it has any, or else one for the whole text."""
     start, length = window.start / rate, len(window.samples) / rate

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from greenroom.engine.sound.speech.joins import FADE_SECONDS, PieceJoiner
+from greenroom.engine.sound.speech.chunk_joiner import FADE_SECONDS, ChunkJoiner
 from greenroom.engine.sound.speech.preparing.prepared_speech import Samples
 from greenroom.engine.sound.speech.tempo import TempoFilter
 
@@ -16,7 +16,7 @@ FADE = round(FADE_SECONDS * RATE)
 
 
 def joined(pieces: Iterable[Samples], chunk: int) -> Samples:
-    joiner, heard, pieces = PieceJoiner(RATE), [], list(pieces)
+    joiner, heard, pieces = ChunkJoiner(RATE), [], list(pieces)
     for number, piece in enumerate(pieces):
         heard += [joiner.push(piece[at : at + chunk]) for at in range(0, len(piece), chunk)]
         heard.append(joiner.end_piece(last=number == len(pieces) - 1))

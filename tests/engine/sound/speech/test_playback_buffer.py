@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.sound.speech.listener import LONGEST_HOLD, ListenerLead
+from greenroom.engine.sound.speech.playback_buffer import LONGEST_HOLD, PlaybackBuffer
 
 
 class Clock:
@@ -18,11 +18,11 @@ class Clock:
 
 
 def test_the_first_sound_is_due_at_once() -> None:
-    assert ListenerLead(Clock()).is_due
+    assert PlaybackBuffer(Clock()).is_due
 
 
 def test_a_listener_with_little_left_waits_for_no_more() -> None:
-    lead = ListenerLead(clock := Clock())
+    lead = PlaybackBuffer(clock := Clock())
     lead.give(0.08)
     assert not lead.is_due
     clock.now += 0.03  # 50 ms are left
@@ -32,7 +32,7 @@ def test_a_listener_with_little_left_waits_for_no_more() -> None:
 
 
 def test_the_longest_hold_does_not_grow_with_the_lead() -> None:
-    lead = ListenerLead(clock := Clock())
+    lead = PlaybackBuffer(clock := Clock())
     lead.give(3_600.0)
     clock.now += LONGEST_HOLD * 0.9
     assert not lead.is_due
@@ -43,7 +43,7 @@ def test_the_longest_hold_does_not_grow_with_the_lead() -> None:
 @pytest.mark.parametrize("speed", [0.8, 1.2, 4.0, 15.0])
 def test_nobody_hears_a_gap_that_the_model_does_not_make(speed: float) -> None:
     """A step of 50 ms yields `speed` times as much audio; held-back samples never cause a gap in playback."""
-    lead = ListenerLead(clock := Clock())
+    lead = PlaybackBuffer(clock := Clock())
     held = given = dry_held = dry_at_once = 0.0
     began = clock.now
     for step in range(1, 400):

@@ -10,7 +10,7 @@ LONGEST_HOLD = 0.1
 _HELD_OF_LEAD = 0.25
 
 
-class ListenerLead:
+class PlaybackBuffer:
     """Decides when to send the next samples; every delivery takes the GIL from the model.
 
     Args:

@@ -10,7 +10,7 @@ FADE_SECONDS = 0.005
 """Length of each fade in seconds. A cross-fade would shorten the speech; separate fades keep its length."""
 
 
-class PieceJoiner:
+class ChunkJoiner:
     """Joins pieces that arrive in chunks; start and end of the whole speech are not faded.
 
     Args:
