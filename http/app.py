@@ -26,7 +26,7 @@ from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.ranking.protocol import RANKING_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.sockets.socket_session import ResponseSockets
-from greenroom.http.transport.paced_body import PacedRequest
+from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.http.transport.web_socket import WebSockets
@@ -58,7 +58,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     """Return an application whose routes work with these services."""
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
-    app.request_class = PacedRequest
+    app.request_class = FlowControlledRequest
     app.config["MAX_CONTENT_LENGTH"] = services.bodies.largest
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.url_map.merge_slashes = False

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from greenroom.http.process.deferred_imports import deferred_imports
+from greenroom.http.process.error_line import print_problem
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.process.problem_line import print_problem
-from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.terminal.standard_streams import drop_output
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        with quick_imports():
+        with deferred_imports():
             module = importlib.import_module(f"greenroom.http.commands.{cmd_name}")
         command: click.Command = module.command
         return command

@@ -15,9 +15,9 @@ import click
 from greenroom.http.commands.first_request import first_request, kind_of_default, served_ids
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import MODEL
+from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.program_name import program_name
-from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings.settings import Settings
@@ -49,7 +49,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
       greenroom serve org/large org/small --max-loaded-models 1 --log-format json
     """
     settings = attrs.evolve(settings, models=models or settings.models)
-    with quick_imports():
+    with deferred_imports():
         from greenroom.http.process.shutdown import Shutdown
 
         # Before anything else, so that no signal is missed.

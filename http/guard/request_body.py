@@ -15,8 +15,8 @@ from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 
 from greenroom.http.guard.byte_account import ByteAccount
 from greenroom.http.guard.content_encoding import content_encoding, new_decoder
-from greenroom.http.guard.decoded_objects import DecodedObjects
-from greenroom.http.guard.full_collections import FullCollections
+from greenroom.http.guard.decoded_object_budget import DecodedObjectBudget
+from greenroom.http.guard.gc_guard import GcGuard
 from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.guard.json_decoding import decode_counted_json
 from greenroom.schemas.problems import Problem, ProblemError
@@ -67,8 +67,8 @@ class RequestBodies:
         detail = "The requests under way hold as much as this server keeps of bodies. Try again."
         problem = Problem(503, "too_many_bodies", detail, retry_after=1)
         self._account = ByteAccount(self.largest + FURTHER_BYTES, problem)
-        self._collections = FullCollections()
-        self._decoded = DecodedObjects()
+        self._collections = GcGuard()
+        self._decoded = DecodedObjectBudget()
         # Decoding takes several times a body's size in memory, and two jobs would fight for the GIL.
         self._decoding = trio.CapacityLimiter(1)
 

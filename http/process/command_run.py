@@ -17,8 +17,8 @@ import click
 import trio
 
 from greenroom.actors.system import System, open_system
+from greenroom.http.process.error_line import print_problem
 from greenroom.http.process.exit_status import ExitStatus, status_of_signal
-from greenroom.http.process.problem_line import print_problem
 from greenroom.schemas.settings.settings import Settings
 
 CLOSE_SECONDS = 5.0

@@ -10,7 +10,7 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from greenroom.http.errors.answer_cut import AnswerCutError
-from greenroom.http.transport.paced_body import PacedBody
+from greenroom.http.transport.flow_controlled_body import FlowControlledBody
 
 TURN_BYTES = 64 * 1024
 """Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
@@ -48,7 +48,7 @@ class RequestConnection(TrioASGIHTTPConnection):
 
         async def receive_in_turn() -> ASGIReceiveEvent:
             nonlocal received
-            paced = request.body if isinstance(request.body, PacedBody) else None
+            paced = request.body if isinstance(request.body, FlowControlledBody) else None
             if paced is not None:
                 await paced.wait_for_room()
             event = await receive()

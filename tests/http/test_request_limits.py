@@ -9,7 +9,7 @@ from greenroom.engine.media.audio.samples import MAX_SAMPLES, MAX_SECONDS
 from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
 from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import form_reader, json_counter
-from greenroom.http.guard.decoded_objects import MAX_HELD
+from greenroom.http.guard.decoded_object_budget import MAX_HELD
 from greenroom.http.guard.request_body import FURTHER_BYTES
 from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.media.fetcher import MAX_ADDRESSES

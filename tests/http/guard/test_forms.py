@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 from greenroom.http.guard import upload_folder
 from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.upload_folder import FILES_AT_MOST
-from greenroom.http.transport.paced_body import PacedBody, PacedRequest
+from greenroom.http.transport.flow_controlled_body import FlowControlledBody, FlowControlledRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import MEGABYTE, Settings
@@ -40,7 +40,7 @@ class Receiver:
         self.paths: list[Path] = []
         self.app = QuartTrio(__name__)
         self.app.asgi_http_class = RequestConnection
-        self.app.request_class = PacedRequest
+        self.app.request_class = FlowControlledRequest
         self.app.config["BODY_TIMEOUT"] = body_timeout
         self.app.add_url_rule("/", view_func=self._receive, methods=["POST"])
         self.app.register_error_handler(ProblemError, self._refuse)
@@ -247,13 +247,13 @@ async def test_no_more_of_a_body_is_in_memory_than_waits_to_be_written(
 ) -> None:
     receiver = Receiver()
     held: list[int] = []
-    expect = PacedBody.expect
+    expect = FlowControlledBody.expect
 
-    def expect_and_measure(body: PacedBody, size: int) -> None:
+    def expect_and_measure(body: FlowControlledBody, size: int) -> None:
         expect(body, size)
         held.append(body._held)
 
-    monkeypatch.setattr(PacedBody, "expect", expect_and_measure)
+    monkeypatch.setattr(FlowControlledBody, "expect", expect_and_measure)
     answer = await post(receiver, Upload({}, MAX_BYTES - 4096))
     assert answer.status == 200
     assert 0 < max(held) < MEGABYTE

@@ -24,7 +24,7 @@ class _Waiting:
     admitted: trio.Event = attrs.field(factory=trio.Event)
 
 
-class DecodedObjects:
+class DecodedObjectBudget:
     """Admits bodies to decoding in order of arrival; undecoded bodies wait as bytes, which are smaller."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ OPTIONAL = ("rich",)
 
 
 @contextmanager
-def quick_imports() -> Iterator[None]:
+def deferred_imports() -> Iterator[None]:
     """Hide optional libraries from imports, and disable garbage collection, within the block."""
     hidden = [name for name in OPTIONAL if name not in sys.modules]
     # A None entry makes Python's import fail.

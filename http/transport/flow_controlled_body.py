@@ -9,7 +9,7 @@ HELD_BYTES = 256 * 1024
 """Unread bytes of a body at which the socket is no longer read."""
 
 
-class PacedBody(TrioBody):
+class FlowControlledBody(TrioBody):
     """A request body that counts its unread bytes; the reader limits its size."""
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
@@ -40,7 +40,7 @@ class PacedBody(TrioBody):
             await self._taken.wait()
 
 
-class PacedRequest(TrioRequest):
-    """Quart-Trio's request with a `PacedBody`."""
+class FlowControlledRequest(TrioRequest):
+    """Quart-Trio's request with a `FlowControlledBody`."""
 
-    body_class = PacedBody
+    body_class = FlowControlledBody

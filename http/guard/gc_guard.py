@@ -17,7 +17,7 @@ USUAL = gc.get_threshold()
 _NEVER = 1 << 30
 
 
-class FullCollections:
+class GcGuard:
     """Postpones full garbage collections while requests hold many objects.
 
     Decoded bodies have no cycles and are freed by reference counting, so that a full collection finds nothing

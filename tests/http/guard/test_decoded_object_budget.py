@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.http.guard.decoded_objects import MAX_HELD, MAX_WAIT, UNCOUNTED, DecodedObjects
+from greenroom.http.guard.decoded_object_budget import MAX_HELD, MAX_WAIT, UNCOUNTED, DecodedObjectBudget
 from greenroom.schemas.problems import ProblemError
 
 HALF = MAX_HELD // 2
@@ -18,7 +18,7 @@ class Requests:
     """Requests that hold objects until they are ended."""
 
     def __init__(self) -> None:
-        self.decoded = DecodedObjects()
+        self.decoded = DecodedObjectBudget()
         self.admitted: list[str] = []
         self.refused: list[int] = []
 
