@@ -23,7 +23,7 @@ from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
-from greenroom.http.ranking.protocol import RANKING_PROTOCOL
+from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.sockets.socket_session import ResponseSockets
 from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
@@ -33,7 +33,7 @@ from greenroom.http.transport.web_socket import WebSockets
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 
-PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RANKING_PROTOCOL)
+PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RERANK_PROTOCOL)
 """All protocols; the first one formats errors on paths of no protocol."""
 
 BODY_TIMEOUT = 60

@@ -59,7 +59,7 @@ def why_encoder_is_not_served(
         written.endswith(("ForTokenClassification", "ForQuestionAnswering")) for written in classes_of(config)
     ):
         return "it marks words of a text"
-    return _why_no_ranking(folder, config, name) if is_classifier(config) else None
+    return _why_no_reranking(folder, config, name) if is_classifier(config) else None
 
 
 def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) -> bool:
@@ -76,7 +76,7 @@ def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) 
     return projects_tokens(folder) or (folder / "artifact.metadata").is_file()
 
 
-def _why_no_ranking(folder: Path, config: Mapping[str, Any], name: str) -> str | None:
+def _why_no_reranking(folder: Path, config: Mapping[str, Any], name: str) -> str | None:
     """Return a reason to refuse a classifier as a reranker; None if its labels can mean relevance.
 
     Sentiment and entailment have two labels as well. So two labels are a ranking only if one of them, or the

@@ -10,7 +10,7 @@ from quart import Blueprint
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.errors.openai_errors import error_members
-from greenroom.http.ranking.rank_routes import rank_routes
+from greenroom.http.rerank.rerank_routes import rank_routes
 from greenroom.schemas.problems import Problem
 
 
@@ -23,6 +23,6 @@ def _error_members(problem: Problem, request_id: str | None) -> Mapping[str, Any
     return {"message": problem.detail, **error_members(problem, request_id)}
 
 
-RANKING_PROTOCOL = WireProtocol(
+RERANK_PROTOCOL = WireProtocol(
     ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"), _routes, _error_members
 )

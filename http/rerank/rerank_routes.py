@@ -10,17 +10,17 @@ from greenroom.http.answering.collecting.collected_results import collect_result
 from greenroom.http.answering.http_responses import LARGE, large_json_response
 from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.ranking.rank_formatter import CohereVersion, format_rerank, format_scores
-from greenroom.http.ranking.rank_request import (
+from greenroom.http.rerank.rerank_formatter import CohereVersion, format_rerank, format_scores
+from greenroom.http.rerank.rerank_request import (
     UNSUPPORTED_IN_RERANK,
     UNSUPPORTED_IN_SCORE,
     parse_rerank_request,
     parse_score_request,
 )
 from greenroom.schemas.events.result_events import Score
-from greenroom.schemas.ranking.converter import RANKING
-from greenroom.schemas.ranking.rerank import RerankRequest
-from greenroom.schemas.ranking.score import ScoreRequest
+from greenroom.schemas.rerank.converter import RERANK_CONVERTER
+from greenroom.schemas.rerank.rerank import RerankRequest
+from greenroom.schemas.rerank.score import ScoreRequest
 
 
 def rank_routes(services: RouteServices) -> Blueprint:
@@ -29,14 +29,16 @@ def rank_routes(services: RouteServices) -> Blueprint:
 
     async def rerank(version: CohereVersion) -> Response:
         parse = partial(parse_rerank_request, request_id=request_id(), client=request_client())
-        wire, request = await services.read_request(RerankRequest, RANKING, UNSUPPORTED_IN_RERANK, parse)
+        wire, request = await services.read_request(
+            RerankRequest, RERANK_CONVERTER, UNSUPPORTED_IN_RERANK, parse
+        )
         found = await collect_results(services.refs.pool, request, Score)
         answer = partial(format_rerank, wire, answer_id("rerank-"), version, found)
         return await large_json_response(answer, LARGE if wire.return_documents else len(found.events))
 
     async def score() -> Response:
         parse = partial(parse_score_request, request_id=request_id(), client=request_client())
-        _, request = await services.read_request(ScoreRequest, RANKING, UNSUPPORTED_IN_SCORE, parse)
+        _, request = await services.read_request(ScoreRequest, RERANK_CONVERTER, UNSUPPORTED_IN_SCORE, parse)
         found = await collect_results(services.refs.pool, request, Score)
         return await large_json_response(
             partial(format_scores, answer_id("score-"), found), len(found.events)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from greenroom.schemas.wire import make_wire_converter
 
-RANKING = make_wire_converter()
+RERANK_CONVERTER = make_wire_converter()

@@ -8,8 +8,8 @@ from greenroom.http.answering.requests.request_parameters import NeutralValues, 
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.ranking.rerank import Document, RerankRequest
-from greenroom.schemas.ranking.score import ScoreRequest
+from greenroom.schemas.rerank.rerank import Document, RerankRequest
+from greenroom.schemas.rerank.score import ScoreRequest
 
 UNSUPPORTED_IN_RERANK: NeutralValues = {
     "max_chunks_per_doc": (1,),

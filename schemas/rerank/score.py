@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.ranking.converter import RANKING
-from greenroom.schemas.ranking.rerank import MAX_DOCUMENTS
+from greenroom.schemas.rerank.converter import RERANK_CONVERTER
+from greenroom.schemas.rerank.rerank import MAX_DOCUMENTS
 from greenroom.schemas.wire import WireError, wrong_type
 
 
@@ -69,4 +69,4 @@ def _texts(value: Any, _: Any) -> Texts:
     return Texts(tuple(value), several=True)
 
 
-RANKING.register_structure_hook(Texts, _texts)
+RERANK_CONVERTER.register_structure_hook(Texts, _texts)

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import attrs
 
 from greenroom.http.answering.collecting.collected_results import Results
-from greenroom.http.ranking.rank_request import documents_of
+from greenroom.http.rerank.rerank_request import documents_of
 from greenroom.schemas.events.result_events import Score
-from greenroom.schemas.ranking.rerank import Document, RankedDocument, RerankAnswer, RerankRequest
-from greenroom.schemas.ranking.score import ScoreAnswer, ScoreBody
+from greenroom.schemas.rerank.rerank import Document, RankedDocument, RerankAnswer, RerankRequest
+from greenroom.schemas.rerank.score import ScoreAnswer, ScoreBody
 
 CohereVersion = Literal["1", "2"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import attrs
 
 from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.ranking.converter import RANKING
+from greenroom.schemas.rerank.converter import RERANK_CONVERTER
 from greenroom.schemas.wire import AtMost, WireError, wrong_type
 
 MAX_DOCUMENTS = 10_000
@@ -111,5 +111,5 @@ def _text_of(value: JsonObject) -> str:
     return text
 
 
-RANKING.register_structure_hook(Query, _query)
-RANKING.register_structure_hook(Document, _document)
+RERANK_CONVERTER.register_structure_hook(Query, _query)
+RERANK_CONVERTER.register_structure_hook(Document, _document)
