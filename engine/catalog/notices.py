@@ -6,7 +6,7 @@ from pathlib import Path
 
 from greenroom.engine.catalog.files.folder_contents import find_adapter
 from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.kinds.encoder_kinds import SENTENCE_FILES, classes_of
+from greenroom.engine.catalog.kinds.encoder_kinds import SENTENCE_TRANSFORMERS_FILES, classes_of
 from greenroom.schemas.models.capabilities import CapabilityRecord
 
 _POOLING = "1_Pooling/config.json"
@@ -29,7 +29,7 @@ def notices_of(folder: Path, record: CapabilityRecord) -> tuple[str, ...]:
 
 def _only_fills_gaps(folder: Path) -> bool:
     """Return whether an encoder is one of which other models are made, such as bert-base-uncased."""
-    if any((folder / name).is_file() for name in (*SENTENCE_FILES, _POOLING)):
+    if any((folder / name).is_file() for name in (*SENTENCE_TRANSFORMERS_FILES, _POOLING)):
         return False
     classes = classes_of(read_optional(folder / "config.json"))
     return any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in classes)

@@ -12,7 +12,7 @@ from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder, models_of, text_module
 from greenroom.schemas.models.capabilities import ModelType
 
-SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
+SENTENCE_TRANSFORMERS_FILES = ("config_sentence_transformers.json", "modules.json")
 """Files that only embedding models and rerankers have, whatever their architecture."""
 
 _NAMED_RERANKER = re.compile(r"(?:^|[-_./])re-?rank(?:er)?(?:$|[-_.])", re.IGNORECASE)
@@ -45,7 +45,7 @@ def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, nam
         return None
     if _ranks(folder, config, name):
         return "rerank"
-    if encodes or has_sentence_files(folder):
+    if encodes or has_sentence_transformers_config(folder):
         return "embeddings"
     headless = any(written.endswith("Model") for written in classes_of(config))
     embeds = headless or is_named_embedder(name)
@@ -82,9 +82,9 @@ def _ranks(folder: Path, config: Mapping[str, Any], name: str) -> bool:
     return is_named_reranker(name) and not (folder / "modules.json").exists()
 
 
-def has_sentence_files(folder: Path) -> bool:
+def has_sentence_transformers_config(folder: Path) -> bool:
     """Return whether sentence-transformers has written into a folder."""
-    return any((folder / file).exists() for file in SENTENCE_FILES)
+    return any((folder / file).exists() for file in SENTENCE_TRANSFORMERS_FILES)
 
 
 def is_named_embedder(name: str) -> bool:

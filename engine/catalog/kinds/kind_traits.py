@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.sentence_files import read_sentence_files
+from greenroom.engine.catalog.files.sentence_transformers_config import read_sentence_transformers_config
 from greenroom.engine.catalog.files.voices import list_voices
 from greenroom.engine.catalog.kinds.vision_kinds import takes_audio, takes_many_images, takes_video
 from greenroom.schemas.models.capabilities import CapabilityRecord, Modality, VectorTraits
@@ -67,7 +67,7 @@ def _longest_text(record: CapabilityRecord, folder: Path, config: Mapping[str, A
 def _vectors(folder: Path) -> VectorTraits | None:
     """Return the properties of a model's embeddings; None if they are computed in an unknown way."""
     try:
-        files = read_sentence_files(folder)
+        files = read_sentence_transformers_config(folder)
     except ValueError:
         return None
     return VectorTraits(files.width, "+".join(files.pooling.modes), files.normalized)

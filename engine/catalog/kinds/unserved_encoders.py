@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.sentence_files import projects_tokens
+from greenroom.engine.catalog.files.sentence_transformers_config import projects_tokens
 from greenroom.engine.catalog.kinds.encoder_kinds import (
     classes_of,
-    has_sentence_files,
+    has_sentence_transformers_config,
     is_classifier,
     is_cross_encoder,
     is_named_embedder,
@@ -52,7 +52,7 @@ def why_encoder_is_not_served(
         return "it makes one vector per token (late interaction)"
     if architecture in _TWO_TOWERS:
         return "it compares images with texts"
-    embeds = is_named_embedder(name) or has_sentence_files(folder)
+    embeds = is_named_embedder(name) or has_sentence_transformers_config(folder)
     if architecture in _SEEING and embeds and not is_named_reranker(name):
         return "it makes vectors of texts and images"
     if any(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from greenroom.engine.catalog.files.load_failures import named_failures
-from greenroom.engine.catalog.files.sentence_files import SentenceFiles, read_sentence_files
+from greenroom.engine.catalog.files.sentence_transformers_config import (
+    SentenceTransformersConfig,
+    read_sentence_transformers_config,
+)
 from greenroom.engine.encoding.embeddings.instructions import Instructions, instructions_of
 from greenroom.engine.encoding.embeddings.prepared_texts import PreparedTexts
 from greenroom.engine.encoding.rows import Row
@@ -35,7 +38,7 @@ def make_embedding_adapter(
         ProblemError: 503 `load_failed`: the model's pooling or layers are not supported.
     """
     with named_failures(tokenizer.folder, model):
-        files = read_sentence_files(tokenizer.folder)
+        files = read_sentence_transformers_config(tokenizer.folder)
     rows = TextRows(tokenizer, min(record.context, max_context or record.context))
     return EmbeddingAdapter(model, record, rows, files, instructions_of(model, files))
 
@@ -55,7 +58,7 @@ class EmbeddingAdapter:
         model: str,
         record: CapabilityRecord,
         rows: TextRows,
-        files: SentenceFiles,
+        files: SentenceTransformersConfig,
         instructions: Instructions,
     ) -> None:
         self._model = model

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.catalog.files.sentence_files import SentenceFiles
+from greenroom.engine.catalog.files.sentence_transformers_config import SentenceTransformersConfig
 from greenroom.engine.encoding.embeddings.hidden_states import Encode
 from greenroom.engine.encoding.embeddings.layers import load_layer
 from greenroom.engine.encoding.embeddings.pooling import pool
@@ -31,7 +31,9 @@ class EmbeddingModel:
         cost: Memory model of a forward pass.
     """
 
-    def __init__(self, encode: Encode, padding: int, files: SentenceFiles, cost: PassCost) -> None:
+    def __init__(
+        self, encode: Encode, padding: int, files: SentenceTransformersConfig, cost: PassCost
+    ) -> None:
         self._encode = encode
         self._padding = padding
         self._files = files

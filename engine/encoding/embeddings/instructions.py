@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from greenroom.engine.catalog.files.sentence_files import SentenceFiles
+from greenroom.engine.catalog.files.sentence_transformers_config import SentenceTransformersConfig
 from greenroom.schemas.problems import invalid
 
 _QUERY = ("query", "search_query", "retrieval.query", "retrieval_query", "web_search_query", "s2p_query")
@@ -94,7 +94,7 @@ class Instructions:
         return f"What it knows as `input_type`: {', '.join(names)}."
 
 
-def instructions_of(model: str, files: SentenceFiles) -> Instructions:
+def instructions_of(model: str, files: SentenceTransformersConfig) -> Instructions:
     """Return the prompts stated in a model's files, or else those known for its name."""
     if files.prompts:
         return Instructions(model, files.prompts, files.default_prompt)

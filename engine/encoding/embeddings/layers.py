@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mlx.core as mx
 from mlx import nn
 
-from greenroom.engine.catalog.files.sentence_files import Layer
+from greenroom.engine.catalog.files.sentence_transformers_config import Layer
 from greenroom.engine.loading.read_weights import load_arrays
 from greenroom.engine.loading.recorded_files import recorded_files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.sentence_files import read_sentence_files
+from greenroom.engine.catalog.files.sentence_transformers_config import read_sentence_transformers_config
 from greenroom.engine.encoding.embeddings.embedding_model import EmbeddingModel
 from greenroom.engine.encoding.embeddings.hidden_states import hidden_states
 from greenroom.engine.encoding.encoder_engine import EncoderEngine
@@ -35,7 +35,7 @@ def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
 
 def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingModel:
     folder = load.folder
-    files, config = read_sentence_files(folder), read_optional(folder / "config.json")
+    files, config = read_sentence_transformers_config(folder), read_optional(folder / "config.json")
     with recorded_files(load.is_abandoned) as recorded:
         encoder = load_encoder_lazily(folder, load.settings)
     behind = sum(file.stat().st_size for file in folder.glob("*/model.safetensors"))

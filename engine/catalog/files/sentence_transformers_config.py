@@ -64,7 +64,7 @@ class Layer:
 
 
 @attrs.frozen
-class SentenceFiles:
+class SentenceTransformersConfig:
     """Embedding configuration of a model's folder.
 
     Args:
@@ -86,7 +86,7 @@ class SentenceFiles:
     lower_case: bool
 
 
-def read_sentence_files(folder: Path) -> SentenceFiles:
+def read_sentence_transformers_config(folder: Path) -> SentenceTransformersConfig:
     """Return the embedding configuration of a model's folder, with usual defaults for missing parts.
 
     Raises:
@@ -105,7 +105,7 @@ def read_sentence_files(folder: Path) -> SentenceFiles:
     transformer = read_optional(folder / "sentence_bert_config.json")
     prompts = read_optional(folder / "config_sentence_transformers.json")
     named, default = prompts.get("prompts"), prompts.get("default_prompt_name")
-    return SentenceFiles(
+    return SentenceTransformersConfig(
         pooling=pooling,
         layers=tuple(layers),
         width=width,
