@@ -36,7 +36,7 @@ REACHED = {
     "mlx-embeddings": ("engine/encoding/load_extra_encoder.py", "mlx_embeddings.utils"),
     "mlx-lm": ("engine/tokenizer/reading_in_pieces.py", "setattr(tokenizer_utils, name"),
     "mlx-vlm": ("engine/catalog/kinds/vision_kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
-    "quart": ("http/transport/flow_controlled_body.py", "class PacedRequest(TrioRequest)"),
+    "quart": ("http/transport/flow_controlled_body.py", "class FlowControlledRequest(TrioRequest)"),
     "quart-trio": ("http/transport/request_connection.py", "(TrioASGIHTTPConnection)"),
     "sqlite-utils": ("actors/store/database/sqlite_library.py", "sys.meta_path.insert"),
     "tokenizers": ("engine/tokenizer/reading_in_pieces.py", '"continuing_subword_prefix"'),

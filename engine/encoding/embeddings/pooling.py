@@ -13,7 +13,7 @@ def pool(hidden: mx.array, mask: mx.array, modes: Sequence[str]) -> mx.array:
     Args:
         hidden: Hidden states, `[rows, width, hidden]`, padded on the right.
         mask: 1 for tokens that count, `[rows, width]`; a row without any gives zeros.
-        modes: Pooling modes, as in `sentence_files.Pooling`.
+        modes: Pooling modes, as in `sentence_transformers_config.Pooling`.
     """
     hidden, weights = hidden.astype(mx.float32), mask.astype(mx.float32)[..., None]
     return mx.concatenate([_MODES[mode](hidden, weights) for mode in modes], axis=-1)

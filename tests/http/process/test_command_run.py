@@ -38,7 +38,7 @@ SHIELDED = """
         os.write(1, b"again"); time.sleep(600)
 """
 HUNG_THREAD = """
-    worker = _[0]._workers.lend("gpu", lambda pulse: threading.Event().wait(), print)
+    worker = _[0]._workers.lend("gpu", lambda heartbeat: threading.Event().wait(), print)
 """
 
 
