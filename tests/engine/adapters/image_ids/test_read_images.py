@@ -208,7 +208,7 @@ def test_a_text_model_is_asked_about_no_image_in_the_last_turn() -> None:
     assert (shown(images), images.appendix) == ([(f"[Image 1: {BEACH_NAME}]",)], table((1, BEACH_NAME)))
 
 
-@pytest.mark.parametrize("sees", [False, True])
+@pytest.mark.parametrize("takes_images", [False, True])
 @pytest.mark.parametrize("ids", [False, True])
 def test_what_was_not_fetched_is_refused(takes_images: bool, ids: bool) -> None:
     for part in (ImagePart(url="https://a.org/b", param="u"), DocumentPart(url="https://a.org/b", param="u")):
