@@ -168,7 +168,7 @@ def test_limits_of_bytes_and_pixels_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sight", "size"),
+    ("resolution", "size"),
     [
         (ResolutionLimit(width=100, height=100), (100, 200)),
         (ResolutionLimit(width=400, height=400), (400, 800)),
