@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.answering.tools.custom_tools import parse_custom_tool
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam
+
+log = get_logger(actor="http")
+_LONGEST_KIND, _MOST_KINDS = 40, 50
+"""Limits on what is logged, since clients choose the text."""
 
 
 def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool, ...]:
@@ -37,7 +42,8 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
         case HostedTool("mcp"):
             detail = f"`{field}` is 'mcp', but this server connects to no others: offer its functions."
             raise invalid(detail, f"{field}.type", "unsupported_parameter")
-        case HostedTool():
+        case HostedTool(kind):
+            _LEFT_OUT.note(kind)
             return None
         case CustomTool(defer_loading=deferred):
             return None if deferred else parse_custom_tool(wire.raw, field)
@@ -68,6 +74,23 @@ def _echo(tool: ToolParam) -> JsonObject:
             return {**tool.raw, **own}
         case _:
             return tool.raw
+
+
+class _LeftOut:
+    """Logs the kinds of tools that are dropped, each once: agents offer them with every request."""
+
+    def __init__(self) -> None:
+        self._noted: set[str] = set()
+
+    def note(self, kind: str) -> None:
+        """Log a kind, unless it or very many others were logged before."""
+        kind = kind[:_LONGEST_KIND]
+        if kind not in self._noted and len(self._noted) < _MOST_KINDS:
+            self._noted.add(kind)
+            log.info("tool left out", tool=kind)
+
+
+_LEFT_OUT = _LeftOut()
 
 
 def definitions(tools: Sequence[Tool]) -> str:

@@ -11,10 +11,13 @@ from typing import Any, Literal
 import openai
 import pydantic
 import pytest
+import structlog
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.http.responses.tools.tools import parse_tools
+from greenroom.schemas.responses.tools import HostedTool, ToolParam
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.engines.scripted_models import ScriptedEngines
@@ -150,3 +153,14 @@ async def test_log_probabilities_come_where_they_are_included(settings: Settings
     [part] = answer.output[-1].content
     assert part.logprobs
     assert all(len(entry.top_logprobs) == 2 and entry.logprob <= 0 for entry in part.logprobs)
+
+
+def test_tools_that_only_openai_runs_are_left_out_with_a_line_in_the_log_for_each_kind() -> None:
+    kinds = ["search_of_this_test", "search_of_this_test", "x" * 100]
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            assert parse_tools([ToolParam(HostedTool(kind), {"type": kind}) for kind in kinds]) == ()
+        parse_tools([ToolParam(HostedTool(f"kind {number}"), {}) for number in range(200)])
+    said = [line["tool"] for line in logs if line["event"] == "tool left out"]
+    assert said[:2] == ["search_of_this_test", "x" * 40]
+    assert len(said) <= 50
