@@ -88,7 +88,7 @@ class Subscribed(Grant):
         self.subscription.close()
 
 
-class ConversationHeld(Grant):
+class ConversationLock(Grant):
     """A lock on a conversation for one turn.
 
     Args:
@@ -99,10 +99,10 @@ class ConversationHeld(Grant):
         self.conversation = conversation
         self._release: Callable[[str], None] | None = release
 
-    def take(self) -> ConversationHeld:
+    def take(self) -> ConversationLock:
         """Transfer the lock to the caller; closing this object has no effect afterwards."""
         release, self._release = self._release, None
-        return ConversationHeld(self.conversation, release or (lambda _: None))
+        return ConversationLock(self.conversation, release or (lambda _: None))
 
     def close(self) -> None:
         """Release the conversation; closing twice does nothing."""

@@ -9,8 +9,8 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.responses.conversation_claims import ConversationClaims
 from greenroom.actors.responses.handles import Subscribed, Subscription
+from greenroom.actors.responses.lock_queue import LockQueue
 from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.run_task import RunTask
 from greenroom.actors.responses.runs import Runs
@@ -23,7 +23,7 @@ from greenroom.schemas.protocols.responses_protocol import (
     AboutOne,
     CancelRun,
     DeleteRun,
-    HoldConversation,
+    LockConversation,
     ResponsesMessage,
     Retrieve,
     RunEnded,
@@ -73,7 +73,7 @@ class Responses:
         self._store = store
         self._log = get_logger().bind(actor="responses")
         self._runs = Runs()
-        self._claims = ConversationClaims(store)
+        self._locks = LockQueue(store)
         self._nursery: trio.Nursery
         self._interrupted = draining()
         self._draining = False
@@ -96,7 +96,7 @@ class Responses:
         self._runs, self._interrupted = Runs(), draining()
         try:
             async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._claims.run)
+                self._nursery.start_soon(self._locks.run)
                 self._nursery.start_soon(self._clock)
                 while True:
                     self._receive(await self._control.receive())
@@ -142,12 +142,12 @@ class Responses:
 
     def _answer(self, message: ResponsesMessage, reply: Reply) -> None:
         match message:
-            case HoldConversation() | StartRun() if self._draining:
+            case LockConversation() | StartRun() if self._draining:
                 reply.fail(draining())
-            case HoldConversation(owner, conversation):
-                claims = self._claims
-                held = self._runs.hold(owner, conversation, lambda: claims.release(owner, conversation))
-                claims.claim(owner, held, reply)
+            case LockConversation(owner, conversation):
+                locks = self._locks
+                lock = self._runs.lock(owner, conversation, lambda: locks.release(owner, conversation))
+                locks.acquire(owner, lock, reply)
             case StartRun():
                 self._start(message, reply)
             case Drain():
@@ -163,7 +163,7 @@ class Responses:
         match message:
             case Retrieve():
                 reply.send(run.snapshot())
-            case Subscribe() | CancelRun() if not run.asked.background:
+            case Subscribe() | CancelRun() if not run.message.background:
                 reply.fail(not_in_background(message))
             case Subscribe():
                 self._subscribe(run, reply)

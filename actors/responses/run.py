@@ -23,7 +23,7 @@ from greenroom.schemas.events.events import (
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.responses_protocol import (
     Heartbeat,
-    Hold,
+    Lock,
     RunEnded,
     RunEvent,
     RunOutcome,
@@ -40,6 +40,7 @@ class Run:
     """The state of a run and the decisions about it; `RunTask` does the waiting.
 
     Attributes:
+        message: Message that has started it.
         log: Log of its events.
         status: Status of the response.
         row: Unfinished response as stored; None if it is not stored.
@@ -47,14 +48,14 @@ class Run:
         scope: Cancel scope around its task, except for storing.
     """
 
-    def __init__(self, asked: StartRun) -> None:
-        self.asked = asked
+    def __init__(self, message: StartRun) -> None:
+        self.message = message
         self.log = EventLog()
         self.status: ResponseStatus = "queued"
         self.row: StoredResponse | None = None
         self.readers = 0
         self.scope = trio.CancelScope()
-        self._hold: Hold | None = asked.hold.take() if asked.hold is not None else None
+        self._lock: Lock | None = message.lock.take() if message.lock is not None else None
         self._admitted = False
         self._prompt: Admitted | None = None
         self._finished: Finished | None = None
@@ -112,7 +113,7 @@ class Run:
     def leave(self) -> None:
         """Record a closed subscription; the last one ends a run that is not in the background."""
         self.readers -= 1
-        if not self.readers and not self.asked.background:
+        if not self.readers and not self.message.background:
             self.cancel()
 
     def show_life(self) -> None:
@@ -125,7 +126,7 @@ class Run:
         """Return the unfinished response, without its text."""
         status = self.status if self.status in UNFINISHED else "in_progress"
         events = () if self._prompt is None else (self._prompt,)
-        return self.asked.record(RunOutcome(status, self.log.model, events))
+        return self.message.write(RunOutcome(status, self.log.model, events))
 
     def decide(self) -> RunOutcome:
         """Set the final status and return the outcome."""
@@ -152,8 +153,8 @@ class Run:
 
     def release(self) -> None:
         """Release the run's conversation."""
-        if self._hold is not None:
-            self._hold.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _start(self) -> None:
         if self.status == "queued":

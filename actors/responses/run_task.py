@@ -65,7 +65,7 @@ class RunTask:
             run.fail(self._interrupted())
             raise
         except Exception:
-            log.exception("response crashed", request_id=run.asked.request.id, response=run.asked.id)
+            log.exception("response crashed", request_id=run.message.request.id, response=run.message.id)
             run.fail(internal_error())
         finally:
             with trio.move_on_after(STORING, shield=True):
@@ -80,9 +80,9 @@ class RunTask:
         if isinstance(storing, Failed):
             run.fail(storing.problem)
             return
-        with Generation(self._pool, run.asked.request) as generation:
-            if run.asked.background:
-                with trio.move_on_after(run.asked.patience):
+        with Generation(self._pool, run.message.request) as generation:
+            if run.message.background:
+                with trio.move_on_after(run.message.patience):
                     while not (run.accepted or run.answered):
                         await self._pull(generation)
                 if run.refusal is not None and run.answered:
@@ -122,7 +122,7 @@ class RunTask:
             refusal = run.refusal
             run.end(await self._stored() if refusal is None else Failed(refusal))
         except Exception:
-            log.exception("response crashed", request_id=run.asked.request.id, response=run.asked.id)
+            log.exception("response crashed", request_id=run.message.request.id, response=run.message.id)
             run.end(Failed(internal_error()))
 
     async def _stored(self) -> RunEnded:
@@ -130,7 +130,7 @@ class RunTask:
         outcome = run.decide()
         response = await self._write_down(outcome)
         answer = await self._commit(response, begun=run.row is not None)
-        fields = {"request_id": run.asked.request.id, "response": run.asked.id}
+        fields = {"request_id": run.message.request.id, "response": run.message.id}
         if not isinstance(answer, Failed):
             log.info("response stored", status=response.status, background=response.background, **fields)
             return RunEnded(response, outcome.problem)
@@ -149,8 +149,10 @@ class RunTask:
         entries = run.log.entries()
 
         def write_down() -> StoredResponse:
-            response = run.asked.record(outcome)
-            return attrs.evolve(response, events=encode_events(entries)) if run.asked.background else response
+            response = run.message.write(outcome)
+            return (
+                attrs.evolve(response, events=encode_events(entries)) if run.message.background else response
+            )
 
         return write_down() if len(entries) <= _SHORT else await trio.to_thread.run_sync(write_down)
 

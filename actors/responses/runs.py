@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from greenroom.actors.responses.handles import ConversationHeld
+from greenroom.actors.responses.handles import ConversationLock
 from greenroom.actors.responses.run import Run
 from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 
@@ -32,14 +32,14 @@ class Runs:
         Raises:
             ProblemError: 503 if too many runs are in the background; 400 if the id is already in use.
         """
-        asked = run.asked
-        if asked.background and sum(other.asked.background for other in self) >= MAX_BACKGROUND_RUNS:
+        message = run.message
+        if message.background and sum(other.message.background for other in self) >= MAX_BACKGROUND_RUNS:
             raise ProblemError(_too_many_runs())
-        if (asked.owner, asked.id) in self._by_id:
+        if (message.owner, message.id) in self._by_id:
             raise ProblemError(
-                Problem(400, "invalid_value", f"The response '{asked.id}' exists already.", "id")
+                Problem(400, "invalid_value", f"The response '{message.id}' exists already.", "id")
             )
-        self._by_id[asked.owner, asked.id] = run
+        self._by_id[message.owner, message.id] = run
 
     def find(self, owner: str, response: str) -> Run | None:
         """Return the owner's run with this response id; None if it is not in progress."""
@@ -47,11 +47,11 @@ class Runs:
 
     def remove(self, run: Run) -> None:
         """Remove a run that has ended."""
-        self._by_id.pop((run.asked.owner, run.asked.id), None)
+        self._by_id.pop((run.message.owner, run.message.id), None)
 
-    def hold(
+    def lock(
         self, owner: str, conversation: str, on_release: Callable[[], None] = lambda: None
-    ) -> ConversationHeld:
+    ) -> ConversationLock:
         """Lock a conversation for one turn.
 
         Args:
@@ -68,7 +68,7 @@ class Runs:
             self._busy.discard((owner, name))
             on_release()
 
-        return ConversationHeld(conversation, release)
+        return ConversationLock(conversation, release)
 
 
 def _too_many_runs() -> Problem:

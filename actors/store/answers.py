@@ -8,17 +8,16 @@ import time
 from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.problems import storing_disabled
-from greenroom.actors.store.tables.claims_table import ClaimsTable
 from greenroom.actors.store.tables.completions_table import CompletionsTable
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.actors.store.tables.locks_table import LocksTable
 from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
 from greenroom.actors.store.tables.secrets_table import SecretsTable
 from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.protocols.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
@@ -27,6 +26,7 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_protocol import (
     AddItems,
     BeginResponse,
@@ -82,8 +82,8 @@ Writing = (
     | UpdateCompletion
     | DeleteCompletion
     | FindSecret
-    | ClaimConversation
-    | ReleaseConversation
+    | AcquireLock
+    | ReleaseLock
 )
 """The messages that change the database, each in its own transaction."""
 
@@ -118,7 +118,7 @@ class Answers:
         self._completions = CompletionsTable(connection)
         self._secrets = SecretsTable(connection)
         self._servers = ServersTable(connection, boot)
-        self._claims = ClaimsTable(connection, self._servers, boot)
+        self._locks = LocksTable(connection, self._servers, boot)
 
     def answer(self, message: StoreMessage) -> Answer:
         """Execute a message and return its answer.
@@ -176,11 +176,11 @@ class Answers:
                 return self._completions.update(name, owner, metadata)
             case FindSecret(name):
                 return Secret(self._secrets.find(name))
-            case ClaimConversation(owner, name):
-                self._claims.claim(owner, name)
+            case AcquireLock(owner, name):
+                self._locks.acquire(owner, name)
                 return Committed()
-            case ReleaseConversation(owner, name):
-                self._claims.release(owner, name)
+            case ReleaseLock(owner, name):
+                self._locks.release(owner, name)
                 return Committed()
             case DeleteResponse() | DeleteConversation() | DeleteCompletion():
                 self._delete(message)

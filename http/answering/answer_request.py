@@ -10,10 +10,10 @@ from quart import Response
 
 from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
-from greenroom.http.answering.collecting.recorded_answer import (
+from greenroom.http.answering.collecting.completed_stream import (
     CollectingFormatter,
-    RecordedEventStream,
-    Recording,
+    CompletedEventStream,
+    OnComplete,
 )
 from greenroom.http.answering.http_responses import large_json_response, stream_response
 from greenroom.http.answering.requests.current_request import request_resources
@@ -42,7 +42,7 @@ async def answer_request(
     formatter: AnswerFormatter,
     *,
     stream: bool,
-    recording: Recording | None = None,
+    on_complete: OnComplete | None = None,
 ) -> Response:
     """Generate, and return a complete response or a stream whose first event has arrived.
 
@@ -51,11 +51,11 @@ async def answer_request(
     Args:
         requests: Prompts of one HTTP request, equal in all but their input. Choices are numbered by prompt,
             then by choice.
-        recording: Step that stores the complete response to a single prompt; None to store nothing.
+        on_complete: Step that follows the complete response to a single prompt; None for none.
 
     Raises:
-        ProblemError: The request was refused or failed before its status was sent, or its response could not
-            be recorded.
+        ProblemError: The request was refused or failed before its status was sent, or the step after its
+            response did.
     """
     requests = [await services.with_files(request) for request in requests]
     resources = request_resources()
@@ -63,9 +63,9 @@ async def answer_request(
     received = await _wait_for_status(generations, services.status_timeout if stream else math.inf)
     model = generations[0].key.model
     if stream:
-        return stream_response(_event_stream(generations, formatter.stream(model), received, recording))
+        return stream_response(_event_stream(generations, formatter.stream(model), received, on_complete))
     choices = await _collect(generations, received)
-    if recording is not None and (problem := await recording.record(model, choices)) is not None:
+    if on_complete is not None and (problem := await on_complete.run(model, choices)) is not None:
         raise ProblemError(problem)
     tokens = sum(choice.shown_tokens for choice in choices)
     return await large_json_response(lambda: formatter.whole(model, choices), tokens)
@@ -106,15 +106,15 @@ def _event_stream(
     generations: Sequence[Generation],
     formatter: StreamFormatter,
     received: list[InferenceEvent],
-    recording: Recording | None,
+    on_complete: OnComplete | None,
 ) -> EventStream:
     if len(generations) > 1:
         return ParallelEventStream(ParallelGenerations(generations), formatter)
     generation = generations[0]
-    if recording is None:
+    if on_complete is None:
         return EventStream(generation, formatter, received)
     collecting = CollectingFormatter(formatter, generation.request.choices)
-    return RecordedEventStream(generation, collecting, received, generation.key.model, recording)
+    return CompletedEventStream(generation, collecting, received, generation.key.model, on_complete)
 
 
 async def _collect(

@@ -26,7 +26,7 @@ class Piece:
     """
 
     text: str = ""
-    thought: str = ""
+    reasoning: str = ""
     calls: Sequence[ToolCall] = ()
     logprobs: Sequence[TokenLogprob] = ()
     first_call: int = 0
@@ -41,8 +41,8 @@ def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | N
     """
     body: dict[str, Any] = {"model": model, "created_at": timestamp(time.time())}
     said: dict[str, Any] = {"role": "assistant", "content": piece.text} if kind == "chat" else {}
-    if piece.thought:
-        said["thinking"] = piece.thought
+    if piece.reasoning:
+        said["thinking"] = piece.reasoning
     if piece.calls:
         said["tool_calls"] = [_tool_call(i, call) for i, call in enumerate(piece.calls, piece.first_call)]
     body |= {"message": said} if kind == "chat" else {"response": piece.text, **said}

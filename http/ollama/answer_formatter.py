@@ -45,7 +45,7 @@ class AnswerFormatter:
     def whole(self, _model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
         """Return a complete response as one object."""
         [choice] = choices
-        piece = Piece(choice.text, choice.thought, choice.tool_calls, choice.logprobs)
+        piece = Piece(choice.text, choice.reasoning, choice.tool_calls, choice.logprobs)
         return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
 
 
@@ -90,7 +90,7 @@ class AnswerStream:
             case TextDelta(text, _, logprobs):
                 return self._complete_call() + self._line(Piece(text, logprobs=logprobs))
             case ReasoningDelta(text):
-                return self._complete_call() + self._line(Piece(thought=text))
+                return self._complete_call() + self._line(Piece(reasoning=text))
             case ToolCallDelta():
                 return self._add_to_call(event)
             case Finished():

@@ -21,11 +21,12 @@ from greenroom.http.answering.requests.current_request import (
     request_resources,
 )
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.responses.history.compaction import REQUEST, Room, compacted
-from greenroom.http.responses.history.recall import HistoryReader
+from greenroom.http.responses.history.compaction import REQUEST, CompactionLimits, compacted, items_as_read
+from greenroom.http.responses.history.history_reader import HistoryReader
 from greenroom.http.responses.output.response_object import usage_object
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
-from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
+from greenroom.http.responses.requests.request_parser import parse_prompt_request
+from greenroom.http.responses.requests.response_request import ParsedResponseRequest
 from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.messages.thinking import Thinking
@@ -52,29 +53,30 @@ def compact_routes(services: RouteServices, histories: HistoryReader) -> Bluepri
     async def compact() -> Response:
         identity = (request_id(), request_client())
 
-        def parse(wire: CompactRequest, body: JsonObject) -> AskedResponse:
+        def parse(wire: CompactRequest, body: JsonObject) -> ParsedResponseRequest:
             if wire.model is None:
                 raise missing("model")
-            return parse_response_request(wire, body, *identity)
+            return parse_prompt_request(wire, body, *identity)
 
-        _, asked = await services.read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
-        recalled = await histories.recall(asked, request_owner(), request_client())
-        recalled = attrs.evolve(recalled, request=await services.with_files(recalled.request))
-        seal = await histories.seal.load()
-        room = await _room(pool, recalled.request)
-        summarizing = Generation(pool, summary_request(recalled.request, room.summary))
+        _, parsed = await services.read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
+        complete = await histories.complete(parsed, request_owner(), request_client())
+        request = await services.with_files(complete.request)
+        cipher = await histories.cipher.load()
+        limits = await _limits(pool, request)
+        summarizing = Generation(pool, summary_request(request, limits.summary))
         [summary] = await collect_choices(request_resources().enter_context(summarizing))
-        text = summary.text.strip() or summary.thought.strip()
-        compaction = await trio.to_thread.run_sync(compacted, text, recalled.conversation, room)
-        if summary.dropped_messages and not compaction.has_turns and _is_all(summary, recalled.request):
-            raise invalid(_NOTHING_LEFT, asked.field, "context_length_exceeded")
+        text = summary.text.strip() or summary.reasoning.strip()
+        read = items_as_read((*complete.history, *complete.items))
+        compaction = await trio.to_thread.run_sync(compacted, text, read, limits)
+        if summary.dropped_messages and not compaction.has_turns and _is_all(summary, request):
+            raise invalid(_NOTHING_LEFT, parsed.field, "context_length_exceeded")
         return json_response(
             {
                 "id": answer_id("resp_"),
                 "object": "response.compaction",
                 "created_at": int(time.time()),
                 "model": summarizing.key.model,
-                "output": [compaction_item(answer_id("cmp_"), compaction.sealed(seal))],
+                "output": [compaction_item(answer_id("cmp_"), compaction.encrypt(cipher))],
                 "usage": usage_object(summary.finished.usage),
                 **({"dropped_messages": summary.dropped_messages} if summary.dropped_messages else {}),
             }
@@ -90,12 +92,12 @@ def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
     return summary.dropped_messages >= len(said)
 
 
-async def _room(pool: Ref[PoolMessage], request: InferenceRequest) -> Room:
+async def _limits(pool: Ref[PoolMessage], request: InferenceRequest) -> CompactionLimits:
     """Return the size limits of a compaction for the request's model."""
     contents = await inspect_prompt(
         pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
     )
-    return Room.within(contents.context)
+    return CompactionLimits.within(contents.context)
 
 
 def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
@@ -124,6 +126,6 @@ def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
     )
 
 
-def compaction_item(ident: str, sealed: str) -> dict[str, str]:
+def compaction_item(ident: str, encrypted: str) -> dict[str, str]:
     """Return the compaction item, which the client sends in place of the conversation."""
-    return {"id": ident, "type": "compaction", "encrypted_content": sealed}
+    return {"id": ident, "type": "compaction", "encrypted_content": encrypted}

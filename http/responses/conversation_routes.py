@@ -14,8 +14,8 @@ from greenroom.http.answering.requests.current_request import request_client, re
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.responses.history.held_conversation import hold_conversation
-from greenroom.http.responses.history.recall import HistoryReader
+from greenroom.http.responses.history.conversation_lock import lock_conversation
+from greenroom.http.responses.history.history_reader import HistoryReader
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_document, item_page
 from greenroom.schemas.protocols.store_protocol import (
@@ -83,7 +83,7 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
         )
         await ask_actor(refs.store, FindConversation(conversation_id, request_owner()), StoredConversation)
         items = await histories.stored_form(wire.items, request_owner(), request_client())
-        await hold_conversation(refs.responses, conversation_id, request_owner())
+        await lock_conversation(refs.responses, conversation_id, request_owner())
         await ask_actor(refs.store, AddItems(conversation_id, request_owner(), items), Committed)
         return await item_page(answers, ItemPage(items, has_more=False), included)
 
@@ -103,7 +103,7 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
 
     @routes.delete(f"{path}/<item_id>")
     async def delete_item(conversation_id: str, item_id: str) -> Response:
-        await hold_conversation(refs.responses, conversation_id, request_owner())
+        await lock_conversation(refs.responses, conversation_id, request_owner())
         message = DeleteItem(conversation_id, request_owner(), item_id)
         return json_response(_conversation(await ask_actor(refs.store, message, StoredConversation)))
 

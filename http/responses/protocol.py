@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import attrs
 from quart import Blueprint
 
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.errors import openai_errors
 from greenroom.http.responses.compact_routes import compact_routes
 from greenroom.http.responses.conversation_routes import conversation_item_routes, conversation_routes
-from greenroom.http.responses.errors import error_members
-from greenroom.http.responses.history.recall import HistoryReader
+from greenroom.http.responses.history.history_reader import HistoryReader
 from greenroom.http.responses.response_routes import response_routes
 from greenroom.http.responses.stored_routes import stored_routes
+from greenroom.schemas.problems import Problem
 
 
 def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
@@ -23,6 +27,14 @@ def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
         conversation_routes(services, histories),
         conversation_item_routes(services, histories),
     )
+
+
+def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
+    """Return the members of an error document: OpenAI's, with `input` in place of `messages`."""
+    if problem.param == "messages" and problem.code != "invalid_value":
+        # Checks after parsing know only messages, not items.
+        problem = attrs.evolve(problem, param="input")
+    return openai_errors.error_members(problem, request_id)
 
 
 RESPONSES_PROTOCOL: WireProtocol = WireProtocol(

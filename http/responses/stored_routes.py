@@ -16,9 +16,9 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import EventStream
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_page
-from greenroom.http.responses.turns.stored_answer import as_events, stored_response
-from greenroom.http.responses.turns.stored_queries import parse_stored_query, with_thoughts
-from greenroom.http.responses.turns.stored_stream import stream_of
+from greenroom.http.responses.stored.stored_answer import as_events, stored_response
+from greenroom.http.responses.stored.stored_queries import parse_stored_query, with_encrypted_reasoning
+from greenroom.http.responses.stored.stored_stream import stream_of
 from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, Retrieve, Subscribe
 from greenroom.schemas.protocols.store_protocol import Deleted, ItemPage, ListInput
 from greenroom.schemas.stored import StoredResponse
@@ -34,8 +34,8 @@ def stored_routes(services: RouteServices) -> Blueprint:
         query = parse_stored_query(request.args)
         if not query.stream:
             found = await ask_actor(responses, Retrieve(ident, request_owner()), StoredResponse)
-            if query.thoughts:
-                found = await trio.to_thread.run_sync(with_thoughts, found)
+            if query.encrypted:
+                found = await trio.to_thread.run_sync(with_encrypted_reasoning, found)
             return await stored_response(answers, found)
         subscribed = await ask_actor(responses, Subscribe(ident, request_owner()), Subscribed)
         request_resources().enter_context(closing(subscribed.subscription))

@@ -179,7 +179,7 @@ class Message:
         tool_calls: Tool calls of an assistant turn.
         tool_call_id: Id of the call that a `tool` message answers.
         name: Name of the participant or of the tool.
-        is_note: The server has written it, in place of what came before: no instruction of anybody's.
+        is_note: True if the server has written it, so that the operator's system prompt still applies.
     """
 
     role: Role

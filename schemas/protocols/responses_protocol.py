@@ -1,7 +1,7 @@
 """The messages that the responses actor accepts, and its answers.
 
 A *run* is a response that is being generated and will be stored. All messages are plain data, with two
-exceptions: `record`, a pure function that converts a run into its protocol's form so that the actor need not
+exceptions: `write`, a pure function that converts a run into its protocol's form so that the actor need not
 know any protocol, and the handles that the actor returns (`greenroom.actors.responses.handles`).
 """
 
@@ -66,7 +66,7 @@ class RunOutcome:
     ended: float | None = None
 
 
-Record = Callable[[RunOutcome], StoredResponse]
+WriteResponse = Callable[[RunOutcome], StoredResponse]
 """A function that converts a run's outcome into its stored form. It is pure and may run on any thread.
 
 `raw` of the result is the model's unparsed output (`Finished.raw`) or, without a Finished, the text of the
@@ -74,10 +74,10 @@ deltas. `events` is None; the actor sets it for background runs.
 """
 
 
-class Hold(Protocol):
-    """A lock on a conversation (`greenroom.actors.responses.handles.ConversationHeld`)."""
+class Lock(Protocol):
+    """A lock on a conversation (`greenroom.actors.responses.handles.ConversationLock`)."""
 
-    def take(self) -> Hold:
+    def take(self) -> Lock:
         """Transfer the lock to the caller; closing this object has no effect afterwards."""
 
     def close(self) -> None:
@@ -85,8 +85,8 @@ class Hold(Protocol):
 
 
 @attrs.frozen
-class HoldConversation:
-    """Lock a conversation for one turn, before its history is read. Reply: ConversationHeld, or a 409."""
+class LockConversation:
+    """Lock a conversation for one turn, before its history is read. Reply: ConversationLock, or a 409."""
 
     owner: str
     conversation: str
@@ -105,16 +105,16 @@ class StartRun:
         id: Id of the response.
         owner: Owner of the response; nobody else can find it.
         patience: Maximum wait in seconds before a background run is accepted.
-        hold: Lock of the conversation that the turn belongs to. The run takes it and closes it at its end.
+        lock: Lock of the conversation that the turn belongs to. The run takes it and closes it at its end.
     """
 
     request: InferenceRequest
     id: str
     owner: str
-    record: Record
+    write: WriteResponse
     background: bool = False
     patience: float = 0.0
-    hold: Hold | None = None
+    lock: Lock | None = None
 
 
 @attrs.frozen
@@ -156,5 +156,5 @@ class DeleteRun:
 
 
 AboutOne = Retrieve | Subscribe | CancelRun | DeleteRun
-ResponsesMessage = HoldConversation | StartRun | AboutOne | Drain
+ResponsesMessage = LockConversation | StartRun | AboutOne | Drain
 """The messages of the responses actor. Like the pool, it answers Drain with `Drained` when no run is left."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import attrs
 
-from greenroom.schemas.protocols.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.protocols.completion_store_protocol import (
     DeleteCompletion,
     FindCompletion,
@@ -19,6 +18,7 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
 from greenroom.schemas.stored import Order, StoredConversation, StoredItem, StoredResponse, StoredTurn
 
@@ -265,8 +265,8 @@ StoreMessage = (
     | FindItems
     | CheckStoring
     | DeleteItem
-    | ClaimConversation
-    | ReleaseConversation
+    | AcquireLock
+    | ReleaseLock
     | SaveCompletion
     | FindCompletion
     | ListCompletions

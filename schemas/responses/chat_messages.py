@@ -82,8 +82,8 @@ def _message(value: Any, _: Any) -> _ChatItems:
     message = RESPONSES.structure(value, _ChatMessage)
     items: list[Item] = []
     if message.reasoning_content:
-        thought = RESPONSES.structure(message.reasoning_content, Content)
-        items.append(_item("reasoning", ReasoningItem(summary=thought)))
+        reasoning = RESPONSES.structure(message.reasoning_content, Content)
+        items.append(_item("reasoning", ReasoningItem(summary=reasoning)))
     if message.content is not None or not message.tool_calls:
         content = message.content or Content(())
         items.append(_item("message", MessageItem(message.role, content)))

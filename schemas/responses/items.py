@@ -19,6 +19,8 @@ Arguments = NewType("Arguments", str)
 
 ROLES = ("user", "assistant", "system", "developer")
 MAX_ITEMS = MAX_MESSAGES
+MAX_ENCRYPTED_CONTENT = 10_485_760
+"""Longest encrypted content, in characters (OpenAI's limit)."""
 NOTE = "greenroom_note"
 """Marks messages that the server has put in place of what came before."""
 
@@ -90,7 +92,7 @@ class CompactionItem:
 
 
 @attrs.frozen
-class ReferenceItem:
+class ItemReference:
     """A reference to a stored item."""
 
     id: str
@@ -111,7 +113,7 @@ class HostedItem:
 
 
 @attrs.frozen
-class StandInItem:
+class ResolvedItem:
     """An item resolved into the items that it represents; clients never send one.
 
     Args:
@@ -130,10 +132,10 @@ ItemParam = (
     | CustomCallItem
     | CallOutputItem
     | CompactionItem
-    | ReferenceItem
+    | ItemReference
     | ToolsItem
     | HostedItem
-    | StandInItem
+    | ResolvedItem
 )
 
 
@@ -157,17 +159,17 @@ class Items:
 
 
 @attrs.frozen
-class _KeptItems:
+class _StoredItems:
     items: Items
 
 
-def kept_items(items: list[JsonObject]) -> tuple[Item, ...]:
+def structure_items(items: list[JsonObject]) -> tuple[Item, ...]:
     """Structure items that were stored as JSON.
 
     Raises:
         ProblemError: 400 that names the invalid field (`items[3].role`).
     """
-    return structure({"items": items}, _KeptItems, RESPONSES).items.items
+    return structure({"items": items}, _StoredItems, RESPONSES).items.items
 
 
 ITEM_TYPES: dict[str, type[ItemParam]] = {
@@ -179,7 +181,7 @@ ITEM_TYPES: dict[str, type[ItemParam]] = {
     "custom_tool_call_output": CallOutputItem,
     "compaction": CompactionItem,
     "compaction_summary": CompactionItem,
-    "item_reference": ReferenceItem,
+    "item_reference": ItemReference,
     "additional_tools": ToolsItem,
     "tool_search_output": ToolsItem,
 }

@@ -20,7 +20,7 @@ ReasoningContext = NewType("ReasoningContext", str)
 CacheRetention = NewType("CacheRetention", str)
 CacheMode = NewType("CacheMode", str)
 
-THOUGHTS = "reasoning.encrypted_content"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
 _CHOICES = {
@@ -35,7 +35,7 @@ _CHOICES = {
         "file_search_call.results",
         "message.input_image.image_url",
         LOGPROBS,
-        THOUGHTS,
+        ENCRYPTED_REASONING,
         "web_search_call.action.sources",
         "web_search_call.results",
     ),

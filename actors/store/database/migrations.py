@@ -46,7 +46,7 @@ def find_items_by_id(database: Database) -> None:
     database.execute("create index greenroom_items_id on greenroom_items (id, conversation)")
 
 
-def claim_conversations(database: Database) -> None:
+def create_locks(database: Database) -> None:
     """Create the table of conversation locks among servers."""
     database.execute(
         "create table greenroom_claims (owner text not null, conversation text not null, boot text not null,"
@@ -64,7 +64,7 @@ def keep_system_prompts(database: Database) -> None:
     )
 
 
-_STEPS = (create_tables, find_items_by_id, claim_conversations, keep_system_prompts)
+_STEPS = (create_tables, find_items_by_id, create_locks, keep_system_prompts)
 
 _TABLES = """
 create table greenroom_servers (

@@ -6,9 +6,9 @@ import time
 
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found, previous_not_found, runs_elsewhere
-from greenroom.actors.store.tables.claims_table import drop_claim
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
+from greenroom.actors.store.tables.locks_table import drop_lock
 from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.store_protocol import ItemPage
@@ -54,7 +54,7 @@ class ResponsesTable:
             number = self._insert(response, size, None)
             if response.conversation is not None:
                 # A client that sees the end may continue at once on another server.
-                drop_claim(self._connection, response.owner, response.conversation, self._boot)
+                drop_lock(self._connection, response.owner, response.conversation, self._boot)
             joined = None if response.status == "failed" else conversation
             self._items.append(response.input, response=number, conversation=joined)
             self._items.append(response.output, response=number, conversation=joined, output=True)

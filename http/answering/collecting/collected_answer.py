@@ -25,13 +25,13 @@ from greenroom.schemas.problems import ProblemError, internal_error
 
 
 @attrs.frozen
-class Thought:
+class Reasoning:
     """A piece of reasoning that precedes visible output."""
 
     text: str
 
 
-AnswerPart = TextPart | Thought | ToolCall
+AnswerPart = TextPart | Reasoning | ToolCall
 
 
 @attrs.frozen
@@ -63,9 +63,9 @@ class CollectedChoice:
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
-    def thought(self) -> str:
+    def reasoning(self) -> str:
         """The reasoning text."""
-        return "".join(part.text for part in self.parts if isinstance(part, Thought))
+        return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
     def shown_tokens(self) -> int:
@@ -88,8 +88,8 @@ def worded_parts(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
         if isinstance(part, TextPart) and not part.text.strip():
             continue
         last = worded[-1] if worded else None
-        if isinstance(part, Thought) and isinstance(last, Thought):
-            worded[-1] = Thought(last.text + part.text)
+        if isinstance(part, Reasoning) and isinstance(last, Reasoning):
+            worded[-1] = Reasoning(last.text + part.text)
         else:
             worded.append(part)
     return worded
@@ -160,7 +160,7 @@ class ChoiceCollector:
                 self._part(TextPart("")).pieces.append(text)
                 self._logprobs += logprobs
             case ReasoningDelta(text):
-                self._part(Thought("")).pieces.append(text)
+                self._part(Reasoning("")).pieces.append(text)
             case ToolCallDelta(_, call_id, name, arguments):
                 if call_id is not None:
                     self._parts.append(_Part(ToolCall(call_id, name or "", "")))
@@ -184,7 +184,7 @@ class ChoiceCollector:
             self.system_prompt,
         )
 
-    def _part(self, empty: TextPart | Thought) -> _Part:
+    def _part(self, empty: TextPart | Reasoning) -> _Part:
         """Return the last part if it has that type, else append an empty one and return it."""
         if not self._parts or type(self._parts[-1].empty) is not type(empty):
             self._parts.append(_Part(empty))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from greenroom.http.answering.sealing.thought_signature import signed_thought
+from greenroom.http.answering.reasoning_signature import signed_reasoning
 from greenroom.http.anthropic.conversation.content_parts import block_parts, join_parts
 from greenroom.http.anthropic.conversation.content_text import (
     block_text,
@@ -110,14 +110,14 @@ class Conversation:
         return [*turns, self._turn(turn)] if turn or not turns else turns
 
     def _turn(self, blocks: Sequence[tuple[BlockParam, str]]) -> Message:
-        thoughts: list[str] = []
+        reasoning: list[str] = []
         texts: list[str] = []
         calls: list[ToolCall] = []
         for block, field in blocks:
             if block.type in CALLS:
                 calls.append(self._call(block, field))
             elif block.type == "thinking":
-                thoughts.append(_thought(block, field))
+                reasoning.append(_reasoning(block, field))
             elif block.type == "redacted_thinking":
                 raise invalid(f"`{field}`: {_INVALID_SIGNATURE}", field, "invalid_signature")
             else:
@@ -126,7 +126,7 @@ class Conversation:
         return Message(
             "assistant",
             (TextPart(text),) if text else (),
-            reasoning="\n\n".join(filter(None, thoughts)) or None,
+            reasoning="\n\n".join(filter(None, reasoning)) or None,
             tool_calls=tuple(calls),
         )
 
@@ -166,18 +166,18 @@ class Conversation:
         if is_past and message.clear_at == "next_user_message":
             texts = []
         text = join_blocks([*texts, *changes])
-        return [Message("system", (TextPart(text),))] if text else []
+        return [Message("system", (TextPart(text),), is_note=not any(texts))] if text else []
 
 
 _INVALID_SIGNATURE = "Invalid `signature` in `thinking` block: it is not that of a thought of this server."
 
 
-def _thought(block: BlockParam, field: str) -> str:
+def _reasoning(block: BlockParam, field: str) -> str:
     for name, value in (("thinking", block.thinking), ("signature", block.signature)):
         if value is None:
             raise missing(f"{field}.{name}")
-    thought = signed_thought(block.thinking or "", block.signature or "")
-    if thought is None:
+    reasoning = signed_reasoning(block.thinking or "", block.signature or "")
+    if reasoning is None:
         name = f"{field}.signature"
         raise invalid(f"`{name}`: {_INVALID_SIGNATURE}", name, "invalid_signature")
-    return thought
+    return reasoning

@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.http.answering.collecting.collected_answer import AnswerPart, Thought, worded_parts
-from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.collecting.collected_answer import AnswerPart, Reasoning, worded_parts
+from greenroom.http.answering.reasoning_signature import sign
 from greenroom.schemas.messages.messages import TextPart, ToolCall
 
 
-def answer_blocks(parts: Iterable[AnswerPart], *, hides_thoughts: bool) -> tuple[dict[str, Any], ...]:
+def answer_blocks(parts: Iterable[AnswerPart], *, hides_reasoning: bool) -> tuple[dict[str, Any], ...]:
     """Return the blocks of a response, at least one.
 
     Blank text is omitted: clients send blocks back, and Anthropic's API refuses text blocks that are empty.
 
     Args:
-        hides_thoughts: True to send reasoning without its text.
+        hides_reasoning: True to send reasoning without its text.
     """
-    blocks = [_block(part, hides_thoughts) for part in worded_parts(parts)]
+    blocks = [_block(part, hides_reasoning) for part in worded_parts(parts)]
     return tuple(blocks) or (text_block(""),)
 
 
@@ -33,13 +33,13 @@ def tool_use_id(call_id: str) -> str:
     return f"toolu_{call_id.removeprefix('call_')}"
 
 
-def _block(part: AnswerPart, hides_thoughts: bool) -> dict[str, Any]:
+def _block(part: AnswerPart, hides_reasoning: bool) -> dict[str, Any]:
     match part:
         case TextPart(text):
             return text_block(text)
-        case Thought(text):
-            signature = sign(text, hidden=hides_thoughts)
-            return {"type": "thinking", "thinking": "" if hides_thoughts else text, "signature": signature}
+        case Reasoning(text):
+            signature = sign(text, hidden=hides_reasoning)
+            return {"type": "thinking", "thinking": "" if hides_reasoning else text, "signature": signature}
         case ToolCall(call_id, name, arguments):
             return {
                 "type": "tool_use",

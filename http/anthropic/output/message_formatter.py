@@ -12,7 +12,7 @@ from greenroom.http.anthropic.output.answer_blocks import answer_blocks
 from greenroom.http.anthropic.output.message_stream import MessageStream, message_members
 from greenroom.http.anthropic.output.stop_reason import stop_reason
 from greenroom.http.anthropic.output.usage import usage_body
-from greenroom.http.anthropic.requests.thinking import hides_thoughts
+from greenroom.http.anthropic.requests.thinking import hides_reasoning
 from greenroom.schemas.anthropic.answers import MessageBody
 from greenroom.schemas.anthropic.messages import MessagesRequest
 
@@ -42,7 +42,7 @@ class MessageFormatter:
             MessageBody(self.answer_id, model, (), None, None, None, self._diagnostics()),
             self.request_id,
             max_tokens=self.wire.max_tokens,
-            hides_thoughts=hides_thoughts(self.wire),
+            hides_reasoning=hides_reasoning(self.wire),
             asked_to_cache=self.asked_to_cache,
         )
 
@@ -50,7 +50,7 @@ class MessageFormatter:
         """Return a complete response as a message."""
         [choice] = choices
         reason, sequence = stop_reason(choice.finished, self.wire.max_tokens)
-        blocks = answer_blocks(choice.parts, hides_thoughts=hides_thoughts(self.wire))
+        blocks = answer_blocks(choice.parts, hides_reasoning=hides_reasoning(self.wire))
         usage = usage_body(choice.finished.usage, asked_to_cache=self.asked_to_cache)
         return message_members(
             MessageBody(self.answer_id, model, blocks, reason, sequence, usage, self._diagnostics())

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.sealing.thought_signature import ThoughtSigner
+from greenroom.http.answering.reasoning_signature import ReasoningSigner
 from greenroom.http.anthropic.output.answer_blocks import text_block, tool_use_id
 from greenroom.http.anthropic.output.errors import error_members
 from greenroom.http.anthropic.output.stop_reason import stop_reason
@@ -41,7 +41,7 @@ class MessageStream:
     Args:
         message: Initial message, without its usage.
         max_tokens: Limit on generated tokens, set by the client.
-        hides_thoughts: True to send reasoning without its text.
+        hides_reasoning: True to send reasoning without its text.
         asked_to_cache: True if the client set `cache_control` anywhere.
     """
 
@@ -53,21 +53,21 @@ class MessageStream:
         request_id: str,
         *,
         max_tokens: int,
-        hides_thoughts: bool,
+        hides_reasoning: bool,
         asked_to_cache: bool = False,
     ) -> None:
         self.finished = False
         self._message = message
         self._request_id = request_id
         self._max_tokens = max_tokens
-        self._hides_thoughts = hides_thoughts
+        self._hides_reasoning = hides_reasoning
         self._asked_to_cache = asked_to_cache
         self._prompt: int | None = None
         self._started = False
         self._blocks = 0
         self._open: str | None = None
         self._delta_head = b""
-        self._signer = ThoughtSigner(hides_thoughts)
+        self._signer = ReasoningSigner(hides_reasoning)
         self._white_space = ""
 
     def opening(self) -> bytes:
@@ -89,7 +89,7 @@ class MessageStream:
             case TextDelta(text):
                 return self._text(text)
             case ReasoningDelta(text):
-                return self._thought(text)
+                return self._reasoning(text)
             case ToolCallDelta():
                 return self._tool_call(event)
             case Admitted(prompt_tokens):
@@ -123,15 +123,15 @@ class MessageStream:
             return self._begin("text", text_block(""), b'"text_delta","text":') + self._delta(text)
         return self._delta(text)
 
-    def _thought(self, text: str) -> bytes:
+    def _reasoning(self, text: str) -> bytes:
         begun = b""
         if self._open != "thinking":
             empty = {"type": "thinking", "thinking": "", "signature": ""}
             begun = self._begin("thinking", empty, b'"thinking_delta","thinking":')
-            self._signer = ThoughtSigner(self._hides_thoughts)
+            self._signer = ReasoningSigner(self._hides_reasoning)
         self._white_space = ""
         self._signer.add(text)
-        return begun if self._hides_thoughts else begun + self._delta(text)
+        return begun if self._hides_reasoning else begun + self._delta(text)
 
     def _tool_call(self, event: ToolCallDelta) -> bytes:
         begun = b""

@@ -7,7 +7,7 @@ from greenroom.http.anthropic.conversation.conversation import Conversation
 from greenroom.http.anthropic.conversation.system_prompt import parse_system
 from greenroom.http.anthropic.conversation.tools import parse_tool_choice, parse_tools
 from greenroom.http.anthropic.requests.parameters import MESSAGE_PARAMETERS
-from greenroom.http.anthropic.requests.thinking import check_budget, hides_thoughts, parse_thinking
+from greenroom.http.anthropic.requests.thinking import check_budget, hides_reasoning, parse_thinking
 from greenroom.schemas.anthropic.messages import FormatParam, PromptRequest
 from greenroom.schemas.messages.messages import JsonObject, Message, ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
@@ -32,7 +32,7 @@ def parse_messages_request(
         raise invalid("`messages` must hold at least one message.", "messages")
     parameters = parse_parameters(body, MESSAGE_PARAMETERS)
     check_budget(wire, parameters.get("thinking_budget"), parameters.get("max_tokens"), betas)
-    hides_thoughts(wire)
+    hides_reasoning(wire)
     shelf = parse_tools(wire.tools or ())
     messages = (*parse_system(wire.system), *Conversation(shelf).parse(wire.messages))
     choice = parse_tool_choice(wire.tool_choice, shelf)

@@ -68,7 +68,7 @@ def _preserved(wire: PromptRequest) -> bool | None:
     return preserved
 
 
-def hides_thoughts(wire: PromptRequest) -> bool:
+def hides_reasoning(wire: PromptRequest) -> bool:
     """Return whether the client wants reasoning blocks without their text.
 
     Raises:

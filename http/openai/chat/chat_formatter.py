@@ -69,12 +69,12 @@ class ChatFormatter:
         return attrs.asdict(answer, filter=_is_sent)
 
     def _choice(self, index: int, choice: CollectedChoice) -> ChatChoice:
-        thought = choice.thought or None
+        reasoning = choice.reasoning or None
         calls, reason = choice.tool_calls, finish_reason(choice.finished)
         message = ChatMessage(
             content=None if calls and not choice.text else choice.text,
-            reasoning_content=thought,
-            reasoning=thought,
+            reasoning_content=reasoning,
+            reasoning=reasoning,
         )
         if speaks_of_functions(self.wire):
             message = attrs.evolve(message, function_call=function_call(calls))

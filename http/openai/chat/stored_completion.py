@@ -26,7 +26,7 @@ from greenroom.schemas.stored import StoredCompletion
 
 
 @attrs.frozen
-class KeptRequest:
+class RequestToStore:
     """Parts of a request that are stored with its response.
 
     Args:
@@ -37,7 +37,7 @@ class KeptRequest:
     metadata: dict[str, str]
 
 
-def parse_kept_request(wire: ChatRequest, body: JsonObject, *, storing: bool) -> KeptRequest | None:
+def parse_request_to_store(wire: ChatRequest, body: JsonObject, *, storing: bool) -> RequestToStore | None:
     """Return the parts of a request to store; None if it does not ask for storage.
 
     Args:
@@ -50,38 +50,35 @@ def parse_kept_request(wire: ChatRequest, body: JsonObject, *, storing: bool) ->
         return None
     if not storing:
         raise ProblemError(storing_disabled())
-    return KeptRequest(json.dumps(body["messages"]), parse_metadata(body.get("metadata")))
+    return RequestToStore(json.dumps(body["messages"]), parse_metadata(body.get("metadata")))
 
 
-class CompletionRecorder:
-    """Stores one chat response when it is complete.
+async def save_completion(
+    store: Ref[StoreMessage],
+    owner: str,
+    formatter: ChatFormatter,
+    request: RequestToStore,
+    model: str,
+    choices: Sequence[CollectedChoice],
+) -> Problem | None:
+    """Store a complete chat response, and return a problem if that failed.
 
     Args:
         owner: Owner of the stored completion.
         formatter: Formatter that makes the stored body.
+        model: Name of the model that answered.
     """
-
-    def __init__(
-        self, store: Ref[StoreMessage], owner: str, formatter: ChatFormatter, kept: KeptRequest
-    ) -> None:
-        self._store = store
-        self._owner = owner
-        self._formatter = formatter
-        self._kept = kept
-
-    async def record(self, model: str, choices: Sequence[CollectedChoice]) -> Problem | None:
-        """Store the response, and return a problem if that failed."""
-        completion = StoredCompletion(
-            id=self._formatter.answer_id,
-            owner=self._owner,
-            created=self._formatter.created,
-            model=model,
-            messages=self._kept.messages,
-            body=json_bytes(self._formatter.whole(model, choices)).decode(),
-            metadata=self._kept.metadata,
-        )
-        answer = await answer_or_failed(self._store, SaveCompletion(completion), Committed)
-        return answer.problem if isinstance(answer, Failed) else None
+    completion = StoredCompletion(
+        id=formatter.answer_id,
+        owner=owner,
+        created=formatter.created,
+        model=model,
+        messages=request.messages,
+        body=json_bytes(formatter.whole(model, choices)).decode(),
+        metadata=request.metadata,
+    )
+    answer = await answer_or_failed(store, SaveCompletion(completion), Committed)
+    return answer.problem if isinstance(answer, Failed) else None
 
 
 def completion_document(completion: StoredCompletion) -> bytes:

@@ -6,15 +6,15 @@ Both travel as one encrypted item, which replaces everything before it except in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 import attrs
 
-from greenroom.http.answering.sealing.seal import Seal
+from greenroom.http.responses.history.encrypted_content import ContentCipher
 from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.responses.items import NOTE
+from greenroom.schemas.responses.items import NOTE, Item, ResolvedItem
 
 KEPT_TURNS = 16_384
 """Limit of the last turns kept verbatim, in characters of JSON: some 4,000 tokens."""
@@ -57,19 +57,19 @@ class Compaction:
         """True if any items besides instructions were kept."""
         return not all(map(is_instruction, self.items))
 
-    def sealed(self, seal: Seal) -> str:
+    def encrypt(self, cipher: ContentCipher) -> str:
         """Return the encrypted content of the compaction item."""
-        return seal.seal(json.dumps({"summary": self.summary, "items": self.items}))
+        return cipher.encrypt(json.dumps({"summary": self.summary, "items": self.items}))
 
     @classmethod
-    def open(cls, seal: Seal, sealed: str, field: str) -> Compaction:
+    def decrypt(cls, cipher: ContentCipher, content: str, field: str) -> Compaction:
         """Return the compaction in encrypted content.
 
         Raises:
             ProblemError: 400 that names the field.
         """
-        opened = json.loads(seal.open(sealed, field))
-        return cls(opened["summary"], tuple(opened["items"]))
+        decrypted = json.loads(cipher.decrypt(content, field))
+        return cls(decrypted["summary"], tuple(decrypted["items"]))
 
     def stands_for(self) -> list[JsonObject]:
         """Return the items that the model reads in place of everything before the compaction."""
@@ -79,7 +79,7 @@ class Compaction:
 
 
 @attrs.frozen
-class Room:
+class CompactionLimits:
     """Size limits of a compaction, which leave space for the turns that follow.
 
     Args:
@@ -91,7 +91,7 @@ class Room:
     turns: int = KEPT_TURNS
 
     @classmethod
-    def within(cls, context: int) -> Room:
+    def within(cls, context: int) -> CompactionLimits:
         """Return the limits for a context of so many tokens."""
         return cls(
             max(1, min(SUMMARY_TOKENS, context // _SUMMARY_SHARE)),
@@ -99,7 +99,7 @@ class Room:
         )
 
 
-def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compaction:
+def compacted(summary: str, items: Sequence[JsonObject], limits: CompactionLimits) -> Compaction:
     """Return the compaction of a conversation, given its summary.
 
     Args:
@@ -107,7 +107,21 @@ def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compacti
     """
     instructions = [item for item in items if is_instruction(item) and not _is_summary(item)]
     said = [without_large_files(item) for item in items if not is_instruction(item)]
-    return Compaction(summary, (*instructions, *last_turns(said, room.turns)))
+    return Compaction(summary, (*instructions, *last_turns(said, limits.turns)))
+
+
+def items_as_read(items: Iterable[Item]) -> list[JsonObject]:
+    """Return the items of a conversation as the model reads them, with compactions expanded."""
+    read: list[JsonObject] = []
+    for item in items:
+        match item.param:
+            case ResolvedItem(others, replaces):
+                read = [other for other in read if is_instruction(other)] if replaces else read
+                # The instructions before the compaction may be among those that it holds.
+                read += [other.raw for other in others if other.raw not in read]
+            case _:
+                read.append(item.raw)
+    return read
 
 
 def without_large_files(item: JsonObject) -> JsonObject:

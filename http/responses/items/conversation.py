@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.http.answering.sealing.seal import MAX_SEALED
-from greenroom.http.answering.sealing.thought_signature import is_signature, signed_thought
+from greenroom.http.answering.reasoning_signature import is_signature, signed_reasoning
 from greenroom.http.answering.tools.call_arguments import ArgumentCheck
 from greenroom.http.answering.tools.custom_tools import custom_call
 from greenroom.http.media.media_reader import MediaReader
@@ -23,6 +22,7 @@ from greenroom.schemas.messages.messages import (
 )
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 from greenroom.schemas.responses.items import (
+    MAX_ENCRYPTED_CONTENT,
     NOTE,
     CallOutputItem,
     CompactionItem,
@@ -30,10 +30,10 @@ from greenroom.schemas.responses.items import (
     FunctionCallItem,
     HostedItem,
     Item,
+    ItemReference,
     MessageItem,
     ReasoningItem,
-    ReferenceItem,
-    StandInItem,
+    ResolvedItem,
     ToolsItem,
 )
 
@@ -88,7 +88,7 @@ class Conversation:
                 else:
                     self._instruct(item, content_texts(content, f"{field}.content"))
             case ReasoningItem():
-                self._assistant().thoughts.append(_thought(item.param, field))
+                self._assistant().reasoning.append(_reasoning(item.param, field))
             case FunctionCallItem(call_id, name, arguments):
                 self._call(ToolCall(call_id, name, arguments or "{}"), field)
             case CustomCallItem(call_id, name, text):
@@ -99,10 +99,10 @@ class Conversation:
                 self._load(parse_tools(tools, f"{field}.tools"), field)
             case HostedItem():
                 self._hosted(item, field)
-            case StandInItem(items, replaces):
+            case ResolvedItem(items, replaces):
                 self._read_in_place(items, replaces, field)
-            case ReferenceItem(ident):
-                raise _not_kept(ident, field)
+            case ItemReference(ident):
+                raise _not_stored(ident, field)
             case CompactionItem():
                 raise _not_ours(f"{field}.encrypted_content")
 
@@ -156,7 +156,9 @@ class Conversation:
             raise invalid(f"With those of `{field}` there are more than {MAX_TOOLS} tools.", f"{field}.tools")
         if new:
             self.tools += new
-            self._say("system", (TextPart(definitions(new)),))
+            self._end_turn()
+            # Definitions are no instruction: the operator's system prompt still applies.
+            self._messages.append(Message("system", (TextPart(definitions(new)),), is_note=True))
 
     def _hosted(self, item: Item, field: str) -> None:
         for part in hosted_parts(item.raw, field, self._media):
@@ -171,7 +173,7 @@ class _Turn:
     """Consecutive items of the assistant, which become one message."""
 
     def __init__(self) -> None:
-        self.thoughts: list[str] = []
+        self.reasoning: list[str] = []
         self.texts: list[str] = []
         self.calls: list[ToolCall] = []
 
@@ -188,29 +190,29 @@ class _Turn:
         return Message(
             "assistant",
             (TextPart(text),) if text else (),
-            reasoning="\n\n".join(filter(None, self.thoughts)) or None,
+            reasoning="\n\n".join(filter(None, self.reasoning)) or None,
             tool_calls=tuple(self.calls),
         )
 
 
-def _thought(item: ReasoningItem, field: str) -> str:
+def _reasoning(item: ReasoningItem, field: str) -> str:
     """Return the reasoning that this server has encrypted, or else its visible text."""
-    sealed = item.encrypted_content
-    if sealed is not None and len(sealed) > MAX_SEALED:
-        detail = f"`{field}.encrypted_content` has more than {MAX_SEALED} characters."
+    encrypted = item.encrypted_content
+    if encrypted is not None and len(encrypted) > MAX_ENCRYPTED_CONTENT:
+        detail = f"`{field}.encrypted_content` has more than {MAX_ENCRYPTED_CONTENT} characters."
         raise invalid(detail, f"{field}.encrypted_content", "string_above_max_length")
-    if sealed is not None and is_signature(sealed):
-        thought = signed_thought("", sealed)
-        if thought is None:
+    if encrypted is not None and is_signature(encrypted):
+        reasoning = signed_reasoning("", encrypted)
+        if reasoning is None:
             raise _not_ours(f"{field}.encrypted_content")
-        return thought
+        return reasoning
     if item.content is not None and item.content.parts:
         return "\n\n".join(content_texts(item.content, f"{field}.content"))
     # Another server's encrypted content cannot be read here.
     return "\n\n".join(content_texts(item.summary, f"{field}.summary")) if item.summary else ""
 
 
-def _not_kept(ident: str, field: str) -> ProblemError:
+def _not_stored(ident: str, field: str) -> ProblemError:
     detail = f"`{field}.id`: no item {ident[:80]!r} is stored here; send the item itself."
     return ProblemError(Problem(404, "item_not_found", detail, f"{field}.id"))
 

@@ -9,11 +9,11 @@ from typing import Any
 from quart import Response
 
 from greenroom.http.answering.http_responses import list_response
-from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.reasoning_signature import sign
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.protocols.store_protocol import ItemPage
-from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 from greenroom.schemas.stored import StoredItem
 
 PREFIXES = {
@@ -74,12 +74,12 @@ def _part(part: JsonObject) -> dict[str, Any]:
     return {**part, "annotations": part.get("annotations") or [], "logprobs": part.get("logprobs") or []}
 
 
-def with_thought(item: JsonObject) -> JsonObject:
+def encrypt_reasoning(item: JsonObject) -> JsonObject:
     """Return the item; a reasoning item gets the `encrypted_content` with which a client sends it back."""
     if item["type"] != "reasoning" or item.get("encrypted_content") is not None:
         return item
-    thought = "".join(str(part.get("text") or "") for part in item["summary"])
-    return {**item, "encrypted_content": sign(thought, hidden=True)}
+    reasoning = "".join(str(part.get("text") or "") for part in item["summary"])
+    return {**item, "encrypted_content": sign(reasoning, hidden=True)}
 
 
 def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
@@ -88,9 +88,9 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
     Args:
         included: Values of the query parameter `include`.
     """
-    if THOUGHTS not in included or '"reasoning"' not in item.body:
+    if ENCRYPTED_REASONING not in included or '"reasoning"' not in item.body:
         return item.body.encode()
-    return json.dumps(with_thought(json.loads(item.body))).encode()
+    return json.dumps(encrypt_reasoning(json.loads(item.body))).encode()
 
 
 async def item_page(answers: AnswerAccount, page: ItemPage, included: Sequence[str] = ()) -> Response:

@@ -10,7 +10,7 @@ from greenroom.http.responses.tools.tools import tool_echoes
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.responses.requests import THOUGHTS, ReasoningParam, ResponseRequest
+from greenroom.schemas.responses.requests import ENCRYPTED_REASONING, ReasoningParam, ResponseRequest
 
 MAX_ECHO = 4_000_000
 """Limit of the echo in bytes; every lifecycle event of a response contains it."""
@@ -59,9 +59,9 @@ def make_echo(
         "prompt_cache_key": wire.prompt_cache_key,
         **_if_sent(wire),
     }
-    seals_thoughts = THOUGHTS in (wire.include or ())
+    encrypts_reasoning = ENCRYPTED_REASONING in (wire.include or ())
     obfuscates = bool(wire.stream_options and wire.stream_options.include_obfuscation)
-    echo = ResponseEcho(members, seals_thoughts, obfuscates)
+    echo = ResponseEcho(members, encrypts_reasoning, obfuscates)
     if len(echo.encoded) > MAX_ECHO:
         large = ("tools", "instructions", "text", "tool_choice")
         largest = max(large, key=lambda name: len(str(members[name])))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.reasoning_signature import sign
 from greenroom.http.answering.tools.text_input import TextInputReader
 from greenroom.http.responses.output.output_items import (
     CallKinds,
@@ -113,14 +113,14 @@ class ReasoningStream(ItemStream):
     """A reasoning item, with its text as the one part of the summary.
 
     Args:
-        seals: True to add the encrypted content.
+        encrypts: True to add the encrypted content.
     """
 
     delta_type = "response.reasoning_summary_text.delta"
 
-    def __init__(self, ident: str, index: int, seals: bool) -> None:
+    def __init__(self, ident: str, index: int, encrypts: bool) -> None:
         super().__init__(ident, index)
-        self._seals = seals
+        self._encrypts = encrypts
 
     @property
     def piece_place(self) -> dict[str, Any]:
@@ -129,8 +129,8 @@ class ReasoningStream(ItemStream):
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
         """Return the item in its present state."""
-        sealed = sign(self.text, hidden=True) if self._seals else None
-        return reasoning_item(self.id, self.text, status, sealed)
+        encrypted = sign(self.text, hidden=True) if self._encrypts else None
+        return reasoning_item(self.id, self.text, status, encrypted)
 
     def begin(self) -> Iterator[Event]:
         """Yield the events that open the item."""

@@ -11,10 +11,10 @@ import attrs
 from greenroom.http.answering.collecting.collected_answer import (
     AnswerPart,
     CollectedChoice,
-    Thought,
+    Reasoning,
     worded_parts,
 )
-from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.reasoning_signature import sign
 from greenroom.http.answering.tools.text_input import text_of
 from greenroom.http.encoding.token_logprobs import token_logprobs
 from greenroom.schemas.events.events import TokenLogprob
@@ -40,7 +40,7 @@ class CallKinds:
 
 
 def output_items(
-    choice: CollectedChoice, response_id: str, calls: CallKinds, *, seals_thoughts: bool
+    choice: CollectedChoice, response_id: str, calls: CallKinds, *, encrypts_reasoning: bool
 ) -> list[dict[str, Any]]:
     """Return the items of a complete answer, at least one.
 
@@ -48,7 +48,7 @@ def output_items(
 
     Args:
         response_id: The response's id, from which the items' ids are derived.
-        seals_thoughts: True to add encrypted content to reasoning items.
+        encrypts_reasoning: True to add encrypted content to reasoning items.
     """
     parts: Sequence[AnswerPart] = worded_parts(choice.parts) or (TextPart(""),)
     is_cut = choice.finished.reason in ("length", "cancelled")
@@ -60,9 +60,9 @@ def output_items(
             case TextPart(text):
                 ident = item_id("msg", response_id, index)
                 items.append(message_item(ident, text, status, next(logprobs, ())))
-            case Thought(text):
-                sealed = sign(text, hidden=True) if seals_thoughts else None
-                items.append(reasoning_item(item_id("rs", response_id, index), text, status, sealed))
+            case Reasoning(text):
+                encrypted = sign(text, hidden=True) if encrypts_reasoning else None
+                items.append(reasoning_item(item_id("rs", response_id, index), text, status, encrypted))
             case ToolCall(name=name, arguments=arguments):
                 if name in calls.custom:
                     part = attrs.evolve(part, arguments=text_of(arguments))
@@ -89,26 +89,26 @@ def output_text(text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, A
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": listed}
 
 
-def reasoning_item(ident: str, thought: str, status: ItemStatus, sealed: str | None) -> dict[str, Any]:
+def reasoning_item(ident: str, reasoning: str, status: ItemStatus, encrypted: str | None) -> dict[str, Any]:
     """Return a reasoning item.
 
     Its text is in the summary, since that is the part most clients show.
 
     Args:
-        sealed: Encrypted content that the client can send back, if requested.
+        encrypted: Encrypted content that the client can send back, if requested.
     """
     item: dict[str, Any] = {
         "id": ident,
         "type": "reasoning",
         "status": status,
-        "summary": [summary_text(thought)],
+        "summary": [summary_text(reasoning)],
     }
-    return item if sealed is None else {**item, "encrypted_content": sealed}
+    return item if encrypted is None else {**item, "encrypted_content": encrypted}
 
 
-def summary_text(thought: str) -> dict[str, str]:
+def summary_text(reasoning: str) -> dict[str, str]:
     """Return the text part of a reasoning item's summary."""
-    return {"type": "summary_text", "text": thought}
+    return {"type": "summary_text", "text": reasoning}
 
 
 def call_item(

@@ -14,7 +14,7 @@ from greenroom.schemas.events.events import Finished, Usage
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 
 ECHOED = (
     "previous_response_id",
@@ -50,14 +50,14 @@ class ResponseEcho:
 
     Args:
         members: Those of `ECHOED`, and those of `ECHOED_IF_SENT` that were sent.
-        seals_thoughts: True to add `encrypted_content` to reasoning items, which a client can send back.
+        encrypts_reasoning: True to add `encrypted_content` to reasoning items, which a client can send back.
         obfuscates: True to pad deltas, so that their length cannot be observed on the network.
         encoded: The members as JSON without the braces; encoded once, since every lifecycle event has them.
         calls: Kinds of the request's tools.
     """
 
     members: Mapping[str, Any]
-    seals_thoughts: bool = False
+    encrypts_reasoning: bool = False
     obfuscates: bool = False
     encoded: bytes = attrs.field(init=False, eq=False, repr=False)
     calls: CallKinds = attrs.field(init=False, eq=False, repr=False)
@@ -90,8 +90,8 @@ class ResponseEcho:
         names = (*ECHOED, *(name for name in ECHOED_IF_SENT if name in response))
         if obfuscates is None:
             obfuscates = bool(response.get("stream_options", {}).get("include_obfuscation"))
-        seals_thoughts = THOUGHTS in response.get("include", ())
-        return cls({name: response[name] for name in names}, seals_thoughts, obfuscates)
+        encrypts_reasoning = ENCRYPTED_REASONING in response.get("include", ())
+        return cls({name: response[name] for name in names}, encrypts_reasoning, obfuscates)
 
 
 @attrs.frozen
@@ -167,7 +167,7 @@ def answered_members(
         head,
         status,
         completed=completed,
-        output=output_items(choice, head.id, echo.calls, seals_thoughts=echo.seals_thoughts),
+        output=output_items(choice, head.id, echo.calls, encrypts_reasoning=echo.encrypts_reasoning),
         usage=choice.finished.usage,
         incomplete=incomplete,
         dropped_messages=choice.dropped_messages,

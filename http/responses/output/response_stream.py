@@ -118,7 +118,7 @@ class ResponseStream:
             case TextDelta():
                 return self._text(event)
             case ReasoningDelta(text):
-                return self._thought(text)
+                return self._reasoning(text)
             case ToolCallDelta():
                 return self._tool_call(event)
             case Finished():
@@ -146,12 +146,14 @@ class ResponseStream:
         text = "".join(delta.text for delta in held)
         return begun + self._delta(text, [entry for delta in held for entry in delta.logprobs])
 
-    def _thought(self, text: str) -> bytes:
+    def _reasoning(self, text: str) -> bytes:
         if isinstance(self._open, ReasoningStream):
             self._white_space = []
             return self._delta(text)
-        seals = self._life.echo.seals_thoughts
-        begun = self._begin(lambda index: ReasoningStream(item_id("rs", self._head.id, index), index, seals))
+        encrypts = self._life.echo.encrypts_reasoning
+        begun = self._begin(
+            lambda index: ReasoningStream(item_id("rs", self._head.id, index), index, encrypts)
+        )
         return begun + self._delta(text)
 
     def _tool_call(self, event: ToolCallDelta) -> bytes:

@@ -1,4 +1,4 @@
-"""Parsing of `POST /v1/responses` and its `input_tokens` to protocol-independent requests."""
+"""A request of the Responses API: as the client sent it, and with the history that it continues."""
 
 from __future__ import annotations
 
@@ -6,48 +6,87 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from greenroom.http.answering.requests.request_parameters import (
-    parse_model_key,
-    parse_truncation,
-    parse_verbosity,
-)
-from greenroom.http.answering.tools.tool_choice import allows_parallel_calls
 from greenroom.http.responses.items.conversation import Conversation
-from greenroom.http.responses.requests.parameters import parse_response_parameters
-from greenroom.http.responses.requests.text_format import parse_text_format
-from greenroom.http.responses.tools.tool_choice import parse_tool_choice
-from greenroom.http.responses.tools.tools import parse_tools
-from greenroom.schemas.messages.messages import JsonObject, Message, TextPart
+from greenroom.http.responses.items.item_bodies import stored_items
+from greenroom.http.responses.output.response_formatter import ResponseFormatter
+from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.thinking import EFFORTS, Thinking, effort_named
-from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.responses.items import CompactionItem, Item, ReferenceItem
-from greenroom.schemas.responses.requests import PromptRequest, ReasoningParam
+from greenroom.schemas.protocols.store_protocol import Turns
+from greenroom.schemas.responses.items import CompactionItem, Item, ItemReference, ResolvedItem
+from greenroom.schemas.stored import StoredItem
 
-_NO_EFFORT = "none"
-_PRESERVED = {"current_turn": False, "all_turns": True}
+_STORED = (ItemReference, CompactionItem)
+"""Items whose content is read from the store, or decrypted with its key."""
+_NO_TURNS = Turns(())
 
 
 @attrs.frozen
-class AskedResponse:
-    """A parsed request, whose history may still have to be read from the store.
+class RequestWithHistory:
+    """A request with its whole conversation.
+
+    Args:
+        request: Protocol-independent request.
+        items: The request's own items, with references resolved.
+        turns: Earlier turns, as they were read.
+        history: Items of earlier turns, as far as the model reads them.
+        stored_input: Stored form of the request's own items; empty if later requests cannot continue it.
+    """
+
+    request: InferenceRequest
+    items: tuple[Item, ...]
+    turns: Turns = _NO_TURNS
+    history: tuple[Item, ...] = ()
+    stored_input: tuple[StoredItem, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ParsedResponseRequest:
+    """A client's request, whose history may still have to be read from the store.
 
     Args:
         items: The request's own items.
         field: Name of the member with the items.
         previous: Id of the previous response, if any; a turn of `conversation`, if that is named too.
         conversation: Id of the conversation that the response belongs to, if any.
-        text_format: The text format, as the response repeats it.
+        instructions: The request's instructions, if any.
+        template: The protocol-independent request, still without messages.
+        chat: Its chat input, still without messages.
+        formatter: Formatter of the response; None if only the prompt is wanted.
+        keeps_input: True if later requests may continue this one, so that its items are kept.
+        self_contained: The complete request if it needs nothing from the store, else None.
     """
 
     items: tuple[Item, ...]
     field: str
     previous: str | None
     conversation: str | None
-    text_format: JsonObject
     _instructions: str | None
     _template: InferenceRequest
     _chat: ChatInput
+    _formatter: ResponseFormatter | None = None
+    keeps_input: bool = False
+    self_contained: RequestWithHistory | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Complete the request, on the thread that parses it, if it needs nothing from the store."""
+        elsewhere = self.has_history or any(isinstance(item.param, _STORED) for item in self.items)
+        object.__setattr__(self, "self_contained", None if elsewhere else self.with_history(self.items))
+
+    @property
+    def formatter(self) -> ResponseFormatter:
+        """Formatter of the response."""
+        assert self._formatter is not None
+        return self._formatter
+
+    @property
+    def stored(self) -> bool:
+        """True if the response is stored."""
+        return bool(self.formatter.echo.members["store"])
+
+    @property
+    def background(self) -> bool:
+        """True if the response is generated in the background."""
+        return bool(self.formatter.echo.members["background"])
 
     @property
     def has_history(self) -> bool:
@@ -60,42 +99,31 @@ class AskedResponse:
         return self._template.overflow == "drop_oldest"
 
     @property
-    def stands_alone(self) -> bool:
-        """True if the request needs nothing from the store."""
-        elsewhere = (ReferenceItem, CompactionItem)
-        return not self.has_history and not any(isinstance(item.param, elsewhere) for item in self.items)
-
-    @property
     def history_field(self) -> str:
         """Name of the member that refers to the history."""
         return "conversation" if self.previous is None else "previous_response_id"
 
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The generation parameters of the request."""
-        return dict(self._template.overrides)
-
-    def request(
+    def with_history(
         self,
+        items: tuple[Item, ...],
+        turns: Turns = _NO_TURNS,
         history: Sequence[Item] = (),
-        items: Sequence[Item] | None = None,
         proceed: Callable[[], None] | None = None,
-        system_prompt: str | None = None,
-    ) -> InferenceRequest:
-        """Return the protocol-independent request.
+    ) -> RequestWithHistory:
+        """Return the complete request. May take long if it is large.
 
         Args:
-            history: Items of earlier turns.
-            items: The request's own items with references resolved; None if there are no references.
+            items: The request's own items, with references resolved.
+            turns: See `RequestWithHistory`.
+            history: See `RequestWithHistory`.
             proceed: See `Conversation`.
-            system_prompt: See `ChatInput`.
 
         Raises:
             ProblemError: 400 that names the field, 404 for an item that is not stored here.
         """
         conversation = Conversation(proceed=proceed)
         conversation.read(history, self.history_field)
-        conversation.read(self.items if items is None else items, self.field)
+        conversation.read(items, self.field)
         system = (Message("system", (TextPart(self._instructions),)),) if self._instructions else ()
         messages = (*system, *conversation.messages())
         known = {tool.name for tool in self._chat.tools}
@@ -103,78 +131,13 @@ class AskedResponse:
             attrs.evolve(tool, described=False) for tool in conversation.tools if tool.name not in known
         )
         tools = (*self._chat.tools, *joined)
-        chat = attrs.evolve(self._chat, messages=messages, tools=tools, system_prompt=system_prompt)
-        return attrs.evolve(self._template, input=chat)
+        chat = attrs.evolve(self._chat, messages=messages, tools=tools, system_prompt=turns.system_prompt)
+        request = attrs.evolve(self._template, input=chat)
+        kept = self._stored_input(items) if self.keeps_input else ()
+        return RequestWithHistory(request, items, turns, tuple(history), kept)
 
-
-def parse_response_request(
-    wire: PromptRequest, body: JsonObject, request_id: str, client: str = ""
-) -> AskedResponse:
-    """Return the parsed request.
-
-    Args:
-        wire: `body` in structured form.
-        client: See `InferenceRequest`.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
-    """
-    response_format, text_format = parse_text_format(wire)
-    parameters = parse_response_parameters(wire, body)
-    choice = parse_tool_choice(wire.tool_choice)
-    chat = ChatInput(
-        (),
-        parse_tools(wire.tools or ()),
-        choice,
-        parallel_tool_calls=allows_parallel_calls(wire.parallel_tool_calls, choice),
-        thinking=_thinking(wire.reasoning or ReasoningParam()),
-        verbosity=parse_verbosity(wire.text and wire.text.verbosity, "text.verbosity"),
-    )
-    key = parse_model_key("default" if wire.model is None else wire.model)
-    previous, conversation = _kept(wire)
-    kept = previous is not None or conversation is not None
-    # A stored history grows without the client's notice, so it is truncated by default.
-    overflow = parse_truncation("auto" if kept and wire.truncation is None else wire.truncation)
-    template = InferenceRequest(
-        request_id, key, chat, parameters, client, response_format=response_format, overflow=overflow
-    )
-    field = "input" if wire.messages is None else "messages"
-    items = _items(wire, field, needed=not kept)
-    return AskedResponse(items, field, previous, conversation, text_format, wire.instructions, template, chat)
-
-
-def _kept(wire: PromptRequest) -> tuple[str | None, str | None]:
-    """Return the ids of the previous response and of the conversation."""
-    if wire.conversation is not None and wire.conversation_id is not None:
-        detail = "`conversation` and `conversation_id` are two names for one thing."
-        raise invalid(detail, "conversation_id")
-    conversation = wire.conversation.id if wire.conversation else wire.conversation_id
-    return wire.previous_response_id, conversation
-
-
-def _items(wire: PromptRequest, field: str, *, needed: bool) -> tuple[Item, ...]:
-    if wire.input is not None and wire.messages is not None:
-        raise invalid("`input` and `messages` are two names for one thing.", "messages")
-    given = wire.messages if wire.input is None else wire.input
-    if given is None and needed:
-        raise missing("input")
-    items = given.items if given is not None else ()
-    if not items and needed:
-        raise invalid(f"`{field}` must hold at least one item.", field)
-    return items
-
-
-def _thinking(asked: ReasoningParam) -> Thinking:
-    preserved = _PRESERVED.get(asked.context or "auto")
-    if asked.summary is not None and asked.generate_summary is not None:
-        detail = "`reasoning.generate_summary` is the old name of `reasoning.summary`: send one of them."
-        raise invalid(detail, "reasoning.generate_summary")
-    if asked.effort is None:
-        return Thinking(None, None, preserved)
-    if asked.effort == _NO_EFFORT:
-        return Thinking(False, None, preserved)
-    effort = effort_named(asked.effort)
-    if effort is None:
-        known = ", ".join(map(repr, (_NO_EFFORT, *EFFORTS)))
-        raise invalid(f"`reasoning.effort` must be one of {known}.", "reasoning.effort")
-    return Thinking(True, effort, preserved)
+    def _stored_input(self, items: Sequence[Item]) -> tuple[StoredItem, ...]:
+        """Return items in their stored form, without those that the history already has."""
+        stem = self.formatter.answer_id.removeprefix("resp_")
+        new = [item.raw for item in items if item.param != ResolvedItem(())]
+        return stored_items(new, lambda prefix, index: f"{prefix}_{stem}_in{index}")

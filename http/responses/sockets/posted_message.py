@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 
 from greenroom.http.responses.sockets.event_texts import EventTexts, error_text, refusal_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage
-from greenroom.http.responses.sockets.socket_turn import STATE, SocketTurn
+from greenroom.http.responses.sockets.socket_request import STATE, SocketRequest
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import internal_error
@@ -34,14 +34,16 @@ class PostedMessage:
     """Posts one message to the application, and sends the resulting events to the client.
 
     Args:
-        turn: The message's turn on its socket.
+        request: Members of the message, and its socket's histories.
     """
 
-    def __init__(self, app: QuartTrio, socket: WebSocket, message: IncomingMessage, turn: SocketTurn) -> None:
+    def __init__(
+        self, app: QuartTrio, socket: WebSocket, message: IncomingMessage, request: SocketRequest
+    ) -> None:
         self._app = app
         self._socket = socket
         self._message = message
-        self._turn = turn
+        self._request = request
         self._texts = EventTexts()
         self._status = 0
         self._headers: dict[str, str] = {}
@@ -59,12 +61,12 @@ class PostedMessage:
             log.exception("message crashed")
         if self._status and self._status != 200:
             await self._socket.send(
-                [refusal_text(self._status, self._headers, self._document, self._turn.lane)]
+                [refusal_text(self._status, self._headers, self._document, self._request.lane)]
             )
         elif not self._texts.ended:
-            await self._socket.send([error_text(internal_error(), self._turn.lane)])
+            await self._socket.send([error_text(internal_error(), self._request.lane)])
         if self._texts.failed or not self._texts.ended:
-            self._turn.fail()
+            self._request.fail()
         log.info(
             "message answered",
             path=self._socket.path,
@@ -97,7 +99,7 @@ class PostedMessage:
             "headers": headers,
             "client": self._socket.client,
             "server": None,
-            "state": ConnectionState({STATE: self._turn}),
+            "state": ConnectionState({STATE: self._request}),
             "extensions": {},
         }
 
@@ -118,7 +120,7 @@ class PostedMessage:
                     for name, value in event["headers"]
                 }
             case "http.response.body" if self._status == 200:
-                if texts := self._texts.feed(bytes(event.get("body", b"")), self._turn.lane):
+                if texts := self._texts.feed(bytes(event.get("body", b"")), self._request.lane):
                     await self._socket.send(texts)
             case "http.response.body":
                 self._document += bytes(event.get("body", b""))

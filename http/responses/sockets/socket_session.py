@@ -16,7 +16,7 @@ from greenroom.http.responses.sockets.event_texts import error_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessages, Refused
 from greenroom.http.responses.sockets.local_histories import LocalHistories
 from greenroom.http.responses.sockets.posted_message import PostedMessage
-from greenroom.http.responses.sockets.socket_turn import SocketTurn
+from greenroom.http.responses.sockets.socket_request import SocketRequest
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
@@ -160,8 +160,8 @@ class SocketSession:
                 await self._socket.send([error_text(message.problem)])
                 continue
             self._is_answering = True
-            turn = SocketTurn(self._number, self._histories)
-            await PostedMessage(self._app, self._socket, message, turn).answer()
+            request = SocketRequest(self._number, self._histories)
+            await PostedMessage(self._app, self._socket, message, request).answer()
             self._is_answering = False
             self._touched = trio.current_time()
             if self._end is not None:

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from greenroom.actors.responses.handles import ConversationHeld, Subscribed
+from greenroom.actors.responses.handles import ConversationLock, Subscribed
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
@@ -18,7 +18,7 @@ from greenroom.schemas.protocols.pool_protocol import Drain, Drained
 from greenroom.schemas.protocols.responses_protocol import (
     CancelRun,
     DeleteRun,
-    HoldConversation,
+    LockConversation,
     RunEnded,
     RunOutcome,
     StartRun,
@@ -209,21 +209,21 @@ async def test_what_cannot_be_stored_has_failed_and_leaves_nothing_behind(settin
         assert isinstance(await retrieve(system.refs, "resp_1"), Problem)
 
 
-async def test_a_conversation_is_held_until_its_turn_is_stored(settings: Settings) -> None:
+async def test_a_conversation_is_locked_until_its_turn_is_stored(settings: Settings) -> None:
     async with open_system(settings) as system:
         refs = system.refs
         await refs.store.ask(CreateConversation(StoredConversation("conv_1", OWNER, 1.0)), Committed)
-        hold = HoldConversation(OWNER, "conv_1")
-        held = await refs.responses.ask(hold, ConversationHeld)
-        assert isinstance(held, ConversationHeld)
-        reader = await subscribe(refs, start("resp_1", hold=held, conversation="conv_1", max_tokens=60))
-        held.close()
-        busy = await refs.responses.ask(hold, ConversationHeld)
+        message = LockConversation(OWNER, "conv_1")
+        lock = await refs.responses.ask(message, ConversationLock)
+        assert isinstance(lock, ConversationLock)
+        reader = await subscribe(refs, start("resp_1", lock=lock, conversation="conv_1", max_tokens=60))
+        lock.close()
+        busy = await refs.responses.ask(message, ConversationLock)
         assert isinstance(busy, Failed)
         assert (busy.problem.status, busy.problem.code) == (409, "conversation_in_use")
         await read(reader)
-        again = await refs.responses.ask(hold, ConversationHeld)
-        assert isinstance(again, ConversationHeld)
+        again = await refs.responses.ask(message, ConversationLock)
+        assert isinstance(again, ConversationLock)
         turns = await refs.store.ask(History(OWNER, conversation="conv_1"), Turns)
         assert isinstance(turns, Turns)
         assert len(turns.turns) == 1
@@ -264,12 +264,12 @@ async def test_a_crashed_model_fails_its_runs_which_are_stored(settings: Setting
 
 
 async def test_a_run_whose_record_raises_fails_alone(settings: Settings) -> None:
-    def record(outcome: RunOutcome) -> StoredResponse:
+    def write(outcome: RunOutcome) -> StoredResponse:
         raise RuntimeError("planted")
 
     async with open_system(settings) as system:
         other = await subscribe(system.refs, start("resp_2", max_tokens=40))
-        broken = attrs.evolve(start("resp_1"), record=record)
+        broken = attrs.evolve(start("resp_1"), write=write)
         end = await (await subscribe(system.refs, broken)).wait_ended()
         assert isinstance(end, Failed)
         assert end.problem.code == "internal_error"
@@ -334,7 +334,7 @@ async def test_draining_takes_nothing_new_and_waits_for_what_runs(settings: Sett
         refs = system.refs
         reader = await subscribe(refs, start("resp_1", background=True, max_tokens=100))
         await refs.responses.tell(Drain())
-        for message in (start("resp_2"), start("resp_3", background=True), HoldConversation(OWNER, "conv_1")):
+        for message in (start("resp_2"), start("resp_3", background=True), LockConversation(OWNER, "conv_1")):
             answer = await refs.responses.ask(message, Subscribed)
             assert isinstance(answer, Failed)
             assert answer.problem.code == "draining"

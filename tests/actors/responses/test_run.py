@@ -37,12 +37,12 @@ BEGUN = (Admitted(9), PromptProgress(1, 9))
 TEXT = TextDelta("The sea")
 
 
-def record(outcome: RunOutcome) -> StoredResponse:
+def write(outcome: RunOutcome) -> StoredResponse:
     return StoredResponse("resp_1", "", outcome.model or "", outcome.status, 1.0, "{}", outcome.ended)
 
 
 def new_run(*events: InferenceEvent, background: bool = False) -> Run:
-    run = Run(StartRun(chat("qwen3"), "resp_1", "", record, background=background))
+    run = Run(StartRun(chat("qwen3"), "resp_1", "", write, background=background))
     for event in events:
         run.take(event)
     return run
@@ -150,17 +150,17 @@ async def test_silence_is_shown_in_the_log_for_all_alike(mock_clock: MockClock) 
 async def test_its_end_is_told_once_to_all_who_wait_and_frees_its_conversation() -> None:
     released = trio.Event()
 
-    class Held:
-        def take(self) -> Held:
+    class Lock:
+        def take(self) -> Lock:
             return self
 
         def close(self) -> None:
             released.set()
 
-    run = Run(StartRun(chat("qwen3"), "resp_1", "", record, hold=Held()))
+    run = Run(StartRun(chat("qwen3"), "resp_1", "", write, lock=Lock()))
     told: list[object] = []
     run.when_ended(told.append)
-    end = RunEnded(record(RunOutcome("completed")))
+    end = RunEnded(write(RunOutcome("completed")))
     run.end(end)
     assert told == [end]
     assert released.is_set()

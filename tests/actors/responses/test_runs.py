@@ -8,12 +8,12 @@ from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.runs import MAX_BACKGROUND_RUNS, Runs
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.responses_protocol import StartRun
-from greenroom.tests.actors.responses.test_run import record
+from greenroom.tests.actors.responses.test_run import write
 from greenroom.tests.support.actors.actor_systems import chat
 
 
 def run(response: str, owner: str = "", background: bool = False) -> Run:
-    return Run(StartRun(chat("qwen3"), response, owner, record, background=background))
+    return Run(StartRun(chat("qwen3"), response, owner, write, background=background))
 
 
 async def test_a_run_is_found_by_its_owner_alone() -> None:
@@ -42,25 +42,25 @@ async def test_too_many_in_the_background_are_refused_by_name_and_others_are_not
 
 async def test_a_conversation_has_one_turn_at_a_time() -> None:
     runs = Runs()
-    held = runs.hold("me", "conv_1")
+    lock = runs.lock("me", "conv_1")
     with pytest.raises(ProblemError) as refused:
-        runs.hold("me", "conv_1")
+        runs.lock("me", "conv_1")
     assert (refused.value.problem.status, refused.value.problem.code) == (409, "conversation_in_use")
-    runs.hold("you", "conv_1")
-    runs.hold("me", "conv_2")
-    held.close()
-    runs.hold("me", "conv_1")
-    held.close()
+    runs.lock("you", "conv_1")
+    runs.lock("me", "conv_2")
+    lock.close()
+    runs.lock("me", "conv_1")
+    lock.close()
     with pytest.raises(ProblemError):
-        runs.hold("me", "conv_1")
+        runs.lock("me", "conv_1")
 
 
-async def test_a_run_keeps_the_conversation_that_its_request_claimed() -> None:
+async def test_a_run_keeps_the_conversation_that_its_request_locked() -> None:
     runs = Runs()
-    with_request = runs.hold("me", "conv_1")
-    turn = Run(StartRun(chat("qwen3"), "resp_1", "me", record, hold=with_request))
+    with_request = runs.lock("me", "conv_1")
+    turn = Run(StartRun(chat("qwen3"), "resp_1", "me", write, lock=with_request))
     with_request.close()
     with pytest.raises(ProblemError):
-        runs.hold("me", "conv_1")
+        runs.lock("me", "conv_1")
     turn.release()
-    runs.hold("me", "conv_1")
+    runs.lock("me", "conv_1")

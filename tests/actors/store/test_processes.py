@@ -112,14 +112,14 @@ def test_a_conversation_has_one_turn_at_a_time_among_servers_that_live(tmp_path:
     path = tmp_path / "db"
     with store_process(path) as first, store_process(path) as second:
         assert first.ask("create", "c") == "Committed"
-        assert first.ask("hold", "c") == "ConversationHeld"
-        assert second.ask("hold", "c") == "conversation_in_use"
-        assert second.ask("hold", "d") == "ConversationHeld"
+        assert first.ask("lock", "c") == "ConversationLock"
+        assert second.ask("lock", "c") == "conversation_in_use"
+        assert second.ask("lock", "d") == "ConversationLock"
         assert first.ask("turn", "c") == "Committed"
-        assert second.ask("hold", "c") == "ConversationHeld"
-        assert first.ask("hold", "d") == "conversation_in_use"
+        assert second.ask("lock", "c") == "ConversationLock"
+        assert first.ask("lock", "d") == "conversation_in_use"
         kill(second)
-        assert first.ask("hold", "d") == "ConversationHeld"
+        assert first.ask("lock", "d") == "ConversationLock"
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.soak)])

@@ -11,7 +11,7 @@ import pytest
 from greenroom.http.anthropic.requests.messages_request import parse_messages_request
 from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.http.openai.chat.chat_request import parse_chat_request
-from greenroom.http.responses.requests.response_request import parse_response_request
+from greenroom.http.responses.requests.request_parser import parse_prompt_request
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import PromptRequest
 from greenroom.schemas.messages.messages import (
@@ -63,9 +63,9 @@ def anthropic(*messages: Any) -> Sequence[Message]:
 
 def responses(*items: Any, field: str = "input") -> Sequence[Message]:
     body = {"model": "m", field: list(items)}
-    return messages_of(
-        parse_response_request(structure(body, ResponsePrompt, RESPONSES), body, "r").request()
-    )
+    request = parse_prompt_request(structure(body, ResponsePrompt, RESPONSES), body, "r")
+    assert request.self_contained is not None
+    return messages_of(request.self_contained.request)
 
 
 def ollama(*messages: Any) -> Sequence[Message]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.responses.handles import ConversationHeld
+from greenroom.actors.responses.handles import ConversationLock
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed
-from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, HoldConversation, Retrieve
+from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, LockConversation, Retrieve
 from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CommitResponse,
@@ -97,9 +97,9 @@ async def _delete(system: System, name: str) -> None:
     _say(await system.refs.responses.ask(DeleteRun(name, EVERYBODY), Deleted))
 
 
-async def _hold(system: System, conversation: str) -> None:
+async def _lock(system: System, conversation: str) -> None:
     """Lock a conversation until a turn of it is stored."""
-    _say(await system.refs.responses.ask(HoldConversation(EVERYBODY, conversation), ConversationHeld))
+    _say(await system.refs.responses.ask(LockConversation(EVERYBODY, conversation), ConversationLock))
 
 
 async def _turn(system: System, conversation: str) -> None:
@@ -144,7 +144,7 @@ def _say(answer: Any) -> None:
 _COMMANDS: dict[str, Any] = {
     "begin": _begin,
     "create": _create,
-    "hold": _hold,
+    "lock": _lock,
     "turn": _turn,
     "find": _find,
     "cancel": _cancel,

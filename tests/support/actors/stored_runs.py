@@ -12,7 +12,7 @@ from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.responses_protocol import (
-    Hold,
+    Lock,
     Retrieve,
     RunEnded,
     RunEvent,
@@ -32,14 +32,14 @@ def start(
     *,
     model: str = "qwen3",
     background: bool = False,
-    hold: Hold | None = None,
+    lock: Lock | None = None,
     conversation: str | None = None,
     parent: str | None = None,
     **overrides: Any,
 ) -> StartRun:
-    """Return the message that starts a greedy run, whose record has its text as its only output item."""
+    """Return the message that starts a greedy run, whose stored form has its text as its only output item."""
 
-    def record(outcome: RunOutcome) -> StoredResponse:
+    def write(outcome: RunOutcome) -> StoredResponse:
         text = "".join(event.text for event in outcome.events if isinstance(event, TextDelta))
         raw = [event.raw for event in outcome.events if isinstance(event, Finished)]
         problem = outcome.problem.code if outcome.problem is not None else None
@@ -60,7 +60,7 @@ def start(
             raw[0] if raw else text,
         )
 
-    return StartRun(chat(model, response, **overrides), response, OWNER, record, background, 60.0, hold)
+    return StartRun(chat(model, response, **overrides), response, OWNER, write, background, 60.0, lock)
 
 
 async def subscribe(refs: ActorRefs, message: StartRun | Subscribe) -> Subscription:

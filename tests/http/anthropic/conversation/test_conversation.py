@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.sealing.thought_signature import sign, signed_thought
+from greenroom.http.answering.reasoning_signature import sign, signed_reasoning
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.clients.anthropic_clients import USER, conversation
@@ -159,6 +159,19 @@ def test_system_messages_add_and_withdraw_tools() -> None:
         conversation(USER, withdrawn, change("addition", search), tools=[SEARCH]).tool_choice.allowed is None
     )
     assert conversation(USER, withdrawn, tools=[SEARCH]).tool_choice.mode == "none"
+    told = {"role": "system", "content": [{"type": "text", "text": "Be brief."}, *withdrawn["content"]]}
+    notes = [
+        conversation(USER, message, tools=[SEARCH]).messages[-1].is_note for message in (withdrawn, told)
+    ]
+    assert notes == [True, False], "tools alone do not replace the operator's system prompt"
+
+
+def test_tools_of_anthropics_server_may_be_withdrawn() -> None:
+    removed = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "web_search"}}
+    server = {"type": "web_search_20260209", "name": "web_search"}
+    asked = conversation(USER, {"role": "system", "content": [removed]}, tools=[server, SEARCH])
+    assert [tool.name for tool in asked.tools] == ["ToolSearch"]
+    assert asked.tool_choice == ToolChoice()
 
 
 def test_tools_of_anthropics_server_are_left_out() -> None:
@@ -191,9 +204,9 @@ def test_every_choice_of_tools_is_kept(choice: Any, expected: ToolChoice, parall
 @pytest.mark.parametrize("thought", ["", "so what", "é🎭\ud800", "." * 9])
 def test_a_signature_belongs_to_its_thought_and_a_hidden_thought_travels_in_it(thought: str) -> None:
     readable = thought.replace("\ud800", "?")
-    assert signed_thought(thought, sign(thought)) == readable
-    assert signed_thought("", sign(thought, hidden=True)) == readable
-    assert signed_thought(thought, sign(thought, hidden=True)) == readable
+    assert signed_reasoning(thought, sign(thought)) == readable
+    assert signed_reasoning("", sign(thought, hidden=True)) == readable
+    assert signed_reasoning(thought, sign(thought, hidden=True)) == readable
     for shown, signature in (
         (thought + "!", sign(thought)),
         (thought + "!", sign(thought, hidden=True)),
@@ -203,7 +216,7 @@ def test_a_signature_belongs_to_its_thought_and_a_hidden_thought_travels_in_it(t
         (thought, ""),
         ("", "gr1..é"),
     ):
-        assert signed_thought(shown, signature) is None
+        assert signed_reasoning(shown, signature) is None
 
 
 def test_a_thought_that_was_not_shown_comes_back_with_its_signature() -> None:

@@ -8,7 +8,7 @@ import pytest
 from anthropic.types import Message, ModelInfo
 
 from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice
-from greenroom.http.answering.sealing.thought_signature import signed_thought
+from greenroom.http.answering.reasoning_signature import signed_reasoning
 from greenroom.http.anthropic.models.model_formatter import AnthropicModelFormatter
 from greenroom.http.anthropic.output.message_formatter import MessageFormatter
 from greenroom.http.anthropic.output.message_stream import PING, MessageStream
@@ -84,7 +84,7 @@ def test_a_stream_is_the_whole_message(answer: list[InferenceEvent], display: st
     [thought, *rest] = whole["content"]
     said = "so what" if answer is ANSWER else "hmoh"
     assert thought["thinking"] == ("" if display == "omitted" else said)
-    assert signed_thought(thought["thinking"], thought["signature"]) == said
+    assert signed_reasoning(thought["thinking"], thought["signature"]) == said
     if answer is ANSWER:
         # White space before a text belongs to it, but white space alone makes no text block.
         assert rest == [{"type": "text", "text": '\n\nHe said "hö"\n\u2028🎭'}]

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.answering.sealing.seal import KEY_BYTES, Seal
-from greenroom.http.responses.history.compaction import KEPT_TURNS, Compaction, Room, compacted, last_turns
+from greenroom.http.responses.history.compaction import (
+    KEPT_TURNS,
+    Compaction,
+    CompactionLimits,
+    compacted,
+    last_turns,
+)
+from greenroom.http.responses.history.encrypted_content import KEY_BYTES, ContentCipher
 from greenroom.schemas.problems import ProblemError
 
-SEAL = Seal(bytes(KEY_BYTES))
+CIPHER = ContentCipher(bytes(KEY_BYTES))
 RULES = {"type": "message", "role": "system", "content": "Answer in French."}
 
 
@@ -51,7 +57,7 @@ def test_a_file_that_is_sent_along_becomes_a_word_and_its_turn_is_kept() -> None
         call("a"),
         {"type": "function_call_output", "call_id": "a", "output": [image]},
     ]
-    kept = compacted("It is a beach.", [*CHAT, *turn], Room()).items
+    kept = compacted("It is a beach.", [*CHAT, *turn], CompactionLimits()).items
     assert list(kept) == [
         *CHAT,
         {**turn[0], "content": [text, word, named]},
@@ -97,11 +103,11 @@ def test_no_call_is_parted_from_its_result(items: list[dict[str, Any]], room: in
                 assert calls[-1] in places
 
 
-def test_what_was_sealed_is_opened_and_stands_for_what_came_before() -> None:
-    sealed = compacted("They said hello.", [RULES, *CHAT], Room()).sealed(SEAL)
-    assert "hello" not in sealed
-    opened = Compaction.open(SEAL, sealed, "input[0].encrypted_content")
-    read = opened.stands_for()
+def test_what_was_encrypted_is_decrypted_and_stands_for_what_came_before() -> None:
+    encrypted = compacted("They said hello.", [RULES, *CHAT], CompactionLimits()).encrypt(CIPHER)
+    assert "hello" not in encrypted
+    decrypted = Compaction.decrypt(CIPHER, encrypted, "input[0].encrypted_content")
+    read = decrypted.stands_for()
     assert [item["content"] for item in read] == [
         "Answer in French.",
         "What came before, summarized:\n\nThey said hello.",
@@ -114,20 +120,20 @@ def test_what_was_sealed_is_opened_and_stands_for_what_came_before() -> None:
 
 
 def test_a_conversation_that_is_compacted_again_has_one_summary() -> None:
-    once = compacted("First summary.", [RULES, *CHAT], Room()).stands_for()
-    twice = compacted("Second summary.", [*once, said("user", "More")], Room()).stands_for()
+    once = compacted("First summary.", [RULES, *CHAT], CompactionLimits()).stands_for()
+    twice = compacted("Second summary.", [*once, said("user", "More")], CompactionLimits()).stands_for()
     summaries = [item for item in twice if item["role"] == "developer"]
     assert [item["content"] for item in summaries] == ["What came before, summarized:\n\nSecond summary."]
     assert twice.count(RULES) == 1
 
 
 def test_a_compaction_that_was_changed_is_refused_by_name() -> None:
-    sealed = compacted("They said hello.", CHAT, Room()).sealed(SEAL)
+    encrypted = compacted("They said hello.", CHAT, CompactionLimits()).encrypt(CIPHER)
     with pytest.raises(ProblemError) as error:
-        Compaction.open(SEAL, sealed[:-8], "input[2].encrypted_content")
+        Compaction.decrypt(CIPHER, encrypted[:-8], "input[2].encrypted_content")
     assert error.value.problem.param == "input[2].encrypted_content"
 
 
 def test_a_compaction_leaves_room_in_a_short_context() -> None:
-    assert Room.within(1_024) == Room(128, 768)
-    assert Room.within(131_072) == Room()
+    assert CompactionLimits.within(1_024) == CompactionLimits(128, 768)
+    assert CompactionLimits.within(131_072) == CompactionLimits()

@@ -14,7 +14,7 @@ import openai
 import pytest
 import trio
 
-from greenroom.http.responses.history.stand_ins import decode_item, resolve_references
+from greenroom.http.responses.history.item_references import decode_item, resolve_references
 from greenroom.schemas.protocols.store_protocol import (
     CommitResponse,
     Committed,
@@ -22,7 +22,7 @@ from greenroom.schemas.protocols.store_protocol import (
     Deleted,
     DeleteResponse,
 )
-from greenroom.schemas.responses.items import Item, MessageItem, kept_items
+from greenroom.schemas.responses.items import Item, MessageItem, structure_items
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
 from greenroom.tests.support.clients.openai_clients import ask
@@ -375,7 +375,7 @@ async def test_references_count_as_often_as_they_are_made(settings: Settings) ->
 
 def test_an_item_that_several_refer_to_is_decoded_once() -> None:
     [item] = stored([large(10, 10)], "a")
-    references = kept_items([{"type": "item_reference", "id": item.id}] * 5)
+    references = structure_items([{"type": "item_reference", "id": item.id}] * 5)
     resolved = resolve_references(references, frozenset(), {item.id: item}, lambda: None)
     assert len(resolved) == 5
     assert {id(each) for each in resolved} == {id(resolved[0])}
@@ -411,7 +411,7 @@ async def test_reading_a_history_ends_when_its_client_has_left(
                             time.sleep(0.001)
                 return decode_item(stored_body)
 
-            monkeypatch.setattr("greenroom.http.responses.history.recall.decode_item", decode)
+            monkeypatch.setattr("greenroom.http.responses.history.history_reader.decode_item", decode)
             await client.request("POST", "/v1/responses/input_tokens", body)
             await ended.wait()
     assert len(decoded) == 3

@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.reasoning_signature import sign
 from greenroom.http.responses.items.conversation import Conversation
 from greenroom.schemas.messages.messages import Message, ToolCall
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.responses.items import kept_items
+from greenroom.schemas.responses.items import structure_items
 
 USER = {"role": "user", "content": "one"}
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at":1}'}
@@ -20,7 +20,7 @@ CALLED = ToolCall("c", "look", '{"at":1}')
 
 def read(*items: dict[str, Any]) -> tuple[Message, ...]:
     conversation = Conversation()
-    conversation.read(kept_items(list(items)), "items")
+    conversation.read(structure_items(list(items)), "items")
     return conversation.messages()
 
 
@@ -126,9 +126,10 @@ def test_tools_may_join_in_the_middle() -> None:
         "tools": [{"type": "function", "name": "late"}],
     }
     conversation = Conversation()
-    conversation.read(kept_items([USER, joined, joined]), "items")
+    conversation.read(structure_items([USER, joined, joined]), "items")
     _, told = conversation.messages()
     assert told.role == "system"
+    assert told.is_note, "it would hide the operator's system prompt"
     assert '"name": "late"' in told.text
     assert [tool.name for tool in conversation.tools] == ["late"]
 

@@ -15,7 +15,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from greenroom.http.answering.collecting.collected_answer import ChoiceCollector
-from greenroom.http.answering.sealing.thought_signature import signed_thought
+from greenroom.http.answering.reasoning_signature import signed_reasoning
 from greenroom.http.responses.output.response_object import (
     ECHOED,
     ResponseEcho,
@@ -39,7 +39,7 @@ from greenroom.schemas.events.events import (
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
-from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.clients.response_events import read_events
 
@@ -130,14 +130,14 @@ def test_the_events_come_in_the_order_of_the_specification() -> None:
 
 
 def test_a_stream_ends_with_the_whole_answer() -> None:
-    whole = whole_of(ANSWER, echo(seals_thoughts=True))
-    events = read_events(sent(stream(echo=echo(seals_thoughts=True)), ANSWER))
+    whole = whole_of(ANSWER, echo(encrypts_reasoning=True))
+    events = read_events(sent(stream(echo=echo(encrypts_reasoning=True)), ANSWER))
     assert events[-1]["response"] == whole
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert done == whole["output"]
     assert {event["response"]["id"] for event in events if "response" in event} == {"resp_ab"}
     assert [item["id"] for item in done] == ["rs_ab_0", "msg_ab_1", "fc_ab_2", "ctc_ab_3"]
-    assert signed_thought("", done[0]["encrypted_content"]) == "I should look."
+    assert signed_reasoning("", done[0]["encrypted_content"]) == "I should look."
     Response.model_validate(whole, strict=True)
     assert len(whole) == 31
     assert whole["usage"] == {
@@ -244,8 +244,8 @@ def test_pieces_are_padded_where_a_client_asks_for_it() -> None:
 
 
 def test_an_echo_survives_the_store() -> None:
-    asked = {"include": [THOUGHTS], "stream_options": {"include_obfuscation": True}}
-    made = ResponseEcho({**echo().members, **asked}, seals_thoughts=True, obfuscates=True)
+    asked = {"include": [ENCRYPTED_REASONING], "stream_options": {"include_obfuscation": True}}
+    made = ResponseEcho({**echo().members, **asked}, encrypts_reasoning=True, obfuscates=True)
     kept = json.loads(json.dumps(whole_of([STOP], made)))
     assert attrs.asdict(ResponseEcho.of(kept)) == attrs.asdict(made)
 
@@ -314,7 +314,7 @@ def random_answer(source: random.Random) -> list[InferenceEvent]:
 @pytest.mark.parametrize("seed", range(60))
 def test_any_answer_is_streamed_as_it_is_told_whole(seed: int) -> None:
     answer = random_answer(random.Random(seed))
-    repeated = echo(seals_thoughts=bool(seed % 2))
+    repeated = echo(encrypts_reasoning=bool(seed % 2))
     whole = whole_of(answer, repeated)
     events = read_events(sent(stream(echo=repeated), answer))
     assert events[-1]["response"] == whole

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from greenroom.http.answering.requests.request_parameters import refuse_unsupported
-from greenroom.http.responses.output.echo import make_echo
 from greenroom.http.responses.output.response_object import ResponseEcho
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
-from greenroom.http.responses.requests.response_request import parse_response_request
+from greenroom.http.responses.requests.request_parser import parse_response_request
 from greenroom.schemas.messages.messages import ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat
@@ -18,6 +17,7 @@ from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import ResponseRequest
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.wire import structure
 
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}}
@@ -29,8 +29,15 @@ def parsed(**body: Any) -> tuple[InferenceRequest, ResponseEcho]:
     body = {"input": "one", **body}
     refuse_unsupported(body, UNSUPPORTED)
     wire = structure(body, ResponseRequest, RESPONSES)
-    asked = parse_response_request(wire, body, "req_1", "client")
-    return asked.request(), make_echo(wire, asked.parameters, asked.text_format, stored=False)
+    request = parse_response_request(
+        wire,
+        body,
+        answer_id="resp_1",
+        identity=("req_1", "client"),
+        settings=Settings(store_responses=False),
+    )
+    assert request.self_contained is not None
+    return request.self_contained.request, request.formatter.echo
 
 
 def chat(**body: Any) -> ChatInput:

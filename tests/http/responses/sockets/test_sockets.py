@@ -137,7 +137,10 @@ async def test_a_socket_goes_on_from_what_is_stored(settings: Settings) -> None:
     async with serving(settings) as served, open_socket(served) as socket:
         stored = await ended(socket, CREATE, input="one")
         local = await ended(socket, LOCAL, previous_response_id=stored["id"], input="two")
-        assert (await ended(socket, LOCAL, previous_response_id=local["id"], input="three"))["id"]
+        third = await ended(socket, LOCAL, previous_response_id=local["id"], input="three")
+        second = await posted(served, {**CREATE, "previous_response_id": stored["id"], "input": "two"})
+        same = await posted(served, {**CREATE, "previous_response_id": second["id"], "input": "three"})
+        assert third["usage"]["input_tokens"] == same["usage"]["input_tokens"], "with the stored turn"
         # A failure does not delete a stored response.
         assert (await error(socket, LOCAL, previous_response_id=stored["id"], input=[ORPHAN]))[0] == 400
         assert (await ended(socket, LOCAL, previous_response_id=stored["id"], input="two"))["id"]

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from greenroom.actors.engines.engines import Engines
-from greenroom.http.answering.sealing.thought_signature import signed_thought
-from greenroom.http.responses.turns.stored_queries import with_thoughts
+from greenroom.http.answering.reasoning_signature import signed_reasoning
+from greenroom.http.responses.stored.stored_queries import with_encrypted_reasoning
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
@@ -245,8 +245,8 @@ def test_thoughts_are_sealed_afterwards_where_they_are_asked_for() -> None:
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "So be it."}]}
     said = {"type": "message", "content": []}
     stored = StoredResponse("r", "", "m", "completed", 1.0, json.dumps({"output": [thought, said]}))
-    shown, other = json.loads(with_thoughts(stored).body)["output"]
-    assert signed_thought("", shown.pop("encrypted_content")) == "So be it."
+    shown, other = json.loads(with_encrypted_reasoning(stored).body)["output"]
+    assert signed_reasoning("", shown.pop("encrypted_content")) == "So be it."
     assert [shown, other] == [thought, said]
 
 

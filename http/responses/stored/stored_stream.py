@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.http.responses.output.response_object import ResponseEcho, ResponseHead
 from greenroom.http.responses.output.response_stream import ResponseStream
-from greenroom.http.responses.turns.stored_queries import StoredQuery, with_thoughts
+from greenroom.http.responses.stored.stored_queries import StoredQuery, with_encrypted_reasoning
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.responses_protocol import RunEnded, RunEvent
 from greenroom.schemas.stored import StoredResponse
@@ -21,12 +21,12 @@ class StoredStream:
 
     Args:
         stream: Formatter of the model's output.
-        adds_thoughts: True to add encrypted content to reasoning items, which the stored form lacks.
+        adds_encrypted: True to add encrypted content to reasoning items, which the stored form lacks.
     """
 
-    def __init__(self, stream: ResponseStream, *, adds_thoughts: bool = False) -> None:
+    def __init__(self, stream: ResponseStream, *, adds_encrypted: bool = False) -> None:
         self._stream = stream
-        self._adds_thoughts = adds_thoughts
+        self._adds_encrypted = adds_encrypted
 
     @property
     def content_type(self) -> str:
@@ -44,8 +44,8 @@ class StoredStream:
 
     def event(self, event: RunEvent) -> bytes:
         """Return the wire events for an entry."""
-        if self._adds_thoughts and isinstance(event, RunEnded):
-            event = attrs.evolve(event, response=with_thoughts(event.response))
+        if self._adds_encrypted and isinstance(event, RunEnded):
+            event = attrs.evolve(event, response=with_encrypted_reasoning(event.response))
         return self._stream.event(event)
 
     def heartbeat(self) -> bytes:
@@ -65,7 +65,7 @@ def stream_of(stored: StoredResponse, query: StoredQuery) -> StoredStream:
     response = json.loads(stored.body)
     head = ResponseHead(stored.id, stored.model, response["created_at"])
     created = ResponseEcho.of(response, obfuscates=query.obfuscates)
-    adds_thoughts = query.thoughts and not created.seals_thoughts
-    echo = attrs.evolve(created, seals_thoughts=True) if adds_thoughts else created
+    adds_encrypted = query.encrypted and not created.encrypts_reasoning
+    echo = attrs.evolve(created, encrypts_reasoning=True) if adds_encrypted else created
     stream = ResponseStream(echo, head, starting_after=query.starting_after)
-    return StoredStream(stream, adds_thoughts=adds_thoughts)
+    return StoredStream(stream, adds_encrypted=adds_encrypted)

@@ -8,9 +8,9 @@ import attrs
 from werkzeug.datastructures import MultiDict
 
 from greenroom.http.responses.items.included import check_included
-from greenroom.http.responses.items.item_bodies import with_thought
+from greenroom.http.responses.items.item_bodies import encrypt_reasoning
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 from greenroom.schemas.stored import StoredResponse
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -25,14 +25,14 @@ class StoredQuery:
     Args:
         stream: True to return the response as events.
         starting_after: Number of the last event that the client has; -1 for none.
-        thoughts: True to add encrypted content to reasoning items, even if the original request did not ask
+        encrypted: True to add encrypted content to reasoning items, even if the original request did not ask
             for it.
         obfuscates: True to pad deltas, False not to; None for the option of the original request.
     """
 
     stream: bool
     starting_after: int
-    thoughts: bool
+    encrypted: bool
     obfuscates: bool | None = None
 
 
@@ -48,13 +48,15 @@ def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
     if after is not None and not stream:
         raise invalid("`starting_after` is only of use with `stream=true`.", "starting_after")
     included = check_included(query)
-    return StoredQuery(stream, -1 if after is None else _number(after), THOUGHTS in included, obfuscates)
+    return StoredQuery(
+        stream, -1 if after is None else _number(after), ENCRYPTED_REASONING in included, obfuscates
+    )
 
 
-def with_thoughts(stored: StoredResponse) -> StoredResponse:
+def with_encrypted_reasoning(stored: StoredResponse) -> StoredResponse:
     """Return a response with encrypted content in its reasoning items. May take long if it is large."""
     response = json.loads(stored.body)
-    response["output"] = [with_thought(item) for item in response["output"]]
+    response["output"] = [encrypt_reasoning(item) for item in response["output"]]
     return attrs.evolve(stored, body=json.dumps(response))
 
 

@@ -13,15 +13,15 @@ from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.protocols.store_protocol import Turns
 
 CREATE = "response.create"
-STATE = "socket_turn"
+STATE = "socket_request"
 """Key in the state of a request's scope."""
 MAX_LANE = 64
 """Length limit of a lane's name in characters."""
 
 
 @attrs.define
-class SocketTurn:
-    """The socket's state for one turn: the message's own members, and the histories kept in memory.
+class SocketRequest:
+    """One message of a socket: its own members, and the histories kept in memory.
 
     Args:
         socket: The socket's number.
@@ -78,6 +78,6 @@ class SocketTurn:
         return value is not False
 
 
-def socket_turn() -> SocketTurn | None:
-    """Return the socket turn of the current request; None if it came over HTTP."""
-    return cast("SocketTurn | None", request.scope["state"].get(STATE))
+def socket_request() -> SocketRequest | None:
+    """Return the socket's message that the current request answers; None if it came over HTTP."""
+    return cast("SocketRequest | None", request.scope["state"].get(STATE))

@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.frozen
-class ClaimConversation:
+class AcquireLock:
     """Lock a conversation against turns from other servers. Reply: Committed, or a 409.
 
     Committing a response in that conversation, releasing it, or the end of this server releases the lock.
@@ -17,7 +17,7 @@ class ClaimConversation:
 
 
 @attrs.frozen
-class ReleaseConversation:
+class ReleaseLock:
     """Release the lock of a conversation, if this server holds it. Reply: Committed."""
 
     owner: str

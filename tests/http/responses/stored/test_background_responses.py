@@ -15,7 +15,7 @@ import pytest
 
 from greenroom.actors.store import store_loop
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.http.responses.turns.test_stored_responses import body, refusal
+from greenroom.tests.http.responses.stored.test_stored_responses import body, refusal
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.engines.watched_engines import WatchedEngines, until
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

@@ -7,7 +7,7 @@ from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.problems import ProblemError, conversation_in_use
 
 
-class ClaimsTable:
+class LocksTable:
     """The conversation locks, by owner and id; even a conversation that does not exist can be locked.
 
     A server's own locks never fail here; it tracks its own runs itself.
@@ -21,7 +21,7 @@ class ClaimsTable:
         self._servers = servers
         self._boot = boot
 
-    def claim(self, owner: str, conversation: str) -> None:
+    def acquire(self, owner: str, conversation: str) -> None:
         """Lock a conversation, in a transaction.
 
         Raises:
@@ -42,10 +42,10 @@ class ClaimsTable:
     def release(self, owner: str, conversation: str) -> None:
         """Release a conversation, in a transaction."""
         with self._connection.transaction():
-            drop_claim(self._connection, owner, conversation, self._boot)
+            drop_lock(self._connection, owner, conversation, self._boot)
 
 
-def drop_claim(connection: Connection, owner: str, conversation: str, boot: str) -> None:
+def drop_lock(connection: Connection, owner: str, conversation: str, boot: str) -> None:
     """Release a conversation inside a transaction, if this server holds its lock."""
     connection.write(
         "delete from greenroom_claims where owner = ? and conversation = ? and boot = ?",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from typing import cast
 
-import trio
 from quart import Response
 
 from greenroom.actors.core.ask_actor import ask_actor
@@ -20,32 +19,32 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import Events, EventStream
 from greenroom.http.answering.streaming.response_timing import wait_for_first_event
 from greenroom.http.guard.answer_account import AnswerAccount
-from greenroom.http.responses.history.held_conversation import hold_conversation
-from greenroom.http.responses.history.recall import HistoryReader
-from greenroom.http.responses.turns.run_record import RunRecord
-from greenroom.http.responses.turns.stored_stream import StoredStream
-from greenroom.http.responses.turns.turn import Turn
+from greenroom.http.responses.history.conversation_lock import lock_conversation
+from greenroom.http.responses.history.history_reader import HistoryReader
+from greenroom.http.responses.requests.response_request import ParsedResponseRequest
+from greenroom.http.responses.stored.response_writer import ResponseWriter
+from greenroom.http.responses.stored.stored_stream import StoredStream
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.responses_protocol import RunEnded, StartRun
 from greenroom.schemas.stored import StoredResponse
 
 
 async def answer_stored(
-    services: RouteServices, histories: HistoryReader, turn: Turn, *, stream: bool
+    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, stream: bool
 ) -> Response:
     """Generate and store a response, and return it: complete, as a stream, or in its initial state.
 
     Raises:
         ProblemError: The request is rejected, or failed before its status was sent.
     """
-    start = await _prepare(services, histories, turn)
+    start = await _prepare(services, histories, request)
     subscribed = await ask_actor(services.refs.responses, start, Subscribed)
     subscription = subscribed.subscription
     request_resources().enter_context(closing(subscription))
     if stream:
         events = as_events(subscription)
-        received = [] if turn.background else await wait_for_first_event(events, services.status_timeout)
-        formatted = StoredStream(turn.formatter.stream(subscription.model or str(start.request.key)))
+        received = [] if request.background else await wait_for_first_event(events, services.status_timeout)
+        formatted = StoredStream(request.formatter.stream(subscription.model or str(start.request.key)))
         return stream_response(EventStream(events, formatted, received))
     if subscribed.response is not None:
         return await stored_response(services.answers, subscribed.response)
@@ -66,30 +65,28 @@ async def stored_response(answers: AnswerAccount, response: StoredResponse) -> R
     return await stored_json_response(answers, len(response.body), response.body.encode)
 
 
-async def _prepare(services: RouteServices, histories: HistoryReader, turn: Turn) -> StartRun:
+async def _prepare(
+    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest
+) -> StartRun:
     """Return the run to start. A conversation is locked before its history is read."""
-    asked, formatter, owner = turn.asked, turn.formatter, request_owner()
-    hold = None
-    if asked.conversation:
-        hold = await hold_conversation(services.refs.responses, asked.conversation, owner)
-    recalled, kept = turn.alone, turn.input
-    if recalled is None:
-        recalled = await histories.recall(asked, owner, request_client())
-        kept = await trio.to_thread.run_sync(recalled.stored_input, formatter.answer_id)
-    record = RunRecord(
-        formatter.echo,
-        formatter.answer_id,
-        formatter.created,
-        str(recalled.request.key),
+    owner, lock = request_owner(), None
+    if request.conversation:
+        lock = await lock_conversation(services.refs.responses, request.conversation, owner)
+    complete = await histories.complete(request, owner, request_client())
+    writer = ResponseWriter(
+        request.formatter.echo,
+        request.formatter.answer_id,
+        request.formatter.created,
+        str(complete.request.key),
         owner,
-        kept,
-        turn.background,
-        asked.conversation,
-        asked.previous if asked.conversation is None else None,
-        keeps_prompt=recalled.system_prompt is None,
+        complete.stored_input,
+        request.background,
+        request.conversation,
+        request.previous if request.conversation is None else None,
+        keeps_prompt=complete.turns.system_prompt is None,
     )
-    request = await services.with_files(recalled.request)
-    return StartRun(request, record.id, owner, record, turn.background, services.status_timeout, hold)
+    inference = await services.with_files(complete.request)
+    return StartRun(inference, writer.id, owner, writer, request.background, services.status_timeout, lock)
 
 
 async def _whole(answers: AnswerAccount, subscription: Subscription) -> Response:

@@ -1,4 +1,4 @@
-"""Loading of a request's history from the store."""
+"""Reading of histories, and of items that requests reference, from the store."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ import trio
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.database.problems import not_found, previous_not_found
-from greenroom.http.answering.sealing.seal import Seal
-from greenroom.http.answering.sealing.server_seal import ServerSeal
 from greenroom.http.guard.client_lanes import ClientLanes
-from greenroom.http.responses.history.recalled import Recalled
-from greenroom.http.responses.history.stand_ins import (
+from greenroom.http.responses.history.encrypted_content import ContentCipher, ServerCipher
+from greenroom.http.responses.history.item_references import (
     check_items,
     decode_item,
+    expand_compactions,
     find_references,
     is_id,
-    opened_items,
     resolve_references,
 )
 from greenroom.http.responses.items.item_bodies import stored_items
-from greenroom.http.responses.requests.response_request import AskedResponse
+from greenroom.http.responses.requests.response_request import ParsedResponseRequest, RequestWithHistory
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.store_protocol import History, StoreMessage, Turns
-from greenroom.schemas.responses.items import MAX_ITEMS, Item, StandInItem
+from greenroom.schemas.responses.items import MAX_ITEMS, Item, ResolvedItem
 from greenroom.schemas.stored import StoredItem
 
 UNREAD_AT_ONCE = MAX_ITEMS // 4
@@ -40,32 +38,23 @@ GIL.
 """
 
 
-def recall_nothing(asked: AskedResponse) -> Recalled:
-    """Return a self-contained request without reading the store.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
-    return Recalled(asked.request(), asked.items)
-
-
 class HistoryReader:
     """Reads from the store what requests refer to, for few clients at once.
 
     Reading stops with the request: a client that disconnects keeps no thread busy.
 
     Attributes:
-        seal: The server's seal, which opens compactions.
+        cipher: The server's cipher, which decrypts compactions.
     """
 
     def __init__(self, store: Ref[StoreMessage]) -> None:
-        self.seal = ServerSeal(store)
+        self.cipher = ServerCipher(store)
         self._store = store
         self._lanes = ClientLanes(_READERS)
 
-    async def recall(
-        self, asked: AskedResponse, owner: str, client: str, known: Turns | None = None
-    ) -> Recalled:
+    async def complete(
+        self, request: ParsedResponseRequest, owner: str, client: str, known: Turns | None = None
+    ) -> RequestWithHistory:
         """Return a request with its history.
 
         Args:
@@ -77,12 +66,14 @@ class HistoryReader:
                 field: a compaction that cannot be decrypted, or a history that is too long and must not be
                 truncated.
         """
+        if request.self_contained is not None:
+            return request.self_contained
         async with self._lanes.lane(client):
-            turns = known or await self._turns(asked, owner)
-            referred = await find_references(self._store, asked.items, owner)
-            seal = await self.seal.load()
+            turns = known or await self._turns(request, owner)
+            referred = await find_references(self._store, request.items, owner)
+            cipher = await self.cipher.load()
             return await trio.to_thread.run_sync(
-                _recalled, asked, turns, referred, seal, trio.from_thread.check_cancelled
+                _with_history, request, turns, referred, cipher, trio.from_thread.check_cancelled
             )
 
     async def stored_form(self, items: Sequence[Item], owner: str, client: str) -> tuple[StoredItem, ...]:
@@ -95,18 +86,18 @@ class HistoryReader:
             return ()
         async with self._lanes.lane(client):
             referred = await find_references(self._store, items, owner)
-            seal = await self.seal.load()
+            cipher = await self.cipher.load()
 
             def checked() -> tuple[StoredItem, ...]:
-                found = check_items(items, referred, seal, trio.from_thread.check_cancelled)
+                found = check_items(items, referred, cipher, trio.from_thread.check_cancelled)
                 return stored_items([item.raw for item in found], lambda prefix, _: f"{prefix}_{uuid4().hex}")
 
             return await trio.to_thread.run_sync(checked)
 
-    async def _turns(self, asked: AskedResponse, owner: str) -> Turns:
-        if not asked.has_history:
+    async def _turns(self, request: ParsedResponseRequest, owner: str) -> Turns:
+        if not request.has_history:
             return Turns(())
-        previous, conversation = asked.previous, asked.conversation
+        previous, conversation = request.previous, request.conversation
         if previous is not None and not is_id(previous):
             raise ProblemError(previous_not_found(previous))
         if conversation is not None and not is_id(conversation):
@@ -114,33 +105,30 @@ class HistoryReader:
         return await ask_actor(self._store, History(owner, previous, conversation), Turns)
 
 
-def _recalled(
-    asked: AskedResponse,
+def _with_history(
+    request: ParsedResponseRequest,
     turns: Turns,
     referred: Mapping[str, StoredItem],
-    seal: Seal,
+    cipher: ContentCipher,
     proceed: Callable[[], None],
-) -> Recalled:
+) -> RequestWithHistory:
     """Return the request with its conversation; `proceed` raises once the request is cancelled."""
     texts = [item.body for turn in turns.turns for item in turn.items]
     # Dropping many at once keeps the prefix of the next turns stable for the prefix cache.
     unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
-    left_out = turns.left_out + (unread > 0)
-    if left_out and not asked.may_be_cut:
+    if (turns.left_out or unread) and not request.may_be_cut:
         raise _too_long()
     kept = []
     for text in texts[unread:]:
         proceed()
         kept.append(decode_item(text))
     said = {str(item.raw["id"]) for item in kept}
-    items = resolve_references(asked.items, said, referred, proceed)
-    fields = [asked.history_field] * len(kept)
-    fields += (f"{asked.field}[{index}]" for index in range(len(items)))
-    opened = opened_items([*kept, *items], fields, seal)
-    history, own = opened[: len(kept)], opened[len(kept) :]
-    readable = tuple(_without_orphans(history))
-    request = asked.request(readable, own, proceed, turns.system_prompt)
-    return Recalled(request, own, readable, left_out, turns.system_prompt)
+    items = resolve_references(request.items, said, referred, proceed)
+    fields = [request.history_field] * len(kept)
+    fields += (f"{request.field}[{index}]" for index in range(len(items)))
+    expanded = expand_compactions([*kept, *items], fields, cipher)
+    history, own = expanded[: len(kept)], expanded[len(kept) :]
+    return request.with_history(own, turns, _without_orphans(history), proceed)
 
 
 def _without_orphans(history: Sequence[Item]) -> list[Item]:
@@ -151,7 +139,7 @@ def _without_orphans(history: Sequence[Item]) -> list[Item]:
         is_result = str(item.raw.get("type")).endswith("_output")
         if is_result and item.raw.get("call_id") not in called:
             continue
-        inner = item.param.items if isinstance(item.param, StandInItem) else (item,)
+        inner = item.param.items if isinstance(item.param, ResolvedItem) else (item,)
         called.update(other.raw.get("call_id") for other in inner)
         readable.append(item)
     return readable

@@ -9,16 +9,16 @@ import attrs
 import pytest
 
 from greenroom.http.responses.output.response_object import ResponseEcho
-from greenroom.http.responses.turns.stored_queries import StoredQuery
-from greenroom.http.responses.turns.stored_stream import stream_of
+from greenroom.http.responses.stored.stored_queries import StoredQuery
+from greenroom.http.responses.stored.stored_stream import stream_of
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.protocols.responses_protocol import RunEnded
-from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.http.responses.output.test_response_stream import ANSWER, echo, whole_of
-from greenroom.tests.http.responses.turns.test_background_responses import events_of
-from greenroom.tests.http.responses.turns.test_stored_responses import body
+from greenroom.tests.http.responses.stored.test_background_responses import events_of
+from greenroom.tests.http.responses.stored.test_stored_responses import body
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.clients.response_events import read_events
 from greenroom.tests.support.servers.http_servers import serving
@@ -27,13 +27,13 @@ from greenroom.tests.support.servers.http_servers import serving
 @pytest.mark.parametrize("created", [False, True])
 @pytest.mark.parametrize("asked", [False, True])
 def test_thoughts_are_the_same_in_every_event_that_has_them(created: bool, asked: bool) -> None:
-    include = [THOUGHTS] if created else []
-    made = ResponseEcho({**echo().members, "include": include}, seals_thoughts=created)
+    include = [ENCRYPTED_REASONING] if created else []
+    made = ResponseEcho({**echo().members, "include": include}, encrypts_reasoning=created)
     whole = whole_of(ANSWER, made)
     begun = json.dumps({**whole, "status": "in_progress", "output": []})
     running = StoredResponse("resp_ab", "", "tiny", "in_progress", 1_000, begun, background=True)
     ended = attrs.evolve(running, status="completed", body=json.dumps(whole), events="[]")
-    stream = stream_of(running, StoredQuery(stream=True, starting_after=-1, thoughts=asked))
+    stream = stream_of(running, StoredQuery(stream=True, starting_after=-1, encrypted=asked))
     entries = [*(event for event in ANSWER if not isinstance(event, Finished)), RunEnded(ended)]
     events = read_events(stream.opening() + b"".join(map(stream.event, entries)))
     items = [event["item"] for event in events if event["type"] == "response.output_item.done"]

@@ -1,4 +1,4 @@
-"""Responses that are stored once complete; the end of their stream confirms that they were."""
+"""Responses with a step that follows them; the end of their stream confirms that it succeeded."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ log = get_logger(actor="http")
 
 
 @attrs.frozen
-class Recording:
-    """Storage step that follows a complete response.
+class OnComplete:
+    """A step that follows a complete response, such as storing it, and that the client's last bytes wait for.
 
     Args:
-        record: Stores the choices of that model's response; returns a problem if that failed.
-        closing: Last bytes of a stream, which are sent once the response is recorded.
+        run: Function of the model's name and the response's choices; returns a problem if the step failed.
+        last_bytes: Last bytes of a stream, which are sent once the step has succeeded.
     """
 
-    record: Callable[[str, Sequence[CollectedChoice]], Awaitable[Problem | None]]
-    closing: bytes = b""
+    run: Callable[[str, Sequence[CollectedChoice]], Awaitable[Problem | None]]
+    last_bytes: bytes = b""
 
 
 class CollectingFormatter:
@@ -64,8 +64,8 @@ class CollectingFormatter:
         return choices if len(choices) == len(self._collectors) else None
 
 
-class RecordedEventStream(EventStream):
-    """The body of a streamed response that is stored: only its closing bytes wait for that, no token does."""
+class CompletedEventStream(EventStream):
+    """The body of a streamed response: its last bytes wait for the step that follows, no token does."""
 
     def __init__(
         self,
@@ -73,31 +73,31 @@ class RecordedEventStream(EventStream):
         formatter: CollectingFormatter,
         received: Iterable[InferenceEvent],
         model: str,
-        recording: Recording,
+        on_complete: OnComplete,
     ) -> None:
         super().__init__(events, formatter, received)
         self._collecting = formatter
         self._model = model
-        self._recording = recording
-        self._unrecorded: list[CollectedChoice] | None = None
+        self._on_complete = on_complete
+        self._pending: list[CollectedChoice] | None = None
         self._closed = False
 
     async def __anext__(self) -> bytes:
-        if self._unrecorded is not None:
-            return await self._close(self._unrecorded)
+        if self._pending is not None:
+            return await self._close(self._pending)
         piece = await super().__anext__()
         if not self._closed and self._collecting.finished:
-            self._unrecorded = self._collecting.collected()
-            if self._unrecorded is not None:
+            self._pending = self._collecting.collected()
+            if self._pending is not None:
                 # An empty piece would end the body.
-                return piece.removesuffix(self._recording.closing) or await self._close(self._unrecorded)
+                return piece.removesuffix(self._on_complete.last_bytes) or await self._close(self._pending)
         return piece
 
     async def _close(self, choices: Sequence[CollectedChoice]) -> bytes:
-        self._unrecorded, self._closed = None, True
+        self._pending, self._closed = None, True
         try:
-            problem = await self._recording.record(self._model, choices)
+            problem = await self._on_complete.run(self._model, choices)
         except Exception:
             log.exception("recording crashed")
             problem = internal_error()
-        return self._recording.closing if problem is None else self._collecting.failure(problem)
+        return self._on_complete.last_bytes if problem is None else self._collecting.failure(problem)

@@ -14,7 +14,7 @@ from hashlib import blake2b
 _VERSION = "gr1"
 
 
-class ThoughtSigner:
+class ReasoningSigner:
     """Signs reasoning incrementally.
 
     Args:
@@ -40,10 +40,10 @@ class ThoughtSigner:
         return ".".join(parts)
 
 
-def sign(thought: str, *, hidden: bool = False) -> str:
+def sign(reasoning: str, *, hidden: bool = False) -> str:
     """Return the signature of complete reasoning text."""
-    signer = ThoughtSigner(hidden)
-    signer.add(thought)
+    signer = ReasoningSigner(hidden)
+    signer.add(reasoning)
     return signer.signature()
 
 
@@ -52,25 +52,25 @@ def is_signature(text: str) -> bool:
     return text.startswith(f"{_VERSION}.")
 
 
-def signed_thought(shown: str, signature: str) -> str | None:
+def signed_reasoning(shown: str, signature: str) -> str | None:
     """Return the reasoning that a signature covers; None if the signature does not match.
 
     Args:
         shown: Reasoning text from the client; empty if the text travels inside the signature.
     """
     version, _, rest = signature.partition(".")
-    digest, _, sealed = rest.partition(".")
-    thought = _encode(shown)
-    if sealed and not shown:
+    digest, _, hidden_text = rest.partition(".")
+    reasoning = _encode(shown)
+    if hidden_text and not shown:
         try:
-            thought = base64.b64decode(sealed, validate=True)
+            reasoning = base64.b64decode(hidden_text, validate=True)
         except (binascii.Error, ValueError):
             return None
     expected = _new_digest()
-    expected.update(thought)
+    expected.update(reasoning)
     if version != _VERSION or digest != expected.hexdigest():
         return None
-    return thought.decode("utf-8", "replace")
+    return reasoning.decode("utf-8", "replace")
 
 
 def _new_digest() -> blake2b:

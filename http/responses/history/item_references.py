@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.sealing.seal import Seal
 from greenroom.http.responses.history.compaction import Compaction
+from greenroom.http.responses.history.encrypted_content import ContentCipher
 from greenroom.http.responses.items.conversation import Conversation
 from greenroom.schemas.protocols.store_protocol import FindItems, ItemPage, StoreMessage
 from greenroom.schemas.responses.items import (
     CompactionItem,
     Item,
-    ReferenceItem,
-    StandInItem,
-    kept_items,
+    ItemReference,
+    ResolvedItem,
+    structure_items,
 )
 from greenroom.schemas.stored import StoredItem
 
@@ -38,16 +38,19 @@ async def find_references(
     Raises:
         ProblemError: 413 if the items are too large together.
     """
-    mentions = Counter(item.param.id for item in items if isinstance(item.param, ReferenceItem))
-    asked = {ident: times for ident, times in mentions.items() if is_id(ident)}
-    if not asked:
+    mentions = Counter(item.param.id for item in items if isinstance(item.param, ItemReference))
+    mentioned = {ident: times for ident, times in mentions.items() if is_id(ident)}
+    if not mentioned:
         return {}
-    found = await ask_actor(store, FindItems(asked, owner), ItemPage)
+    found = await ask_actor(store, FindItems(mentioned, owner), ItemPage)
     return {item.id: item for item in found.items}
 
 
 def check_items(
-    items: Sequence[Item], referred: Mapping[str, StoredItem], seal: Seal, proceed: Callable[[], None]
+    items: Sequence[Item],
+    referred: Mapping[str, StoredItem],
+    cipher: ContentCipher,
+    proceed: Callable[[], None],
 ) -> tuple[Item, ...]:
     """Return items to add to a conversation, with references resolved.
 
@@ -58,9 +61,9 @@ def check_items(
         ProblemError: 400 that names an item no model could read, 404 for an item that is not stored here.
     """
     found = resolve_references(items, frozenset(), referred, proceed)
-    opened = opened_items(found, [f"items[{index}]" for index in range(len(found))], seal)
-    Conversation(whole=False, proceed=proceed).read(opened, "items")
-    return opened
+    expanded = expand_compactions(found, [f"items[{index}]" for index in range(len(found))], cipher)
+    Conversation(whole=False, proceed=proceed).read(expanded, "items")
+    return expanded
 
 
 def resolve_references(
@@ -79,9 +82,9 @@ def resolve_references(
     resolved = []
     for item in items:
         match item.param:
-            case ReferenceItem(ident) if ident in said:
-                item = Item(StandInItem(()), item.raw)
-            case ReferenceItem(ident) if ident in stored:
+            case ItemReference(ident) if ident in said:
+                item = Item(ResolvedItem(()), item.raw)
+            case ItemReference(ident) if ident in stored:
                 if ident not in decoded:
                     proceed()
                     decoded[ident] = decode_item(stored[ident].body)
@@ -92,24 +95,26 @@ def resolve_references(
 
 def decode_item(body: str) -> Item:
     """Return an item from its stored JSON."""
-    [item] = kept_items([json.loads(body)])
+    [item] = structure_items([json.loads(body)])
     return item
 
 
-def opened_items(items: Sequence[Item], fields: Sequence[str], seal: Seal) -> tuple[Item, ...]:
+def expand_compactions(
+    items: Sequence[Item], fields: Sequence[str], cipher: ContentCipher
+) -> tuple[Item, ...]:
     """Return items with the last compaction decrypted and expanded; earlier ones become empty.
 
     Args:
         fields: Parameter name of each item, for errors.
     """
-    opened = list(items)
+    expanded = list(items)
     places = [index for index, item in enumerate(items) if isinstance(item.param, CompactionItem)]
     for index in places:
         param = items[index].param
         stands_for: tuple[Item, ...] = ()
         if index == places[-1] and isinstance(param, CompactionItem):
             field = f"{fields[index]}.encrypted_content"
-            compaction = Compaction.open(seal, param.encrypted_content, field)
-            stands_for = kept_items([*compaction.stands_for()])
-        opened[index] = Item(StandInItem(stands_for, replaces=True), items[index].raw)
-    return tuple(opened)
+            compaction = Compaction.decrypt(cipher, param.encrypted_content, field)
+            stands_for = structure_items([*compaction.stands_for()])
+        expanded[index] = Item(ResolvedItem(stands_for, replaces=True), items[index].raw)
+    return tuple(expanded)

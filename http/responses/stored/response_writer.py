@@ -6,7 +6,7 @@ import json
 
 import attrs
 
-from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, Thought
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, Reasoning
 from greenroom.http.responses.output.output_items import output_items
 from greenroom.http.responses.output.response_object import (
     ResponseEcho,
@@ -23,7 +23,7 @@ _CUT_OFF = Finished("cancelled", Usage())
 
 
 @attrs.frozen
-class RunRecord:
+class ResponseWriter:
     """Makes the stored form of one response, for every outcome.
 
     Args:
@@ -54,8 +54,8 @@ class RunRecord:
             choice = _collected(outcome)
             raw = choice.finished.raw or _written(choice)
             if choice.parts or outcome.status != "failed":
-                seals = self.echo.seals_thoughts
-                output = [*output_items(choice, self.id, self.echo.calls, seals_thoughts=seals)]
+                encrypts = self.echo.encrypts_reasoning
+                output = [*output_items(choice, self.id, self.echo.calls, encrypts_reasoning=encrypts)]
         return StoredResponse(
             self.id,
             self.owner,
@@ -115,5 +115,5 @@ def _collected(outcome: RunOutcome) -> CollectedChoice:
 
 def _written(choice: CollectedChoice) -> str:
     """Return the model's text, from the events, for an answer without an end."""
-    texts = [part.text if isinstance(part, TextPart | Thought) else part.arguments for part in choice.parts]
+    texts = [part.text if isinstance(part, TextPart | Reasoning) else part.arguments for part in choice.parts]
     return "".join(texts)

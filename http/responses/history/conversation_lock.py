@@ -6,18 +6,18 @@ from contextlib import closing
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.responses.handles import ConversationHeld
+from greenroom.actors.responses.handles import ConversationLock
 from greenroom.http.answering.requests.current_request import request_resources
-from greenroom.schemas.protocols.responses_protocol import HoldConversation, ResponsesMessage
+from greenroom.schemas.protocols.responses_protocol import LockConversation, ResponsesMessage
 
 
-async def hold_conversation(
+async def lock_conversation(
     responses: Ref[ResponsesMessage], conversation: str, owner: str
-) -> ConversationHeld:
+) -> ConversationLock:
     """Lock a conversation; the lock is released with the request unless a run takes it over.
 
     Raises:
         ProblemError: 409 if another turn holds the lock.
     """
-    held = await ask_actor(responses, HoldConversation(owner, conversation), ConversationHeld)
-    return request_resources().enter_context(closing(held))
+    lock = await ask_actor(responses, LockConversation(owner, conversation), ConversationLock)
+    return request_resources().enter_context(closing(lock))
