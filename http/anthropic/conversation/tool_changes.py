@@ -21,7 +21,9 @@ def apply_tool_change(block: BlockParam, shelf: ToolShelf, field: str) -> str:
     field = f"{field}.tool"
     match block.tool:
         case {"type": "tool_reference", "name": str(name)} if name:
-            return _withdraw(name, shelf) if block.type == "tool_removal" else _load(name, shelf, field)
+            return (
+                _withdraw(name, shelf, field) if block.type == "tool_removal" else _load(name, shelf, field)
+            )
         case {"type": "tool_definition", **rest} if block.type == "tool_addition":
             return _define(rest.get("definition"), shelf, f"{field}.definition")
         case {"type": "tool_reference" | "tool_definition"}:
@@ -32,8 +34,11 @@ def apply_tool_change(block: BlockParam, shelf: ToolShelf, field: str) -> str:
     raise invalid(detail, f"{field}.type", "unsupported_parameter")
 
 
-def _withdraw(name: str, shelf: ToolShelf) -> str:
-    shelf.withdraw(name)
+def _withdraw(name: str, shelf: ToolShelf, field: str) -> str:
+    try:
+        shelf.withdraw(name)
+    except KeyError:
+        raise _unknown(name, field) from None
     return f"The tool {name!r} can no longer be called."
 
 
@@ -41,8 +46,12 @@ def _load(name: str, shelf: ToolShelf, field: str) -> str:
     try:
         tool = shelf.load(name)
     except KeyError:
-        raise invalid(f"`{field}.name` is {name[:80]!r}, which no tool has.", f"{field}.name") from None
+        raise _unknown(name, field) from None
     return f"The tool {name!r} can be called." if tool is None else tool_definition(tool)
+
+
+def _unknown(name: str, field: str) -> ProblemError:
+    return invalid(f"`{field}.name` is {name[:80]!r}, which no tool has.", f"{field}.name")
 
 
 def _define(definition: Any, shelf: ToolShelf, field: str) -> str:

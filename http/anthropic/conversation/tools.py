@@ -19,10 +19,12 @@ class ToolShelf:
     Args:
         offered: Tools by name that the prompt starts with.
         deferred: Tools by name that are callable only once the conversation references them.
+        ignored: Names of tools that only Anthropic's server can run; they are never callable.
     """
 
     offered: dict[str, Tool] = attrs.field(factory=dict)
     deferred: dict[str, Tool] = attrs.field(factory=dict)
+    ignored: set[str | None] = attrs.field(factory=set)
     _loaded: dict[str, Tool] = attrs.field(init=False, factory=dict)
     _withdrawn: set[str] = attrs.field(init=False, factory=set)
 
@@ -47,7 +49,15 @@ class ToolShelf:
         return tool
 
     def withdraw(self, name: str) -> None:
-        """Make a tool uncallable."""
+        """Make a tool uncallable.
+
+        Raises:
+            KeyError: There is no tool of that name.
+        """
+        if name in self.ignored:
+            return
+        if not any(name in tools for tools in (self.offered, self.deferred, self._loaded)):
+            raise KeyError(name)
         self._withdrawn.add(name)
 
     def tools(self) -> tuple[Tool, ...]:
@@ -77,6 +87,7 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
         field = f"tools[{index}]"
         tool = parse_tool(wire, field)
         if tool is None:
+            shelf.ignored.add(wire.name)
             continue
         if tool.name in shelf.offered or tool.name in shelf.deferred:
             raise invalid(f"`{field}.name` is {tool.name[:80]!r}, as that of another tool.", f"{field}.name")

@@ -229,6 +229,19 @@ def test_an_answer_that_the_client_began_is_continued() -> None:
             },
             "messages[0].content[0].tool.name",
         ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "system",
+                        "content": [
+                            {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "g"}}
+                        ],
+                    }
+                ]
+            },
+            "messages[0].content[0].tool.name",
+        ),
         ({"system": [{"type": "image"}]}, "system[0]"),
         ({"system": 1}, "system"),
         ({"stream": "yes"}, "stream"),
