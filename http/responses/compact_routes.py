@@ -35,7 +35,7 @@ from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import CompactRequest
 
-_ASKED = Message("user", (TextPart(REQUEST),))
+_INSTRUCTION = Message("user", (TextPart(REQUEST),))
 
 
 _NOTHING_LEFT = (
@@ -95,7 +95,7 @@ def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
 async def _limits(pool: Ref[PoolMessage], request: InferenceRequest) -> CompactionLimits:
     """Return the size limits of a compaction for the request's model."""
     contents = await inspect_prompt(
-        pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
+        pool, attrs.evolve(request, input=ChatInput((_INSTRUCTION,)), response_format=None)
     )
     return CompactionLimits.within(contents.context)
 
@@ -111,15 +111,15 @@ def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
     """
     chat = request.input
     assert isinstance(chat, ChatInput)
-    asked = attrs.evolve(
+    summarized = attrs.evolve(
         chat,
-        messages=(*chat.messages, _ASKED),
+        messages=(*chat.messages, _INSTRUCTION),
         tool_choice=ToolChoice("none"),
         thinking=Thinking(False),
     )
     return attrs.evolve(
         request,
-        input=asked,
+        input=summarized,
         overrides={"max_tokens": most},
         response_format=None,
         overflow="drop_oldest",

@@ -94,13 +94,13 @@ class RouteServices:
 
         return await self.bodies.parse(request, request_resources(), parse_body, files=files)
 
-    async def with_files(self, asked: InferenceRequest) -> InferenceRequest:
+    async def with_files(self, inference: InferenceRequest) -> InferenceRequest:
         """Return the request with the contents of the files that it references by URL.
 
         Raises:
             ProblemError: 400 that names what cannot be fetched, 503 where too much is being fetched.
         """
-        return await self.fetcher.complete(asked, lambda: self.bodies.account(request_resources()))
+        return await self.fetcher.complete(inference, lambda: self.bodies.account(request_resources()))
 
     async def read_form(self) -> Form:
         """Return the current request's form, whose file stays on disk until the request ends.

@@ -118,16 +118,16 @@ def _with_history(
     unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
     if (turns.left_out or unread) and not request.may_be_cut:
         raise _too_long()
-    kept = []
+    decoded = []
     for text in texts[unread:]:
         proceed()
-        kept.append(decode_item(text))
-    said = {str(item.raw["id"]) for item in kept}
-    items = resolve_references(request.items, said, referred, proceed)
-    fields = [request.history_field] * len(kept)
+        decoded.append(decode_item(text))
+    known = {str(item.raw["id"]) for item in decoded}
+    items = resolve_references(request.items, known, referred, proceed)
+    fields = [request.history_field] * len(decoded)
     fields += (f"{request.field}[{index}]" for index in range(len(items)))
-    expanded = expand_compactions([*kept, *items], fields, cipher)
-    history, own = expanded[: len(kept)], expanded[len(kept) :]
+    expanded = expand_compactions([*decoded, *items], fields, cipher)
+    history, own = expanded[: len(decoded)], expanded[len(decoded) :]
     return request.with_history(own, turns, _without_orphans(history), proceed)
 
 

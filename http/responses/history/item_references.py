@@ -67,14 +67,14 @@ def check_items(
 
 
 def resolve_references(
-    items: Sequence[Item], said: Set[str], stored: Mapping[str, StoredItem], proceed: Callable[[], None]
+    items: Sequence[Item], known: Set[str], stored: Mapping[str, StoredItem], proceed: Callable[[], None]
 ) -> list[Item]:
     """Return items with references replaced by the stored items.
 
     An item referenced repeatedly is decoded once. Items already in the history are not repeated.
 
     Args:
-        said: Ids of the history's items.
+        known: Ids of the history's items.
         stored: Referenced items by id.
         proceed: See `check_items`.
     """
@@ -82,7 +82,7 @@ def resolve_references(
     resolved = []
     for item in items:
         match item.param:
-            case ItemReference(ident) if ident in said:
+            case ItemReference(ident) if ident in known:
                 item = Item(ResolvedItem(()), item.raw)
             case ItemReference(ident) if ident in stored:
                 if ident not in decoded:

@@ -69,9 +69,9 @@ def make_echo(
     return echo
 
 
-def _reasoning(asked: ReasoningParam) -> dict[str, Any]:
-    echo = {"effort": asked.effort, "summary": asked.summary or asked.generate_summary}
-    return echo if asked.context is None else {**echo, "context": asked.context}
+def _reasoning(reasoning: ReasoningParam) -> dict[str, Any]:
+    echo = {"effort": reasoning.effort, "summary": reasoning.summary or reasoning.generate_summary}
+    return echo if reasoning.context is None else {**echo, "context": reasoning.context}
 
 
 def _if_sent(wire: ResponseRequest) -> dict[str, Any]:

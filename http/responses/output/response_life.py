@@ -22,13 +22,13 @@ class ResponseLife:
 
     Attributes:
         echo: The response's echo, with the model's actual parameters once they are known.
-        begun: True if the first events have been sent.
+        started: True if the first events have been sent.
         queued: True if the response waits in the background.
     """
 
     def __init__(self, echo: ResponseEcho, head: ResponseHead, clock: Callable[[], float]) -> None:
         self.echo = echo
-        self.begun = False
+        self.started = False
         self.queued = bool(echo.members["background"])
         self._head = head
         self._clock = clock

@@ -108,9 +108,9 @@ class ResponseStream:
     def _created(self) -> bytes:
         """Return the events that open the response, once."""
         life = self._life
-        if life.begun:
+        if life.started:
             return b""
-        life.begun = True
+        life.started = True
         return self._state("created", life.state) + self._state(life.state, life.state)
 
     def _format(self, event: RunEvent) -> bytes:
@@ -141,27 +141,25 @@ class ResponseStream:
         self._white_space.append(event)
         if not event.text.strip():
             return b""
-        held = self._white_space
-        begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
-        text = "".join(delta.text for delta in held)
-        return begun + self._delta(text, [entry for delta in held for entry in delta.logprobs])
+        white_space = self._white_space
+        start = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
+        text = "".join(delta.text for delta in white_space)
+        return start + self._delta(text, [entry for delta in white_space for entry in delta.logprobs])
 
     def _reasoning(self, text: str) -> bytes:
         if isinstance(self._open, ReasoningStream):
             self._white_space = []
             return self._delta(text)
-        encrypts = self._life.echo.encrypts_reasoning
-        begun = self._begin(
-            lambda index: ReasoningStream(item_id("rs", self._head.id, index), index, encrypts)
-        )
-        return begun + self._delta(text)
+        ident, encrypts = self._head.id, self._life.echo.encrypts_reasoning
+        start = self._begin(lambda index: ReasoningStream(item_id("rs", ident, index), index, encrypts))
+        return start + self._delta(text)
 
     def _tool_call(self, event: ToolCallDelta) -> bytes:
-        begun = b""
+        start = b""
         if event.id is not None:
             call = ToolCall(event.id, event.name or "", "")
-            begun = self._begin(lambda index: CallStream(call, self._head.id, index, self._life.echo.calls))
-        return begun + self._piece(event.arguments)
+            start = self._begin(lambda index: CallStream(call, self._head.id, index, self._life.echo.calls))
+        return start + self._piece(event.arguments)
 
     def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
         """Open an item, and build the constant bytes of its deltas."""
@@ -223,11 +221,11 @@ class ResponseStream:
     def _close(self, status: str) -> bytes:
         """Close the last item, and return its final events."""
         self.finished = True
-        begun = b""
+        start = b""
         if not self._items and self._open is None:
             # Some clients treat a response without any item as lost.
-            begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
-        return begun + self._end_item("completed" if status == "completed" else "incomplete")
+            start = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
+        return start + self._end_item("completed" if status == "completed" else "incomplete")
 
     def _state(self, kind: str, status: str, **members: Any) -> bytes:
         """Return a lifecycle event, which contains the response in its present state."""

@@ -133,8 +133,8 @@ class ParsedResponseRequest:
         tools = (*self._chat.tools, *joined)
         chat = attrs.evolve(self._chat, messages=messages, tools=tools, system_prompt=turns.system_prompt)
         request = attrs.evolve(self._template, input=chat)
-        kept = self._stored_input(items) if self.keeps_input else ()
-        return RequestWithHistory(request, items, turns, tuple(history), kept)
+        stored_input = self._stored_input(items) if self.keeps_input else ()
+        return RequestWithHistory(request, items, turns, tuple(history), stored_input)
 
     def _stored_input(self, items: Sequence[Item]) -> tuple[StoredItem, ...]:
         """Return items in their stored form, without those that the history already has."""
