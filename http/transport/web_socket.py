@@ -12,10 +12,12 @@ from werkzeug.datastructures import Headers
 from wsproto.connection import Connection as FrameReader
 from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
 from greenroom.http.errors.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.frame_budget import FrameBudget
 from greenroom.http.transport.request_head import client_of
 from greenroom.schemas.problems import Problem
 
@@ -70,6 +72,7 @@ class WebSocket:
         self._error_shapes = error_shapes
         self._reader = FrameReader(ConnectionType.SERVER)
         self._ended = False
+        self._budget = FrameBudget(trio.current_time)
         self._parts, self._taken = trio.open_memory_channel[Part](PARTS_AHEAD)
 
     async def refuse(self, problem: Problem) -> None:
@@ -117,6 +120,10 @@ class WebSocket:
                 await trio.lowlevel.checkpoint()
             if self._ended:
                 return
+            if not self._budget.take(_payload_size(event)):
+                await self.close(CloseReason.POLICY_VIOLATION, "too many small frames")
+                self._parts.close()
+                return
             await self._handle(event)
 
     async def _handle(self, event: Event) -> None:
@@ -145,6 +152,10 @@ class WebSocket:
 WebSockets = Mapping[str, Callable[[WebSocket], Awaitable[None]]]
 """WebSocket handlers by path."""
 NO_WEB_SOCKETS: WebSockets = {}
+
+
+def _payload_size(event: Event) -> int:
+    return len(event.data) if isinstance(event, TextMessage | BytesMessage) else 0
 
 
 def text_frame(data: bytes) -> bytes:

@@ -152,9 +152,11 @@ async def test_a_message_that_is_too_large_closes_the_socket(server_without_mode
         (b"\xf1\x80\0\0\0\0", 1002),  # reserved bits
         (b"\x80\x80\0\0\0\0", 1002),  # continuation without a start
         (b"\x81\x81\0\0\0\0\xff", 1007),  # invalid UTF-8
+        (b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 5_000, 1008),  # a message of empty frames
+        (b"\x89\x80\0\0\0\0" * 5_000, 1008),  # pings
     ],
 )
-async def test_malformed_frames_close_the_socket(
+async def test_malformed_frames_and_floods_close_the_socket(
     server_without_model: Served, frame: bytes, code: int
 ) -> None:
     async with open_socket(server_without_model) as socket:
