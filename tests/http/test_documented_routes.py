@@ -1,49 +1,54 @@
-"""Documented routes and commands agree with those of the application."""
+"""The reference tables in notes/ agree with the program; `make reference` rewrites them."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.core.ref import Inbox
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.app import create_app_with, web_sockets
+import pytest
+
 from greenroom.http.command_line import COMMANDS
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
-from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
-from greenroom.schemas.protocols.store_protocol import StoreMessage
-from greenroom.schemas.settings.settings import Settings
-
-NOTES = Path(__file__).parents[2] / "notes"
-BELOW = " and below"
-
-
-def documented(page: str) -> set[tuple[str, str]]:
-    """Return the methods and paths in the first column of a page's tables."""
-    cells = re.findall(r"^\| (`(?:GET|POST) .+?) \|", (NOTES / page).read_text(), re.MULTILINE)
-    routes = {tuple(route) for cell in cells for route in re.findall(r"`(GET|POST) (/\S*)`", cell)}
-    for cell in cells:
-        if cell.endswith(BELOW):
-            routes |= {
-                (method, f"{path}/{{id}}") for method, path in re.findall(r"`(GET|POST) (/\S*)`", cell)
-            }
-    return {(method, path) for method, path in routes}
+from greenroom.tests.support.reference.reference_tables import (
+    COMMANDS_HEAD,
+    NOTES,
+    PAGES,
+    PARAMETERS_HEAD,
+    ROUTES_HEAD,
+    SETTINGS_HEAD,
+    documented_routes,
+    rewritten,
+    served_routes,
+)
 
 
-async def test_the_guide_lists_every_route() -> None:
-    refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
-    services = RouteServices(refs, Settings())
-    app = create_app_with(services)
-    served = {
-        (method, re.sub(r"<[^>]+>", "{id}", rule.rule))
-        for rule in app.url_map.iter_rules()
-        for method in (rule.methods or set()) & {"GET", "POST"}
-    }
-    served |= {("GET", path) for path in web_sockets(app, services)}
-    assert documented("guide.md") == served
-    assert documented("messages.md") <= served
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tables_are_as_make_reference_writes_them(page: str) -> None:
+    text = (NOTES / page).read_text(encoding="utf-8")
+    assert text == rewritten(text), "run `make reference`"
+
+
+def test_each_table_is_on_a_page() -> None:
+    pages = "".join((NOTES / page).read_text(encoding="utf-8") for page in PAGES)
+    for head in (SETTINGS_HEAD, PARAMETERS_HEAD, COMMANDS_HEAD, ROUTES_HEAD):
+        assert pages.count(head) == 1
+
+
+def test_the_guide_lists_every_route_and_its_methods() -> None:
+    guide = (NOTES / "guide.md").read_text(encoding="utf-8")
+    assert documented_routes(guide) == served_routes()
+    for path, methods in documented_routes((NOTES / "messages.md").read_text(encoding="utf-8")).items():
+        assert methods <= served_routes()[path]
+
+
+def test_a_new_route_gets_a_row_and_an_old_one_loses_its_own() -> None:
+    text = f"{ROUTES_HEAD}| `POST /livez`, `GET /gone` | alive |\n| `GET /gone/too` | old |\n\nMore.\n"
+    table, found, rest = rewritten(text).partition("\n\n")
+    assert "| `GET /livez` | alive |" in table.splitlines()
+    assert "gone" not in table
+    assert documented_routes(table) == served_routes()
+    assert all(re.fullmatch(r"\| `.+` \| .+ \|", row) for row in table.splitlines()[2:])
+    assert (found, rest) == ("\n\n", "More.\n")
 
 
 def test_the_guide_names_every_command() -> None:
-    assert set(re.findall(r"`(?:\S+/)?greenroom (\w+)`", (NOTES / "guide.md").read_text())) == COMMANDS.keys()
+    guide = (NOTES / "guide.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(?:\S+/)?greenroom (\w+)`", guide)) == COMMANDS.keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -171,38 +170,6 @@ def test_request_over_settings_over_model_over_defaults() -> None:
     resolved = resolve({"top_k": 1}, {"top_k": 2, "top_p": 0.2}, {"top_k": 3, "top_p": 0.3, "min_p": 0.3})
     assert (resolved.top_k, resolved.top_p, resolved.min_p, resolved.temperature) == (1, 0.2, 0.3, 1.0)
     assert resolve({}, {}, {}) == GenerationParameters()
-
-
-PAGE_HEAD = """\
-# Generation parameters
-
-A request's value comes before the operator's setting, that before the model's `generation_config.json`, and
-that before the default. What shows [images](vision.md#what-a-model-sees) has `temperature` 0 where neither
-request nor setting names one. A value out of range is answered with a 400 that names field, value and range.
-
-| name | values | default | meaning |
-|---|---|---|---|
-"""
-
-
-def parameters_page() -> str:
-    """Return the expected page; the test below prints the new text when a parameter changes."""
-    rows = (
-        (f"`{field.name}`", allowed(field.metadata), default_text(field.default), field.metadata["meaning"])
-        for field in attrs.fields(GenerationParameters)
-    )
-    return PAGE_HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def default_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "none" if value in (None, ()) else f"{value:g}"
-
-
-def test_the_page_lists_every_parameter() -> None:
-    page = Path(__file__).parents[2] / "notes" / "generation-parameters.md"
-    assert page.read_text(encoding="utf-8") == parameters_page()
 
 
 json_values = st.recursive(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 
 from greenroom.http.settings.check_value import check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
-from greenroom.schemas.settings.settings import Settings, range_of
+from greenroom.schemas.settings.settings import Settings
 
 ALL = tuple(attrs.fields_dict(Settings))
 
@@ -177,29 +176,6 @@ def test_a_bad_setting_is_one_line_and_never_breaks_help(bad: dict[str, str]) ->
     helped = subprocess.run([*command, "--help"], env=bad, capture_output=True, text=True)
     assert helped.returncode == 0
     assert "--max-batch" in helped.stdout
-
-
-def test_every_setting_is_explained_in_the_notes() -> None:
-    notes = (Path(__file__).parents[3] / "notes" / "configure.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", notes, re.MULTILINE)
-    assert [row[0] for row in rows] == list(ALL)
-    for name, default, values, meaning in rows:
-        field = attrs.fields_dict(Settings)[name]
-        assert default == described_default(field.default), name
-        assert values == range_of(field), name
-        assert meaning == field.metadata["meaning"], name
-
-
-def described_default(default: object) -> str:
-    match default:
-        case None | ():
-            return ""
-        case bool():
-            return f"`{str(default).lower()}`"
-        case str():
-            return f'`"{default}"`'
-        case _:
-            return f"`{default}`"
 
 
 def test_every_setting_but_the_models_is_a_flag_of_serve() -> None:

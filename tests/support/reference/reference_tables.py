@@ -1,0 +1,142 @@
+"""The tables of settings, parameters, routes and commands in notes/; `make reference` rewrites them.
+
+A row of routes keeps the meaning that the guide gives it. A new route gets a row of its own, with the first
+line of its handler's or module's docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.ref import Inbox
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.app import create_app_with, web_sockets
+from greenroom.http.command_line import COMMANDS
+from greenroom.schemas.messages.generation import GenerationParameters, allowed
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
+from greenroom.schemas.protocols.store_protocol import StoreMessage
+from greenroom.schemas.settings.settings import Settings, range_of
+
+NOTES = Path(__file__).resolve().parents[3] / "notes"
+PAGES = ("configure.md", "generation-parameters.md", "guide.md")
+
+SETTINGS_HEAD = "| setting | default | range | meaning |\n|---|---|---|---|\n"
+PARAMETERS_HEAD = "| name | values | default | meaning |\n|---|---|---|---|\n"
+COMMANDS_HEAD = "| command | what it does |\n|---|---|\n"
+ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
+
+_METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
+
+
+def rewritten(text: str) -> str:
+    """Return a page's text with every reference table in it made anew."""
+    text = _with_table(text, SETTINGS_HEAD, map(_setting_cells, attrs.fields(Settings)))
+    text = _with_table(text, PARAMETERS_HEAD, map(_parameter_cells, attrs.fields(GenerationParameters)))
+    text = _with_table(
+        text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
+    )
+    return _with_table(text, ROUTES_HEAD, _route_cells(text))
+
+
+def documented_routes(text: str) -> dict[str, set[str]]:
+    """Return the methods of each path in the first column of a page's tables."""
+    methods: dict[str, set[str]] = defaultdict(set)
+    for cell in re.findall(r"^\| (`[A-Z ]+ /.+?) \|", text, re.MULTILINE):
+        for written, path in re.findall(r"`([A-Z ]+) (/\S*)`", cell):
+            methods[path] |= {*written.split()}
+    return dict(methods)
+
+
+def served_routes() -> Mapping[str, set[str]]:
+    """Return the methods of each path that the application serves."""
+    return {path: methods for path, (methods, _) in _served().items()}
+
+
+def _served() -> dict[str, tuple[set[str], str]]:
+    """Return the methods of each path, and a description of its handler."""
+    refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
+    services = RouteServices(refs, Settings())
+    app = create_app_with(services)
+    found: dict[str, tuple[set[str], str]] = {}
+    for rule in app.url_map.iter_rules():
+        described = _description(app.view_functions[rule.endpoint])
+        methods, _ = found.setdefault(re.sub(r"<[^>]+>", "{id}", rule.rule), (set(), described))
+        methods |= (rule.methods or set()) & {*_METHODS}
+    for path, sockets in web_sockets(app, services).items():
+        found.setdefault(path, (set(), _description(type(sockets))))[0].add("WEBSOCKET")
+    return found
+
+
+def _description(handler: Any) -> str:
+    handler = inspect.unwrap(getattr(handler, "func", handler))
+    module = inspect.getmodule(handler)
+    return (inspect.getdoc(handler) or (module and inspect.getdoc(module)) or "").partition("\n")[0]
+
+
+def _route_cells(text: str) -> Iterable[tuple[str, str]]:
+    served = _served()
+    table = text.partition(ROUTES_HEAD)[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?`) \| (.*?) \|$", table, re.MULTILINE)
+    for cell, meaning in rows:
+        paths = [path for path in re.findall(r"`[A-Z ]+ (/\S*)`", cell) if path in served]
+        if paths:
+            yield ", ".join(_route(path, served.pop(path)[0]) for path in paths), meaning
+    for path, (methods, described) in served.items():
+        yield _route(path, methods), described
+
+
+def _route(path: str, methods: set[str]) -> str:
+    return f"`{' '.join(method for method in _METHODS if method in methods)} {path}`"
+
+
+def _setting_cells(field: attrs.Attribute[Any]) -> tuple[str, ...]:
+    return f"`{field.name}`", _setting_default(field.default), range_of(field), field.metadata["meaning"]
+
+
+def _setting_default(default: object) -> str:
+    match default:
+        case None | ():
+            return ""
+        case bool():
+            return f"`{str(default).lower()}`"
+        case str():
+            return f'`"{default}"`'
+        case _:
+            return f"`{default}`"
+
+
+def _parameter_cells(field: attrs.Attribute[Any]) -> tuple[str, ...]:
+    return (
+        f"`{field.name}`",
+        allowed(field.metadata),
+        _parameter_default(field.default),
+        field.metadata["meaning"],
+    )
+
+
+def _parameter_default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "none" if value in (None, ()) else f"{value:g}"
+
+
+def _with_table(text: str, head: str, rows: Iterable[tuple[str, ...]]) -> str:
+    before, found, after = text.partition(head)
+    if not found:
+        return text
+    rest = re.sub(r"\A(\|.*\n)*", "", after)
+    return before + head + "".join(f"| {' | '.join(row)} |\n" for row in rows) + rest
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (NOTES / page).write_text(rewritten((NOTES / page).read_text(encoding="utf-8")), encoding="utf-8")
