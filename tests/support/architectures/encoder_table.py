@@ -16,24 +16,24 @@ TABLE = Path(__file__).parents[3] / "notes" / "encoders.md"
 
 _HEAD = """# Encoders and rerankers, against the libraries' own
 
-`make encoder-table` writes this page. It makes a tiny model with random weights of every architecture
-that embeds or ranks in the installed mlx-vlm {vlm} and mlx-embeddings {extra}, and compares what Greenroom
-makes of it with what the library itself makes of the same tokens, alone and together with other texts.
+`make encoder-table` writes this page. It makes a tiny model with random weights of every architecture that
+embeds or ranks in the installed mlx-vlm {vlm} and mlx-embeddings {extra}. It compares Greenroom's results
+with the library's for the same tokens, alone and together with other texts.
 
-| result | |
+| result | meaning |
 |---|---|
 | equal | vectors of length 1, or scores, are the library's up to 2e-5 |
-| refused | the model is not loaded, and this is the reason that clients are told |
+| refused | the model is not loaded, and clients get this reason |
 | library fails | Greenroom computes it, and the library does not |
-| not made | no tiny model of it could be made, and why |
+| not made | no tiny model of it could be made |
 | differs | a fault |
 
 {counts}.
 
-| library | architecture | makes | result | |
+| library | makes | architectures | result | reason |
 |---|---|---|---|---|
 """
-_ROW = re.compile(r"^\| (mlx-\w+) \| `(\w+)` \| (vectors|scores) \| ([a-z ]+?) \| (.*?) ?\|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (mlx-\w+) \| (vectors|scores) \| (`.+?`) \| ([a-z ]+?) \| (.*?) ?\|$", re.MULTILINE)
 
 
 def make_outcomes(home: Path) -> list[Outcome]:
@@ -53,7 +53,14 @@ def page_of(outcomes: Sequence[Outcome]) -> str:
     head = _HEAD.format(
         vlm=version("mlx-vlm"), extra=version("mlx-embeddings"), counts=f"Of {len(outcomes)}: {told}"
     )
-    return head + "".join(f"| {' | '.join(_cells(outcome))} |\n" for outcome in outcomes)
+    names: dict[tuple[str, ...], list[str]] = {}
+    for outcome in outcomes:
+        library, name, *rest = _cells(outcome)
+        names.setdefault((library, *rest), []).append(name)
+    rows = (
+        (library, makes, ", ".join(same), *rest) for (library, makes, *rest), same in sorted(names.items())
+    )
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def read_table() -> dict[Case, tuple[str, str]]:
@@ -61,7 +68,8 @@ def read_table() -> dict[Case, tuple[str, str]]:
     rows = _ROW.findall(TABLE.read_text(encoding="utf-8"))
     return {
         Case(library.replace("-", "_"), name, makes): (result, detail)
-        for library, name, makes, result, detail in rows
+        for library, makes, names, result, detail in rows
+        for name in re.findall(r"\w+", names)
     }
 
 

@@ -37,7 +37,7 @@ _SPDX = {
 _LONGEST_NAME = 60
 """Maximum length of a licence's name in characters. A longer field is the full text and is ignored."""
 
-_TABLE = "| package | licence | |\n|---|---|---|\n"
+_TABLE = "| licence | packages |\n|---|---|\n"
 """Head of the generated table; the note's text before it is written by hand."""
 
 
@@ -90,8 +90,12 @@ def bundled_files() -> Mapping[str, frozenset[str]]:
 def table_rows() -> Mapping[str, tuple[str, str]]:
     """Return the licence and remark of each package in the note."""
     table = NOTE.read_text().partition(_TABLE)[2]
-    rows = re.findall(r"^\| ([\w.-]+) \| ([^|]+) \| ([^|]*)\|$", table, re.MULTILINE)
-    return {name: (licence, remark.strip()) for name, licence, remark in rows}
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    return {
+        name: (licence, remark)
+        for licence, packages in rows
+        for name, remark in re.findall(r"([\w.-]+)(?: \(([^)]+)\))?(?:, |$)", packages)
+    }
 
 
 def _names(extra: str) -> set[str]:
@@ -109,16 +113,15 @@ def _libraries(wheel: Distribution) -> set[str]:
     return {match[1] for file in wheel.files or () if (match := folders.search(str(file)))}
 
 
-def _row(name: str, licence: str, remark: str) -> str:
-    strong = "**" if is_copyleft(licence) else ""
-    return f"| {name} | {strong}{licence}{strong} | {remark}{' ' if remark else ''}|"
-
-
 def main() -> None:
     """Rewrite the note's table."""
-    rows = [_row(name, licence_of(name), remark) for name, remark in runtime_packages().items()]
-    head = NOTE.read_text().partition(_TABLE)[0]
-    NOTE.write_text(head + _TABLE + "\n".join(rows) + "\n")
+    packages: dict[str, list[str]] = {}
+    for name, remark in runtime_packages().items():
+        licence = licence_of(name)
+        cell = f"**{licence}**" if is_copyleft(licence) else licence
+        packages.setdefault(cell, []).append(f"{name} ({remark})" if remark else name)
+    rows = [f"| {licence} | {', '.join(names)} |\n" for licence, names in sorted(packages.items())]
+    NOTE.write_text(NOTE.read_text().partition(_TABLE)[0] + _TABLE + "".join(rows))
 
 
 if __name__ == "__main__":

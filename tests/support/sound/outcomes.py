@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -11,11 +12,15 @@ Word = Literal["equal", "opened", "refused", "library fails", "broken"]
 
 MEANINGS: Mapping[Word, str] = {
     "equal": "a tiny model of it gave Greenroom what it gave mlx-audio's own `generate`",
-    "opened": "its code is found and requests are prepared; the outputs were not compared, and why",
-    "refused": "requests get this sentence",
-    "library fails": "mlx-audio itself fails with a tiny model, and how",
-    "broken": "Greenroom's output is another, or it fails where mlx-audio does not",
+    "opened": "its code is found and requests are prepared; the outputs were not compared",
+    "refused": "requests get this reason",
+    "library fails": "mlx-audio itself fails with a tiny model",
+    "broken": "Greenroom's output differs, or it fails where mlx-audio does not",
 }
+
+
+_REFUSAL = re.compile(r"^'model' is a '\w+' model, which is not served: |^'model' (?=needs )")
+"""Start of a refusal, the same for every architecture, which the table leaves out."""
 
 
 @attrs.frozen
@@ -37,19 +42,22 @@ def one_line(text: object, longest: int = 240) -> str:
 
 
 def table_of(head: str, outcomes: Mapping[str, Outcome]) -> str:
-    """Return a page with a head, the counts of outcomes, and a row for each architecture."""
+    """Return a page with a head, counts, and a row for all architectures of the same outcome."""
     counts = {word: sum(each.word == word for each in outcomes.values()) for word in MEANINGS}
-    legend = [f"| {word} | {count} | {MEANINGS[word]} |" for word, count in counts.items()]
-    rows = [f"| `{name}` | {each.word} | {one_line(each.why)} |" for name, each in sorted(outcomes.items())]
+    legend = [f"| {word} | {count} | {MEANINGS[word]} |" for word, count in counts.items() if count]
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, outcome in sorted(outcomes.items()):
+        names.setdefault((outcome.word, _REFUSAL.sub("", one_line(outcome.why))), []).append(f"`{name}`")
+    rows = [f"| {', '.join(same)} | {word} | {why} |" for (word, why), same in names.items()]
     return "\n".join(
         [
             head,
             "",
-            "| | architectures | |",
+            "| result | architectures | meaning |",
             "|---|---|---|",
             *legend,
             "",
-            "| architecture | | |",
+            "| architectures | result | reason |",
             "|---|---|---|",
             *rows,
             "",
@@ -59,5 +67,5 @@ def table_of(head: str, outcomes: Mapping[str, Outcome]) -> str:
 
 def rows_of(page: str) -> dict[str, str]:
     """Return the outcomes in a page's table, by architecture."""
-    cells = (line.split(" | ") for line in page.splitlines() if line.startswith("| `"))
-    return {row[0].removeprefix("| ").strip("`"): row[1].strip() for row in cells}
+    rows = re.findall(r"^\| (`.+?`) \| ([a-z ]+) \|", page, re.MULTILINE)
+    return {name: word for names, word in rows for name in re.findall(r"\w+", names)}

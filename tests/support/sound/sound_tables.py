@@ -19,10 +19,9 @@ TRANSCRIPTION = NOTES / "transcription-table.md"
 _HEAD = """\
 # Models that {verb}, by architecture
 
-Made by `make sound-table` with mlx-audio {version}: every architecture of its `{folder}` is opened once;
-those of which a tiny model is made, with random weights, are compared with mlx-audio's own `generate`
-(the same seed, on the CPU). That shows nothing of what real weights {verb}. [Speech](speech.md) has what
-can be asked for."""
+Made by `make sound-table` with mlx-audio {version}: every architecture of its `{folder}` is opened once.
+Those with a tiny model (random weights) are compared with mlx-audio's own `generate` (the same seed, on the
+CPU). This shows nothing of real weights. [Speech](speech.md) says what requests may contain."""
 
 
 def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> Mapping[str, Outcome]:
@@ -55,6 +54,6 @@ def head(verb: str, folder: str) -> str:
 if __name__ == "__main__":
     spoken, heard = speech_outcomes(), transcription_outcomes()
     SPEECH.write_text(table_of(head("speak", "tts/models"), spoken), encoding="utf-8")
-    TRANSCRIPTION.write_text(table_of(head("hear", "stt/models"), heard), encoding="utf-8")
+    TRANSCRIPTION.write_text(table_of(head("transcribe", "stt/models"), heard), encoding="utf-8")
     broken = [name for name, each in {**spoken, **heard}.items() if each.word == "broken"]
     sys.exit(f"broken: {', '.join(broken)}" if broken else 0)

@@ -104,16 +104,21 @@ class Row:
         choice = self.adapter.choice
         shown = choice.traits is not None and choice.traits.tool_calls
         return (
-            choice.tool_parser.parser_id,
-            choice.calls_by,
-            choice.thinking_parser.parser_id,
-            choice.thoughts_by,
-            "native" if choice.native_tools else "injected",
-            "native" if shown else "as text",
+            f"{choice.tool_parser.parser_id} ({choice.calls_by})",
+            f"{choice.thinking_parser.parser_id} ({choice.thoughts_by})",
+            _WRITTEN[choice.native_tools, shown],
         )
 
 
-HEAD = ("calls", "chosen by", "reasoning", "chosen by", "tools", "past calls", "templates")
+_WRITTEN = {
+    (True, True): "nothing",
+    (True, False): "calls",
+    (False, True): "tools",
+    (False, False): "both",
+}
+"""Parts of a prompt that Greenroom writes, by whether the template has tools, and past calls."""
+
+HEAD = ("calls", "reasoning", "written by Greenroom", "templates")
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -223,8 +228,8 @@ def main() -> int:
         tried = ((name, text) for name, text in templates if options.only in name)
         rows = [try_template(name, text, Path(scratch) / name) for name, text in tried]
     print(table(rows))
-    for (tools, past), count in sorted(Counter(row.cells()[-2:] for row in rows).items()):
-        print(f"\n{count} of {len(rows)}: tools {tools}, past calls {past}", end="")
+    for written, count in sorted(Counter(row.cells()[-1] for row in rows).items()):
+        print(f"\n{count} of {len(rows)}: Greenroom writes {written}", end="")
     print()
     faults = [f"{row.name}: {fault}" for row in rows for fault in row.faults]
     print("\n".join(faults), file=sys.stderr)
