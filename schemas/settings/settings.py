@@ -100,31 +100,29 @@ class Settings:
     )
     aliases: Aliases = _setting(
         (),
-        "Further names of models, as a table `[aliases]` or `NAME=MODEL`; a name with `*` means every name "
-        "like it that is not a model's own.",
+        "Further names of models, as a table `[aliases]` or `NAME=MODEL`; `*` in a name is a wildcard.",
     )
     host: str = _setting(
         "localhost",
-        "Address to listen on; `localhost` is 127.0.0.1 and, where there is IPv6, ::1, any other is that "
-        "alone.",
+        "Address to listen on; `localhost` is 127.0.0.1 and, where there is IPv6, ::1.",
     )
     port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
     listen: tuple[str, ...] = _setting(
-        (), "Further addresses to listen on, as `HOST:PORT`; 11434 is where clients look for Ollama."
+        (), "Further addresses to listen on, as `HOST:PORT`; Ollama's port is 11434."
     )
     max_loaded_models: int = _setting(2, "Models kept loaded at once.", low=1)
     max_batch: int = _setting(
-        32, "Answers that one model generates at once; a request with `n` takes so many.", low=1
+        32, "Answers that one model generates at once; a request with `n` counts `n` times.", low=1
     )
     max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
     max_stall: float = _setting(
         2.0,
-        "Decode steps that a prefill chunk may add between two tokens of running streams; more "
-        "answers new prompts sooner, less disturbs the others less, inf computes prompts whole.",
+        "Length of a prefill chunk, in decode steps of the running streams. A larger value answers new "
+        "prompts sooner and delays the streams more; inf computes prompts whole.",
         above=0,
     )
     min_prefill_chunk: int = _setting(
-        4, "Tokens of a waiting prompt that are computed at each step whatever they cost.", low=1
+        4, "Minimum number of tokens of a waiting prompt that are computed at each step.", low=1
     )
     device: Device = _setting(
         "auto", "Where models compute: `auto`, `cpu` or `gpu`.", one_of=get_args(Device)
@@ -136,144 +134,142 @@ class Settings:
     )
     kv_bits: int | None = _setting(
         None,
-        "Bits of each number that full attention keeps of a token: fewer hold longer contexts in the same "
-        "memory, and answer a little differently (default: unquantised).",
+        "Bits per number in the KV cache of full attention. Fewer bits hold longer contexts and change "
+        "answers a little (default: unquantised).",
         one_of=(4, 8),
     )
     max_context: int | None = _setting(
-        None, "Upper bound on every model's context, in tokens (default: the model's own).", low=16
+        None, "Longest context of every model, in tokens (default: the model's own).", low=16
     )
     prefix_cache_bytes: int = _setting(
         1024 * MEGABYTE,
-        "Memory for what each model has computed of prompts, for prompts that begin alike; 0 is off.",
+        "Memory for each model's prefix cache, which prompts with the same beginning reuse; 0 is off.",
         low=0,
     )
     prefix_cache_dir: str | None = _setting(
-        None, "Folder in which computed prompts survive a restart; they are as private as the prompts."
+        None, "Folder that keeps the prefix cache over restarts; its files contain the prompts."
     )
     prefix_cache_disk_bytes: int = _setting(
-        10 * 1024 * MEGABYTE, "Disk space for computed prompts of all models together.", low=1_000_000
+        10 * 1024 * MEGABYTE, "Disk space for the prefix caches of all models together.", low=1_000_000
     )
     prefix_cache_disk_free_bytes: int = _setting(
-        1024 * MEGABYTE, "Disk space that computed prompts leave free; with less, the oldest go.", low=0
+        1024 * MEGABYTE,
+        "Disk space that prefix caches leave free; the oldest files are removed for it.",
+        low=0,
     )
     speculation: Speculation | None = _setting(
         None,
-        "How tokens are drafted for a request that is alone, where that is measured to be faster; answers "
-        "stay the same. `lookup` drafts what followed earlier in the text, `draft` lets `draft_model` draft "
-        "(default: `draft` if there is a `draft_model`, else `off`).",
+        "Draft tokens for a lone request, if that is measured to be faster: `lookup` from earlier text, "
+        "`draft` by `draft_model`. Answers stay the same (default: `draft` if there is a `draft_model`, else `off`).",
         one_of=get_args(Speculation),
     )
     draft_model: str | None = _setting(
-        None, "Hub id or local folder of a smaller model with the same vocabulary that drafts tokens."
+        None, "Hub id or local folder of a smaller model with the same vocabulary, which drafts tokens."
     )
     memory_bytes: int | None = _setting(
         None,
-        "Memory for weights, running requests and prefix caches of all models together (default: 85 % of "
-        "what the device has for them).",
+        "Memory for weights, running requests and prefix caches of all models together (default: 85 % of the "
+        "device's).",
         low=MEGABYTE,
     )
     kv_cache_bytes: int | None = _setting(
         None,
-        "Memory for running requests and prefix caches alone, of all models together (default: what "
-        "`memory_bytes` leaves beside the weights).",
+        "Memory for running requests and prefix caches of all models together (default: `memory_bytes` less "
+        "the weights).",
         low=MEGABYTE,
     )
     tool_injection: bool = _setting(
-        True, "Describe tools in the prompt where a model's template cannot; off means 400."
+        True, "Describe tools in the prompt if a model's template cannot; when off, they are a 400."
     )
     tool_parsers: Aliases = _setting(
         (),
-        "Parsers of calls, as a table `[tool_parsers]` or `MODEL=PARSER`; a name with `*` means every model "
-        "like it (default: what reads back the model's own template).",
+        "Parsers of tool calls, as a table `[tool_parsers]` or `MODEL=PARSER`; `*` is a wildcard (default: "
+        "the parser that reads the model's own template).",
     )
-    thinking_parsers: Aliases = _setting((), "Likewise parsers of thoughts: `MODEL=PARSER`.")
+    thinking_parsers: Aliases = _setting((), "Parsers of reasoning, likewise: `MODEL=PARSER`.")
     db: str | None = _setting(
         None,
-        "File in which responses and conversations are kept, or `:memory:` (default: `greenroom.db` in the "
-        "user's data folder).",
+        "Database file of responses and conversations, or `:memory:` (default: `greenroom.db` in the user's "
+        "data folder).",
     )
     store_responses: bool = _setting(
-        True, "Keep the responses, conversations and completions that clients ask to be stored."
+        True, "Store responses, conversations and completions if clients request it."
     )
     store_retention_days: float = _setting(
-        30.0, "Days after which what is kept and was not used is deleted; inf keeps it.", above=0
+        30.0, "Days after which unused stored data is deleted; inf keeps it.", above=0
     )
     store_max_bytes: int | None = _setting(
-        None, "Bytes that the database may have; what is beyond is a 507 (default: no limit).", low=1
+        None, "Largest database, in bytes; storing more is a 507 (default: no limit).", low=1
     )
     system_prompt: str | None = _setting(
-        None, "File whose text is the system message of conversations that come with none, in any protocol."
+        None, "File with the system message of conversations that have none, in any protocol."
     )
     system_prompts: Aliases = _setting(
         (),
-        "The same for single models, as a table `[system_prompts]` or `MODEL=FILE`; goes before the other.",
+        "The same for single models, as a table `[system_prompts]` or `MODEL=FILE`.",
     )
     images_fetch: Fetching = _setting(
         "off",
-        "Fetch the images and documents that requests name by their address: `https` those alone, `http` "
-        "also without encryption. Addresses of private networks are refused.",
+        "Fetch images and documents that requests name by address: by `https` only, or also by `http`. "
+        "Private addresses are refused.",
         one_of=get_args(Fetching),
     )
     images_fetch_hosts: tuple[str, ...] = _setting(
-        (), "Hosts from which they are fetched though their addresses are private, on any port."
+        (), "Hosts that may have private addresses and any port when files are fetched."
     )
     images_greedy: bool = _setting(
-        True, "Answer what shows images with temperature 0, unless the request or `temperature` differs."
+        True, "Use temperature 0 for requests with images, unless they or `temperature` set another."
     )
     images_ids: Switch = _setting(
         "off",
-        "Number the images of a conversation by their content, tell the model the numbers, and append a "
-        "table of them to answers, by which they hold when clients drop the images.",
+        "Number the images of a conversation for the model, and append a table of the numbers to answers, so "
+        "that they stay the same when clients drop the images.",
         one_of=get_args(Switch),
     )
     images_history: ImageHistory = _setting(
         "all",
-        "Images of a conversation that its model is shown: `all`, or with `last` those of the last user's "
-        "message, which is then answered by itself.",
+        "Images that the model sees: `all`, or with `last` those of the last user's message, which is then "
+        "answered alone.",
         one_of=get_args(ImageHistory),
     )
     images_max_count: int = _setting(
         5,
-        "Images that one request shows to a model; of more in a conversation, the newest.",
+        "Most images that a request shows to a model; the newest are kept.",
         low=1,
         high=1000,
     )
     images_max_pages: int = _setting(
-        20, "Pages of documents that one request shows to a model.", low=1, high=1000
+        20, "Most pages of documents that a request shows to a model.", low=1, high=1000
     )
     vision: Aliases = _switches(
-        "Whether single models see whose folders hold weights for it, as a table `[vision]` or `MODEL=off`, "
-        "which loads the text half alone; a name with `*` means every model like it (default: `on`).",
+        "Vision of single models, as a table `[vision]` or `MODEL=off`, which loads the text half alone; "
+        "`*` is a wildcard (default: `on`).",
     )
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
-    shutdown_timeout: float = _setting(
-        30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400
-    )
+    shutdown_timeout: float = _setting(30.0, "Longest time of a shutdown, in seconds.", low=0, high=86400)
     log_format: LogFormat = _setting(
         "console", "`console` for people, `json` for machines.", one_of=get_args(LogFormat)
     )
     log_level: LogLevel = _setting(
         "info",
-        "Least severe level that is logged, of `debug`, `info`, `warning` and `error`; prompts and answers "
-        "appear at debug only.",
+        "Lowest level that is logged: `debug`, `info`, `warning` or `error`; prompts and answers appear at "
+        "debug only.",
         one_of=get_args(LogLevel),
     )
     allowed_hosts: tuple[str, ...] = _setting(
-        (), "Host names that requests may be addressed to, besides this machine's own."
+        (), "Host names that requests may use, besides this machine's own."
     )
     allowed_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the server.")
     max_body_bytes: int | None = _setting(
         None,
-        "Largest request body, in bytes (default: 80 MB where it may hold images or other files, else 32 "
-        "MB).",
+        "Largest request body, in bytes (default: 80 MB with images or other files, else 32 MB).",
         low=1,
     )
     max_upload_bytes: int = _setting(
-        512 * MEGABYTE, "Largest file that is uploaded in a form, in bytes; it is kept on disk.", low=1
+        512 * MEGABYTE, "Largest file of a form, in bytes; it is kept on disk.", low=1
     )
     max_connections: int = _setting(
-        1024, "Connections open at once, as far as the process may have descriptors for them.", low=1
+        1024, "Connections open at once, if the process may have enough descriptors.", low=1
     )
     idle_connection: float = _setting(60.0, "Seconds after which an idle connection is closed.", above=0)
     temperature: float | None = _generation_default(
