@@ -160,7 +160,8 @@ class Settings:
     speculation: Speculation | None = _setting(
         None,
         "Draft tokens for a lone request, if that is measured to be faster: `lookup` from earlier text, "
-        "`draft` by `draft_model`. Answers stay the same (default: `draft` if there is a `draft_model`, else `off`).",
+        "`draft` by `draft_model`. Answers stay the same (default: `draft` with a "
+        "`draft_model`, else `off`).",
         one_of=get_args(Speculation),
     )
     draft_model: str | None = _setting(
