@@ -39,8 +39,9 @@ _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
 
 def rewritten(text: str) -> str:
     """Return a page's text with every reference table in it made anew."""
-    text = _with_table(text, SETTINGS_HEAD, map(_setting_cells, attrs.fields(Settings)))
-    text = _with_table(text, PARAMETERS_HEAD, map(_parameter_cells, attrs.fields(GenerationParameters)))
+    settings, parameters = attrs.fields(Settings), attrs.fields(GenerationParameters)
+    text = _with_table(text, SETTINGS_HEAD, (_setting_cells(field) for field in settings))
+    text = _with_table(text, PARAMETERS_HEAD, (_parameter_cells(field) for field in parameters))
     text = _with_table(
         text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
     )
