@@ -49,7 +49,7 @@ NOT_RUN = {
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = "make|greenroom|curl|uv|pip|python|sqlite3|launchctl|caffeinate|sudo|eval|claude"
 INLINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?:{PROGRAMS})(?: .+)?")
-NAME = re.compile(r"\w+|greenroom \w+")
+NAME = re.compile(r"\w+|(?:\.venv/bin/)?greenroom(?: \w+)?")
 """An inline text that is the name of a program or command, not a command to type."""
 
 SERVERS = re.compile(r"make run\b|(?:\.venv/bin/)?greenroom serve\b")

@@ -1,4 +1,4 @@
-"""A table of the results of conversations under chat templates of real models.
+"""Lists of the results of conversations under chat templates of real models.
 
     python -m greenroom.tests.support.templates.template_table FOLDER
 
@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import logging
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -99,46 +100,61 @@ class Row:
     adapter: Adapter
     faults: tuple[str, ...]
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the cells that the table has about this template, without its name."""
+    def cells(self) -> tuple[str, str, str]:
+        """Return the parts of a prompt that Greenroom writes, and the parsers of calls and reasoning."""
         choice = self.adapter.choice
         shown = choice.traits is not None and choice.traits.tool_calls
         return (
-            f"{choice.tool_parser.parser_id} ({choice.calls_by})",
-            f"{choice.thinking_parser.parser_id} ({choice.thoughts_by})",
             _WRITTEN[choice.native_tools, shown],
+            _parser(choice.tool_parser.parser_id, choice.calls_by),
+            _parser(choice.thinking_parser.parser_id, choice.thoughts_by),
         )
 
 
 _WRITTEN = {
-    (True, True): "nothing",
-    (True, False): "calls",
-    (False, True): "tools",
-    (False, False): "both",
+    (True, True): "Nothing",
+    (True, False): "Calls",
+    (False, True): "Tools",
+    (False, False): "Both",
 }
-"""Parts of a prompt that Greenroom writes, by whether the template has tools, and past calls."""
+"""Headings of the list, by whether the template has tools, and past calls."""
 
-HEAD = ("calls", "reasoning", "written by Greenroom", "templates")
+_LINE = re.compile(r"- `(.+?)` (?:\((.+?)\) )?and `(.+?)`(?: \((.+?)\))?: (.+)")
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Return the results as a Markdown table, with one line for all templates of the same result."""
-    names: dict[tuple[str, ...], list[str]] = {}
+def _parser(parser_id: str, chosen_by: str) -> str:
+    """Return a parser as the list writes it: the way it was chosen is left out for a round trip."""
+    return f"`{parser_id}`" + (f" ({chosen_by})" if chosen_by != "round trip" else "")
+
+
+def listing(rows: Iterable[Row]) -> str:
+    """Return the results as Markdown lists, with one line for all templates of the same result."""
+    names: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         names.setdefault(row.cells(), []).append(row.name)
-    lines = [(*cells, ", ".join(same)) for cells, same in sorted(names.items())]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (HEAD, ("---",) * len(HEAD), *lines))
+    lines = []
+    for heading in _WRITTEN.values():
+        lines += [f"### {heading}", ""]
+        lines += [
+            f"- {calls} and {reasoning}: {', '.join(same)}"
+            for (written, calls, reasoning), same in sorted(names.items())
+            if written == heading
+        ]
+        lines.append("")
+    return "\n".join(lines)
 
 
-def documented_cells(page: str) -> dict[str, tuple[str, ...]]:
-    """Return the cells about each template in a page that holds such a table."""
-    lines = (line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| "))
-    return {
-        name: tuple(cells)
-        for *cells, names in lines
-        if len(cells) == len(HEAD) - 1
-        for name in names.split(", ")
-    }
+def documented_cells(page: str) -> dict[str, tuple[str, str, str]]:
+    """Return the cells about each template in a page that holds such lists."""
+    cells = {}
+    for section in page.split("### ")[1:]:
+        for line in section.splitlines()[1:]:
+            if (match := _LINE.fullmatch(line)) is not None:
+                calls, calls_by, reasoning, reasoning_by, names = match.groups("round trip")
+                for name in names.split(", "):
+                    parsers = _parser(calls, calls_by), _parser(reasoning, reasoning_by)
+                    cells[name] = (section.partition("\n")[0], *parsers)
+    return cells
 
 
 def try_template(name: str, template: str, folder: Path) -> Row:
@@ -215,7 +231,7 @@ def _prompt(adapter: Adapter, messages: Sequence[Message], tools: tuple[Tool, ..
 
 
 def main() -> int:
-    """Print the table and all faults."""
+    """Print the lists and all faults."""
     arguments = argparse.ArgumentParser(description="What becomes of conversations under chat templates.")
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--only", default="", help="a part of the names")
@@ -227,10 +243,9 @@ def main() -> int:
         templates = sorted({**found, **packaged_templates()}.items())
         tried = ((name, text) for name, text in templates if options.only in name)
         rows = [try_template(name, text, Path(scratch) / name) for name, text in tried]
-    print(table(rows))
-    for written, count in sorted(Counter(row.cells()[-1] for row in rows).items()):
-        print(f"\n{count} of {len(rows)}: Greenroom writes {written}", end="")
-    print()
+    print(listing(rows))
+    for written, count in sorted(Counter(row.cells()[0] for row in rows).items()):
+        print(f"{written}: {count} of {len(rows)}")
     faults = [f"{row.name}: {fault}" for row in rows for fault in row.faults]
     print("\n".join(faults), file=sys.stderr)
     return 1 if faults or not rows else 0

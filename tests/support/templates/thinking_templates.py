@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,9 @@ def table_row(template: ThinkingTemplate, folder: Path) -> str:
     """Return a template's row of the table in notes/thinking.md."""
     adapter = thinking_adapter(template, folder)
     prompts = [prompt(adapter, template, asked, **fields) for asked, fields in SETTINGS.values()]
-    plain = prompts[0]
-    cells = ["=" if at and text == plain else _code(text) for at, text in enumerate(prompts)]
+    cells = [_code(prompts[0])]
+    for before, text in itertools.pairwise(prompts):
+        cells.append("=" if text == prompts[0] else "←" if text == before else _code(text))
     return f"| {template.way} | {' | '.join(cells)} |"
 
 
