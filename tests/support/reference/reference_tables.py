@@ -29,7 +29,7 @@ from greenroom.schemas.settings.settings import Settings, range_of
 NOTES = Path(__file__).resolve().parents[3] / "notes"
 PAGES = ("configure.md", "generation-parameters.md", "guide.md")
 
-SETTINGS_HEAD = "| setting | default | range | meaning |\n|---|---|---|---|\n"
+SETTINGS_HEAD = "| setting | default; range | meaning |\n|---|---|---|\n"
 PARAMETERS_HEAD = "| name | values | default | meaning |\n|---|---|---|---|\n"
 COMMANDS_HEAD = "| command | what it does |\n|---|---|\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
@@ -100,7 +100,8 @@ def _route(path: str, methods: set[str]) -> str:
 
 
 def _setting_cells(field: attrs.Attribute[Any]) -> tuple[str, ...]:
-    return f"`{field.name}`", _setting_default(field.default), range_of(field), field.metadata["meaning"]
+    values = "; ".join(filter(None, (_setting_default(field.default), range_of(field))))
+    return f"`{field.name}`", values, field.metadata["meaning"]
 
 
 def _setting_default(default: object) -> str:

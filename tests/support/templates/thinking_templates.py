@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +61,11 @@ THINKING_TEMPLATES = (
         + "{% if thinking_option == 'on' %}<think>{% elif thinking_option == 'off' %}</think>{% endif %}",
     ),
     ThinkingTemplate(
-        "`reasoning_effort`, written down: gpt-oss; `reasoning_strength`: Muse",
+        "`reasoning_effort` or `reasoning_strength`, written into the prompt: gpt-oss, Muse",
         "[s]Reasoning: {{ reasoning_effort | default('medium') }}" + _TURNS,
     ),
     ThinkingTemplate(
-        "`reasoning_effort`, some only: Qwen 3.8, Mistral Small 4",
+        "`reasoning_effort` with some values: Qwen 3.8, Mistral Small 4",
         "{% set effort = reasoning_effort | default('xhigh') %}"
         "{% if effort not in ['low', 'medium', 'xhigh'] %}{{ raise_exception('unknown') }}{% endif %}"
         "[s]{{ effort }}"
@@ -74,20 +73,20 @@ THINKING_TEMPLATES = (
         + "<think>{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}",
     ),
     ThinkingTemplate(
-        "`reasoning_effort`, one and all others: GLM 5",
+        "`reasoning_effort` with two values: GLM 5",
         "[s]Effort: {{ 'High' if reasoning_effort == 'high' else 'Max' }}"
         + _TURNS
         + "<think>{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}",
     ),
     ThinkingTemplate(
-        "`reasoning_effort`, of which one is none: Hunyuan 3",
+        "`reasoning_effort` with a value for off: Hunyuan 3",
         "{% set effort = reasoning_effort | default('no_think') %}"
         "{% if effort not in ['no_think', 'low', 'high'] %}{{ raise_exception('unknown') }}{% endif %}"
         + _TURNS
         + "{{ '</think>' if effort == 'no_think' else '<think>' + effort + ':' }}",
     ),
     ThinkingTemplate(
-        "`reasoning_effort`, of which the least closes the thought: Solar Open",
+        "`reasoning_effort` whose lowest value closes the reasoning: Solar Open",
         _TURNS + "{% if reasoning_effort in ['low', 'minimal'] %}<think></think>{% endif %}",
         thinking_parser="null",
     ),
@@ -114,7 +113,7 @@ THINKING_TEMPLATES = (
         + "<think>{% if not ns.on %}</think>{% endif %}",
     ),
     ThinkingTemplate(
-        "instructions of the template, in place of a system message: Magistral, Ministral 3",
+        "instructions instead of a system message: Magistral, Ministral 3",
         "{% if messages[0].role != 'system' %}[s]Think: [THINK]so[/THINK]{% endif %}" + _TURNS,
         thinking_parser="think_brackets",
     ),
@@ -131,30 +130,30 @@ THINKING_TEMPLATES = (
         system="Be brief",
     ),
     ThinkingTemplate(
-        "a thought that the prompt opens: DeepSeek R1's distils, QwQ, MiniMax M2, Step 3.5",
+        "reasoning that the prompt opens: DeepSeek R1's distils, QwQ, MiniMax M2, Step 3.5",
         _TURNS + "{{ '<think>\\n' }}",
     ),
     ThinkingTemplate(
-        "an empty thought before answers of the history: Kimi K2 Thinking",
+        "empty reasoning before earlier answers: Kimi K2 Thinking",
         "{% for m in messages %}[{{ m.role[0] }}]{% if m.role == 'assistant' %}<think></think>{% endif %}"
         "{{ m.content }}{% endfor %}[a]",
     ),
-    ThinkingTemplate("nothing, `deepseek`: DeepSeek R1", _TURNS + "{# </think> #}", family="deepseek"),
-    ThinkingTemplate("nothing, `nemotron_nas`: Llama Nemotron", _TURNS, family="nemotron_nas"),
-    ThinkingTemplate("nothing, `mimo`: MiMo", _TURNS, family="mimo"),
-    ThinkingTemplate("nothing, another that thinks: Apriel 1.5", _TURNS + "{# </think> #}"),
+    ThinkingTemplate("nothing, family `deepseek`: DeepSeek R1", _TURNS + "{# </think> #}", family="deepseek"),
+    ThinkingTemplate("nothing, family `nemotron_nas`: Llama Nemotron", _TURNS, family="nemotron_nas"),
+    ThinkingTemplate("nothing, family `mimo`: MiMo", _TURNS, family="mimo"),
+    ThinkingTemplate("nothing, another model that reasons: Apriel 1.5", _TURNS + "{# </think> #}"),
 )
 
 SETTINGS: dict[str, tuple[Thinking, dict[str, Any]]] = {
     "nothing asked": (Thinking(), {}),
-    "off, `none`, budget 0": (Thinking(False), {}),
+    "off": (Thinking(False), {}),
     "on": (Thinking(True), {}),
     "`low`": (Thinking(True, "low"), {}),
     "`high`": (Thinking(True, "high"), {}),
     "`max`": (Thinking(True, "max"), {}),
     "budget 700": (Thinking(), {"thinking_budget": 700}),
 }
-"""Client settings for reasoning, by their heading in the table of notes/thinking.md."""
+"""Client settings for reasoning, by their name in notes/thinking.md."""
 
 
 def thinking_adapter(template: ThinkingTemplate, folder: Path) -> Adapter:
@@ -175,14 +174,19 @@ def prompt(adapter: Adapter, template: ThinkingTemplate, thinking: Thinking, **o
     return adapter.tokenizer.decode(prepared.tokens)
 
 
-def table_row(template: ThinkingTemplate, folder: Path) -> str:
-    """Return a template's row of the table in notes/thinking.md."""
+def rendered_line(template: ThinkingTemplate, folder: Path) -> str:
+    """Return a template's line in notes/thinking.md: its prompt, and those of settings that change it."""
     adapter = thinking_adapter(template, folder)
-    prompts = [prompt(adapter, template, asked, **fields) for asked, fields in SETTINGS.values()]
-    cells = [_code(prompts[0])]
-    for before, text in itertools.pairwise(prompts):
-        cells.append("=" if text == prompts[0] else "←" if text == before else _code(text))
-    return f"| {template.way} | {' | '.join(cells)} |"
+    plain, *others = (prompt(adapter, template, asked, **fields) for asked, fields in SETTINGS.values())
+    changed: dict[str, list[str]] = {}
+    for setting, text in zip(list(SETTINGS)[1:], others, strict=True):
+        if text != plain:
+            changed.setdefault(text, []).append(setting)
+    _, _, *most = SETTINGS
+    cells = [_code(plain)]
+    for text, names in changed.items():
+        cells.append(f"{'all others' if names == most else ', '.join(names)} {_code(text)}")
+    return f"- {template.way}: {'; '.join(cells)}"
 
 
 def _code(text: str) -> str:
