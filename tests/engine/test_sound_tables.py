@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.engine.sound.transcription.recognizers import single_pass_recognizer
+from greenroom.tests.support.sound import listening_trials
 from greenroom.tests.support.sound.listening_kinds import LISTENING_KINDS
 from greenroom.tests.support.sound.listening_trials import hear, listening_architectures
 from greenroom.tests.support.sound.outcomes import Outcome, rows_of, table_of
@@ -42,13 +44,17 @@ def test_a_table_reads_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("architecture", FIRST)
-def test_it_writes_down_what_mlx_audio_does(architecture: str, tmp_path: Path) -> None:
+def test_it_writes_down_what_mlx_audio_does(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (single_pass_recognizer, listening_trials):  # tiny models never end on their own
+        monkeypatch.setattr(module, "MOST_TOKENS", 40)
     assert hear(architecture, tmp_path) == Outcome("equal")
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("architecture", sorted({*LISTENING_KINDS} - {*FIRST}))
-def test_the_others_do_too(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", sorted(LISTENING_KINDS))
+def test_all_do_at_full_length(architecture: str, tmp_path: Path) -> None:
     assert hear(architecture, tmp_path).word == "equal"
 
 
