@@ -15,6 +15,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.tests.support import surroundings
 from greenroom.tests.support.platforms import chosen_device
 from greenroom.tests.support.slow import scaled_clocks
@@ -135,7 +136,7 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     end = tokenizer.token_to_id(END)
     assert end is not None
     known = GrammarTokenizer(tokenizer, [end])
-    return Grammars(known, GrammarCompiler(known), tokenizer.to_str())
+    return Grammars(known, GrammarCompiler(known, CALL_SYNTAXES), tokenizer.to_str())
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.loading.libraries import import_grammar_library
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
@@ -113,7 +114,7 @@ class RequestConstraints:
             from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 
             tokenizer = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
-            self._compiler = GrammarCompiler(tokenizer)
+            self._compiler = GrammarCompiler(tokenizer, CALL_SYNTAXES)
         return self._compiler
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 import numpy as np
 
-from greenroom.engine.grammar.calls.call_formats import CallGrammar, call_grammar
+from greenroom.engine.grammar.calls.call_grammar import CallGrammar, call_grammar
+from greenroom.engine.grammar.calls.call_syntax import CallSyntax
 from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.cost.limits import parser_limits
-from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, response_format_rule
+from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, response_format_rule
+from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.matching.matcher_state import error_of
@@ -42,11 +45,18 @@ class GrammarCompiler:
 
     Args:
         tokenizer: The model's tokenizer.
+        syntaxes: Syntaxes of calls by parser id.
         cache: Cache of compiled constraints.
     """
 
-    def __init__(self, tokenizer: GrammarTokenizer, cache: ConstraintCache | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: GrammarTokenizer,
+        syntaxes: Mapping[str, CallSyntax] = MappingProxyType({}),
+        cache: ConstraintCache | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._syntaxes = syntaxes
         self._cache = ConstraintCache() if cache is None else cache
         self._triggers: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
@@ -89,7 +99,9 @@ class GrammarCompiler:
     def _compile_tools(self, constraint: Constraint, strict_only: bool) -> CompiledConstraint:
         has_format, calls = constraint.response_format is not None, None
         if constraint.calls is not None:
-            calls = call_grammar(constraint.calls, alone=not has_format, strict_only=strict_only)
+            calls = call_grammar(
+                constraint.calls, self._syntaxes, alone=not has_format, strict_only=strict_only
+            )
         compiled = CompiledConstraint(self._tokenizer, thought=constraint.thought)
         if calls is not None and calls.lazy and not has_format:
             bodies = tuple(self._prototype(body, "tools") for body in calls.body_rules())

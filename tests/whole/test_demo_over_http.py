@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import trio
 
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.parsers.model_outputs import extract_calls, extract_thought

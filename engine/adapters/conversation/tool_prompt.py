@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.formats.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.schemas.messages.messages import Tool

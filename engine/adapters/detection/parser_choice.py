@@ -17,12 +17,12 @@ from greenroom.engine.adapters.detection.rendered_turns import RenderedTurns
 from greenroom.engine.adapters.detection.round_trip import TOOLS, find_thinking_parser, find_tool_parser
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, with_calls_as_text
 from greenroom.engine.catalog.kinds.families import FamilyTraits
-from greenroom.engine.parsers.detection.parser_detection import (
+from greenroom.engine.formats.detection import (
     described_tool_parser,
     detect_thinking_parser,
     detect_tool_parser,
 )
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.null import NullToolParser
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser

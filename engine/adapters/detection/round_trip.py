@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.engine.adapters.detection.rendered_turns import RenderedTurn, RenderedTurns
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
-from greenroom.engine.parsers.detection.registry import (
+from greenroom.engine.formats.registry import (
     FURTHER_NAMES,
     THINKING_PARSERS,
     TOOL_PARSERS,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.grammar.calls.argument_schemas import patterns
 from greenroom.engine.grammar.json_schema.keywords import FORMAT_PATTERNS
-from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 ANY_TEXT = "/(?s:.*)/"
 _TRIMMED = r"/(?s:[^ \n\r\t\f\v](?:.*[^ \n\r\t\f\v])?)?/"

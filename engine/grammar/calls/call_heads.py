@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+
 
 _INDEX = "/[0-9]{1,3}/"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.grammar.calls.argument_schemas import (
     CannotBeWritten,
@@ -12,13 +12,15 @@ from greenroom.engine.grammar.calls.argument_schemas import (
     with_definitions,
 )
 from greenroom.engine.grammar.calls.argument_texts import string_content, up_to
-from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
-from greenroom.engine.grammar.calls.json_call_bodies import Body
+from greenroom.engine.grammar.calls.call_syntax import Body
 from greenroom.engine.grammar.calls.pythonic_calls import named_arguments
 from greenroom.engine.grammar.calls.text_arguments import json_text, plain_text
-from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, literal
-from greenroom.engine.parsers.formats.gemma import GemmaCallFormat
+from greenroom.engine.grammar.lark.lark_text import literal
 from greenroom.schemas.messages.text_tools import ARGUMENT
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 _ARRAY_KEYWORDS = {"type", "items", "minItems", "maxItems"}
 _MAX_ITEMS = 32
@@ -27,13 +29,18 @@ _MAX_LEVELS = 8
 """Limit on nesting levels in the native form; deeper values are written as JSON."""
 
 
-def gemma_calls(call_format: GemmaCallFormat) -> Body:
-    """Return the body of a block in one of the formats."""
+def gemma_calls(quote: str, end: str) -> Body:
+    """Return the body of a block of calls.
+
+    Args:
+        quote: Marker on both sides of a string; nothing is escaped in between.
+        end: Marker that closes the block.
+    """
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-        values = _Values(text, call_format.quote)
+        values = _Values(text, quote)
         call = text.rule(" | ".join(map(values.call, tools)))
-        return f"{call} {text.fixed_text(call_format.end)}"
+        return f"{call} {text.fixed_text(end)}"
 
     return body
 

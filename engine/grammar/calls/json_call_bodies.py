@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+from greenroom.engine.grammar.calls.call_syntax import Body
 from greenroom.engine.grammar.calls.text_arguments import json_arguments
-from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
+from greenroom.engine.grammar.lark.lark_text import SPACE, literal
 
-Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
-"""Builder of the expression behind a marker, up to and including the end of a call.
-
-Its last argument is True if the block may hold several calls.
-"""
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -75,6 +73,7 @@ def _written_calls(
 def alternatives(
     tools: tuple[ConstrainedTool, ...], written: Callable[[ConstrainedTool, str], str], text: GrammarBuilder
 ) -> str:
+    """Return the expression of a call to any of the tools."""
     return "(" + " | ".join(written(tool, json_arguments(text, tool)) for tool in tools) + ")"
 
 
@@ -104,22 +103,38 @@ def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbe
     return body
 
 
-def harmony(behind_role: bool) -> Body:
-    """Return the body of a message to a tool, behind the start of the tool's name.
+def json_list(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    """Return the expression of an array of calls."""
+    if many:
+        return f"{SPACE} {json_call(text, tools, 'arguments', many=True)}"
+    return f'{SPACE} "[" {json_call(text, tools, "arguments")} "]"'
 
-    Args:
-        behind_role: True if the role names the recipient, so that the channel may follow.
-    """
+
+def open_list(key: str) -> Body:
+    """Return the body of an array of calls, behind its opening bracket."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-        channel = f"({text.fixed_text('<|channel|>commentary')})?" if behind_role else ""
-        json, message = text.fixed_text("<|constrain|>json"), text.fixed_text("<|message|>")
-        end = text.fixed_text("<|call|>")
-
-        def written(tool: ConstrainedTool, arguments: str) -> str:
-            header = f'{text.fixed_text(tool.plain_name)} {channel} (" "? {json} | " json")?'
-            return f"{header} {message} {arguments} {end}"
-
-        return alternatives(tools, written, text)
+        call = json_call(text, tools, key)
+        more = f'("," {SPACE} {call})*' if many else ""
+        return f'{SPACE} {call} {more} {SPACE} "]"'
 
     return body
+
+
+def keyed_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool = False) -> str:
+    """Return the expression of a JSON object whose only key is the tool's name, or of an array of them."""
+    if any(tool.grammar is not None for tool in tools):
+        written = [
+            f'{literal(f"{{{json.dumps(tool.name)}: ")} {json_arguments(text, tool)} "}}"' for tool in tools
+        ]
+        one = text.rule(" | ".join(written))
+        return f'"[" {SPACE} {one} ({SPACE} "," {SPACE} {one})* {SPACE} "]"' if many else one
+    base = "#/items" if many else "#"
+    calls = []
+    for index, tool in enumerate(tools):
+        pointer = tool.name.replace("~", "~0").replace("/", "~1")
+        properties = {tool.name: tool.schema(f"{base}/anyOf/{index}/properties/{pointer}")}
+        closed = {"required": [tool.name], "additionalProperties": False}
+        calls.append({"type": "object", "properties": properties, **closed})
+    call: Any = {"anyOf": calls}
+    return text.json({"type": "array", "minItems": 1, "items": call} if many else call)

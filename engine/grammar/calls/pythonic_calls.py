@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.grammar.calls.argument_schemas import (
     CannotBeWritten,
     check_object,
     with_definitions,
 )
-from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
-from greenroom.engine.grammar.calls.json_call_bodies import Body
+from greenroom.engine.grammar.calls.call_syntax import Body
 from greenroom.engine.grammar.calls.text_arguments import json_text
-from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.schemas.messages.text_tools import ARGUMENT
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 _COMMA = '"," " "?'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -20,12 +20,15 @@ from greenroom.engine.grammar.calls.argument_schemas import (
 )
 from greenroom.engine.grammar.calls.argument_texts import ANY_TEXT, string_content, unlike, up_to, without
 from greenroom.engine.grammar.calls.call_heads import call_head
-from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+from greenroom.engine.grammar.calls.call_syntax import Body
 from greenroom.engine.grammar.calls.text_arguments import json_arguments, plain_text
-from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
-from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
+from greenroom.engine.grammar.lark.lark_text import SPACE, literal
 from greenroom.engine.parsers.values.offered_tools import schema_types
 from greenroom.schemas.messages.text_tools import ARGUMENT
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 
 @attrs.frozen
@@ -57,20 +60,38 @@ class TaggedArguments:
     around_json: tuple[str, str] = ("", "")
     trimmed: str = ""
 
-    def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """Return the expression of a call to any of the tools, from behind the marker to the block's end."""
-        calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
-        end = text.fixed_text(self.close)
-        return f"{SPACE} ({calls}) {SPACE} {end}"
+    def block(self) -> Body:
+        """Return the body of a call to any of the tools, from behind the marker to the block's end."""
 
-    def functions(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """Return the expression of a call to any of the tools, behind the marker `<function=`."""
-        head = self.head.removeprefix("<function=")
-        return "(" + " | ".join(text.rule(self._call(text, tool, head)) for tool in tools) + ")"
+        def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+            calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
+            return f"{SPACE} ({calls}) {SPACE} {text.fixed_text(self.close)}"
 
-    def alternatives(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """Return a rule for a call to any of the tools, from its head to its tail."""
-        return text.rule(" | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools))
+        return body
+
+    def alone(self, marker: str = "") -> Body:
+        """Return the body of a call from its head to its tail.
+
+        Args:
+            marker: Part of the head that is the marker, and stands before the body.
+        """
+        head = self.head.removeprefix(marker)
+
+        def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+            return text.rule(" | ".join(text.rule(self._call(text, tool, head)) for tool in tools))
+
+        return body
+
+    def section(self, end: str) -> Body:
+        """Return the body of a section of calls, up to the section's end marker."""
+        one = self.alone()
+
+        def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+            call = one(text, tools, many)
+            calls = f"{call} ({SPACE} {call})*" if many else call
+            return f"{SPACE} {calls} {SPACE} {text.fixed_text(end)}"
+
+        return body
 
     def _call(self, text: GrammarBuilder, tool: ConstrainedTool, start: str) -> str:
         head = call_head(text, start, tool.plain_name)
@@ -163,6 +184,8 @@ class TaggedArguments:
         if unlike_others:
             content = f"({content} & {unlike_others})"
         if patterns(schema):
+            from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
+
             probe_terminals("", [content], tool.param)
         return up_to(text, content, self.space + self.end)
 
@@ -193,28 +216,3 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return text.lower() in ("true", "false", "null", "none") or text[0] in "[{"
     return True
-
-
-glm_arguments = TaggedArguments(
-    head="{}\n",
-    before="<arg_key>{}</arg_key>\n<arg_value>",
-    end="</arg_value>",
-    tail="",
-    space="",
-    foreign=("<arg_",),
-)
-longcat_arguments = attrs.evolve(
-    glm_arguments,
-    before="<longcat_arg_key>{}</longcat_arg_key>\n<longcat_arg_value>",
-    end="</longcat_arg_value>",
-    close="</longcat_tool_call>",
-    foreign=("<longcat_arg_",),
-)
-qwen_arguments = TaggedArguments(
-    head="<function={}>",
-    before="<parameter={}>",
-    end="</parameter>",
-    tail="</function>",
-    space="\n",
-)
-seed_arguments = attrs.evolve(qwen_arguments, space="", close="</seed:tool_call>", trimmed="\n")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
-from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, literal
+from typing import TYPE_CHECKING
+
+from greenroom.engine.grammar.lark.lark_text import literal
 from greenroom.schemas.messages.text_tools import ARGUMENT
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
 
 def json_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:

@@ -9,6 +9,7 @@ from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.patterns import portable_pattern
 from greenroom.engine.grammar.lark.check import check_lark
+from greenroom.engine.grammar.lark.lark_text import SPACE, literal
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.schemas.messages.response_format import (
     ChoiceFormat,
@@ -25,9 +26,6 @@ JSON_WHITESPACE = r"( |\n[ \t]{0,20})"
 
 It is bounded because models that may write white space endlessly do so (llama.cpp's rule).
 """
-
-SPACE = r"/[ \n\r\t]{1,4}/?"
-"""White space before an answer or a call, as templates and models write it."""
 
 
 class GrammarBuilder:
@@ -84,11 +82,6 @@ class GrammarBuilder:
         name = f"part{len(self._parts)}"
         self._parts.append({"name": name, **part})
         return f"@{name}"
-
-
-def literal(text: str) -> str:
-    """Return a text as a Lark string."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _with_options(schema: Any) -> dict[str, Any]:

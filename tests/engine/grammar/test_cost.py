@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.batch_masks import apply_masks, compute_masks
 from greenroom.engine.grammar.matching.matcher import Matcher
@@ -55,7 +56,7 @@ def test_one_constrained_sequence_costs_little_of_a_step_at_batch_8(
     large = vocabulary > 2_048
     tokenizer = large_tokenizer(vocabulary) if large else Tokenizer.from_str(grammars.backend)
     known = GrammarTokenizer(tokenizer, [2])
-    compiler = GrammarCompiler(known)
+    compiler = GrammarCompiler(known, CALL_SYNTAXES)
     model, _ = load_model(tiny_model("qwen3", vocab_size=vocabulary))
     ratios = []
     for _ in range(7):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
@@ -33,7 +34,7 @@ WARM = GenerationParameters(temperature=1.0)
 @cache
 def compiler(folder: Path) -> GrammarCompiler:
     adapter = loaded(folder)[1]
-    return GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
+    return GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids), CALL_SYNTAXES)
 
 
 def matcher(folder: Path, constraint: Constraint) -> Matcher:
@@ -205,7 +206,7 @@ def test_one_constrained_sequence_costs_little_of_a_step_of_eight(
     folder = tiny_model("qwen3", vocab_size=vocabulary) if large else tiny_model("qwen3")
     known = compiler(folder)
     if large:
-        known = GrammarCompiler(GrammarTokenizer(large_tokenizer(), [2]))
+        known = GrammarCompiler(GrammarTokenizer(large_tokenizer(), [2]), CALL_SYNTAXES)
     ratios = []
     for _ in range(7):
         bare, held = eight_sequences(folder, None), eight_sequences(folder, known.compile(LONG_ARRAY))

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
+from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages.messages import Tool
@@ -41,7 +40,7 @@ def test_what_only_begins_like_a_call_is_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["validated", "immediate"])
-@pytest.mark.parametrize("parser_id", CALL_FORMATS)
+@pytest.mark.parametrize("parser_id", CALL_SYNTAXES)
 def test_a_call_that_a_grammar_demands_is_read_in_every_format(parser_id: str, release: Release) -> None:
     written = WRITTEN[parser_id]
     for pieces in ([written], list(written), list(f" {written}")):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.parsers.detection.registry import (
+from greenroom.engine.formats.registry import (
     THINKING_PARSERS,
     make_thinking_parser,
     make_tool_parser,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.messages.prepared_input import PreparedPrompt

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.prepared_input import PreparedPrompt

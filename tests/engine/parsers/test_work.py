@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import (
+from greenroom.engine.formats.registry import (
     THINKING_PARSERS,
     make_thinking_parser,
     make_tool_parser,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from greenroom.engine.parsers.detection.registry import (
+from greenroom.engine.formats.registry import (
     THINKING_PARSERS,
     TOOL_PARSERS,
     make_thinking_parser,

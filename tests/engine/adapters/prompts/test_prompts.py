@@ -14,7 +14,7 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.kinds.families import FAMILIES
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
+from greenroom.engine.formats.registry import CALL_SYNTAXES, TOOL_PARSERS, make_tool_parser
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.response_format import (
     CallConstraint,
@@ -77,7 +76,7 @@ def marked(grammars: Grammars) -> Grammars:
     tokenizer = Tokenizer.from_str(grammars.backend)
     tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS])
     known = GrammarTokenizer(tokenizer, [grammars.token(END)])
-    return Grammars(known, GrammarCompiler(known), tokenizer.to_str())
+    return Grammars(known, GrammarCompiler(known, CALL_SYNTAXES), tokenizer.to_str())
 
 
 @pytest.fixture(params=["spelled", "special"])
@@ -99,10 +98,10 @@ def constrained(call_format: str, choice: ToolChoice, parallel: bool = True) -> 
 
 def test_every_format_that_is_read_can_be_constrained() -> None:
     read = {make_tool_parser(name).parser_id for name in TOOL_PARSERS}
-    assert read - CALL_FORMATS.keys() == {"null"}
+    assert read - CALL_SYNTAXES.keys() == {"null"}
 
 
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_required_call_is_made_and_its_arguments_validate(either: Grammars, call_format: str) -> None:
     for seed in range(6):
         written = either.walk(constrained(call_format, REQUIRED), seed, eager={END: 0.5})
@@ -112,7 +111,7 @@ def test_a_required_call_is_made_and_its_arguments_validate(either: Grammars, ca
         assert not extracted.text.strip()
 
 
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
     either: Grammars, call_format: str
 ) -> None:
@@ -124,11 +123,11 @@ def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
 
 @pytest.mark.parametrize(
     "call_format",
-    [name for name, written in CALL_FORMATS.items() if all(marker for marker, _ in written.triggers)],
+    [name for name, written in CALL_SYNTAXES.items() if all(marker for marker, _ in written.triggers)],
 )
 def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_format: str) -> None:
-    assert CALL_FORMATS[call_format].triggers
-    for trigger, _ in CALL_FORMATS[call_format].triggers:
+    assert CALL_SYNTAXES[call_format].triggers
+    for trigger, _ in CALL_SYNTAXES[call_format].triggers:
         matcher = either.matcher(constrained(call_format, AUTO))
         opening = either.tokenizer.encode(f"Let me see. {{}} {trigger}")
         for token in opening:
@@ -190,7 +189,7 @@ def test_auto_without_strict_tools_is_not_constrained(grammars: Grammars) -> Non
 @pytest.mark.parametrize(
     "parameters", [{}, {"type": "object", "properties": {}}, {"required": [], "title": "x"}]
 )
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_tool_without_parameters_is_called_without_arguments(
     grammars: Grammars, call_format: str, parameters: dict[str, Any]
 ) -> None:
@@ -308,7 +307,7 @@ def test_arguments_keep_the_order_of_the_schema(grammars: Grammars) -> None:
     assert list(json.loads(call.arguments)) == expected
 
 
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_reference_may_lead_to_one_of_several_alternatives(grammars: Grammars, call_format: str) -> None:
     size = {"anyOf": [{"type": "string", "maxLength": 9}, {"type": "integer"}]}
     label, count = ({"$ref": f"#/properties/size/anyOf/{index}"} for index in (0, 1))

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from greenroom.engine.formats.registry import make_thinking_parser
 from greenroom.engine.grammar.matching.matcher_state import Phase
-from greenroom.engine.parsers.detection.registry import make_thinking_parser
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.response_format import (
     CallConstraint,

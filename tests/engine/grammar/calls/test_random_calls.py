@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
+from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import CallArguments, ParserEvent
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
@@ -75,21 +74,21 @@ def force_a_call(grammars: Grammars, call_format: str, seed: int) -> None:
     assert values(extract_calls(parser, rendered, tools).calls) == values(extracted.calls)
 
 
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_forced_call_validates_and_is_read_back(grammars: Grammars, call_format: str) -> None:
     for seed in (1, 8):
         force_a_call(grammars, call_format, seed)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_two_hundred_forced_calls_validate_and_are_read_back(grammars: Grammars, call_format: str) -> None:
     for seed in range(200):
         force_a_call(grammars, call_format, seed)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_model_makes_two_hundred_forced_calls_in_a_batch(
     tiny_model: TinyModel, tmp_path: Path, call_format: str
 ) -> None:

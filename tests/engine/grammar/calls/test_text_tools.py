@@ -8,8 +8,7 @@ from typing import Literal
 
 import pytest
 
-from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
-from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
 from greenroom.schemas.messages.messages import TextInput, Tool, ToolChoice
 from greenroom.schemas.messages.response_format import CallConstraint, Constraint
 from greenroom.schemas.messages.text_tools import ARGUMENT, text_tool
@@ -34,7 +33,7 @@ def written_input(grammars: Grammars, call_format: str, tool: Tool, seed: int) -
     return str(arguments[ARGUMENT])
 
 
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_text_matches_its_expression(grammars: Grammars, call_format: str) -> None:
     pattern = r'^(?P<word>[a-z"\\]{1,3})\n"\t?[^<>]{2,5}\s\d$'
     tool = text_tool("run", "Runs.", TextInput("regex", pattern), PARAM)
@@ -79,7 +78,7 @@ GRAMMARS = {
 
 
 @pytest.mark.parametrize("lark", GRAMMARS, ids=["patch", "sum", "plain"])
-@pytest.mark.parametrize("call_format", CALL_FORMATS)
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_text_matches_its_grammar(grammars: Grammars, call_format: str, lark: str) -> None:
     tool = text_tool("run", "Runs.", TextInput("lark", lark), PARAM)
     text = written_input(grammars, call_format, tool, 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.matching.batch_masks import compute_masks
@@ -217,7 +218,7 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
 
 
 def test_the_same_constraint_is_compiled_once(grammars: Grammars) -> None:
-    compiler = GrammarCompiler(grammars.tokenizer, ConstraintCache(most=2))
+    compiler = GrammarCompiler(grammars.tokenizer, CALL_SYNTAXES, ConstraintCache(most=2))
     compiled = []
     for pattern in ("a", "b", "a", "c", "a", "b"):
         matcher = compiler.compile(Constraint(RegexFormat(pattern)))
@@ -250,7 +251,7 @@ def test_a_model_s_own_tokenizer_serves(tmp_path: Path) -> None:
     chat = load_tokenizer(tmp_path)
     known = GrammarTokenizer(chat.wrapped, chat.eos_token_ids)
     assert known.stop_token_ids == (2,)
-    matcher = GrammarCompiler(known).compile(Constraint(ChoiceFormat(("yes", "no"))))
+    matcher = GrammarCompiler(known, CALL_SYNTAXES).compile(Constraint(ChoiceFormat(("yes", "no"))))
     assert matcher is not None
     assert {known.token_bytes[token][:1] for token in allowed(matcher)} == {b"y", b"n"}
 
@@ -266,7 +267,7 @@ def large() -> Grammars:
     """Return a vocabulary of 152,000 tokens."""
     tokenizer = large_tokenizer()
     known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
-    return Grammars(known, GrammarCompiler(known), "")
+    return Grammars(known, GrammarCompiler(known, CALL_SYNTAXES), "")
 
 
 def test_a_large_vocabulary_is_held_as_a_small_one(large: Grammars) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching import grammar_threads
 from greenroom.engine.grammar.matching.matcher import Matcher
@@ -34,7 +35,9 @@ AMBIGUOUS = LarkFormat("start: a\na: a a | b\nb: /[a-z ]/ | /[a-m]/\n")
 def held(folder: Path, requested: Any = WORDS, *, slow: bool = True) -> Matcher:
     """Return a matcher of an unshared constraint whose masks have been slow so far."""
     adapter = loaded(folder)[1]
-    compiler = GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
+    compiler = GrammarCompiler(
+        GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids), CALL_SYNTAXES
+    )
     matcher = compiler.compile(Constraint(requested))
     assert matcher is not None
     if slow:

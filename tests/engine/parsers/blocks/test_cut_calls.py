@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release

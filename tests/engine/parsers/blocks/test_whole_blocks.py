@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.formats.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.formats.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import make_thinking_parser
+from greenroom.engine.formats.registry import make_thinking_parser
 from greenroom.engine.parsers.parser_events import PlainText, ThoughtText
 from greenroom.tests.support.parsers.model_outputs import ExtractedThought, extract_thought
 

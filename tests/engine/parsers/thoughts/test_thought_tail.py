@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages.prepared_input import PreparedPrompt

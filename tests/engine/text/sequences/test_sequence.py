@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.parsers.detection.registry import make_thinking_parser
+from greenroom.engine.formats.registry import make_thinking_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs

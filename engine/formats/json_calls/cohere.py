@@ -1,0 +1,91 @@
+"""Tool-call formats of Cohere's models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.json_calls.hermes import JSON_BODY
+from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigger
+from greenroom.engine.grammar.calls.json_call_bodies import tagged_array
+from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.thoughts.thought_markers import COHERE_STRUCTURE
+from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+
+
+class Cohere2Parser(OneBlockParser):
+    """Command R7B and Command A: an array of actions after `<|START_ACTION|>`."""
+
+    parser_id = "cohere2"
+    markers = (("<|START_ACTION|>", "<|END_ACTION|>"),)
+    body_start = JSON_BODY
+    dropped = COHERE_STRUCTURE
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        return parse_json_calls(body)
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        actions = (_action(call, f'"tool_call_id": "{number}", ') for number, call in enumerate(calls))
+        return f"<|START_ACTION|>{_actions(actions)}<|END_ACTION|>"
+
+
+class CommandRParser(OneBlockParser):
+    """Command R and R+: an array of actions in a fenced code block after the word `Action:`."""
+
+    parser_id = "command_r"
+    markers = (("Action:\n```json", "```"), ("Action: ```json", "```"), ("Action:```json", "```"))
+    body_start = JSON_BODY
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        return parse_json_calls(body)
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        return f"Action:\n```json\n{_actions(map(_action, calls))}\n```"
+
+
+def _action(call: ParsedCall, first: str = "") -> str:
+    """Return a call as JSON with Cohere's keys."""
+    json = render_json_call(call.name, call.arguments, "parameters")
+    return json.replace('{"name"', f'{{{first}"tool_name"', 1)
+
+
+def _actions(actions: Iterable[str]) -> str:
+    return "[\n    " + ",\n    ".join(actions) + "\n]"
+
+
+COHERE2 = CallFormat(
+    "cohere2",
+    Cohere2Parser,
+    single_trigger(
+        "<|START_ACTION|>", tagged_array("<|END_ACTION|>", "parameters", "tool_name", numbered=True)
+    ),
+    "<|START_ACTION|>[\n"
+    '    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": '
+    '"Paris", "days": 2}}\n'
+    "]<|END_ACTION|>",
+    templates=(TemplateWords(("<|START_ACTION|>",)),),
+)
+COMMAND_R = CallFormat(
+    "command_r",
+    CommandRParser,
+    CallSyntax(
+        tuple(
+            (f"Action:{space}```json", tagged_array("```", "parameters", "tool_name"))
+            for space in ("\n", " ", "")
+        )
+    ),
+    "Action:\n```json\n[\n"
+    '    {"tool_name": "get_weather", "parameters": {"city": "Paris", "days": 2}}\n'
+    "]\n```",
+    templates=(TemplateWords(("Action:", "```json", "tool_name")),),
+)

@@ -1,0 +1,151 @@
+"""The format of gpt-oss: reasoning in the channel `analysis`, calls addressed to `functions.NAME`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.grammar.calls.call_syntax import Body, CallSyntax
+from greenroom.engine.grammar.calls.json_call_bodies import alternatives
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.messages.harmony_messages import (
+    CHANNEL,
+    CONTROL_TOKENS,
+    START,
+    HarmonyMessages,
+)
+from greenroom.engine.parsers.messages.message_streams import (
+    CALL_END,
+    MessageThinkingStream,
+    MessageToolStream,
+)
+from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call
+from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
+from greenroom.engine.parsers.values.json_calls import normalize_object
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.schemas.messages.messages import Tool
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+
+THOUGHT_START, THOUGHT_END = "<|channel|>analysis<|message|>", "<|end|>"
+
+
+class HarmonyThinkingParser(ThinkingParser):
+    """Parses messages in the channel `analysis` as reasoning and others without a recipient as the answer.
+
+    Tool calls pass through unchanged for the tool-call parser.
+    """
+
+    parser_id = "harmony"
+    markers = ((THOUGHT_START, THOUGHT_END),)
+    forced_end = f"{THOUGHT_END}{START}assistant"
+    answer_starts = tuple(
+        f"{start}<|channel|>final{kind}<|message|>"
+        for start in ("", f"{START}assistant")
+        for kind in ("", " <|constrain|>json")
+    )
+
+    def reads_outside_thoughts(self, token: str) -> bool:
+        return token in CONTROL_TOKENS
+
+    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
+        return MessageThinkingStream(HarmonyMessages("thought" if starts_open else "outside"))
+
+
+class HarmonyParser(ToolCallParser):
+    """gpt-oss: `<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>`."""
+
+    parser_id = "harmony"
+    markers = ((CHANNEL, CALL_END), (START, CALL_END))
+    preamble_frame = ("<|channel|>commentary<|message|>", f"{THOUGHT_END}{START}assistant")
+
+    def __init__(self) -> None:
+        self._calls = _AddressedCalls()
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        if tools is not None and not tools:
+            return NullToolStream()
+        return MessageToolStream(self._calls.new_stream(tools, release), HarmonyMessages())
+
+    def reads_outside_calls(self, token: str) -> bool:
+        return token in CONTROL_TOKENS
+
+    def render(self, name: str, arguments: str) -> str:
+        header = f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
+        return f"{header}{arguments or '{}'}{CALL_END}"
+
+
+class _AddressedCalls(BlockParser):
+    """Parser of messages with a recipient, each from its header to its end marker."""
+
+    parser_id = "harmony"
+    markers = ((CHANNEL, CALL_END), (START, CALL_END))
+    _header = re.compile(
+        r"(?:(?!<\|message\|>)[^{])*\bto=(?:functions\.)?([^\s<]+)"
+        r"(?:(?!<\|message\|>)[^{])*<\|message\|>\s*(?=\{)"
+    )
+    _body = re.compile(
+        r"(?:(?!<\|message\|>).)*\bto=([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>(.*)\Z", re.DOTALL
+    )
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_call(text, self._header, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        parts = self._body.match(body)
+        if parts is None:
+            raise Malformed("the message has no recipient")
+        name, arguments = parts.groups()
+        return [ParsedCall(name.removeprefix("functions."), normalize_object(arguments.strip() or "{}"))]
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return body.rstrip().endswith("}")
+
+
+def _message(behind_role: bool) -> Body:
+    """Return the body of a message to a tool, behind the start of the tool's name.
+
+    Args:
+        behind_role: True if the role names the recipient, so that the channel may follow.
+    """
+
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        channel = f"({text.fixed_text('<|channel|>commentary')})?" if behind_role else ""
+        json, message = text.fixed_text("<|constrain|>json"), text.fixed_text("<|message|>")
+        end = text.fixed_text("<|call|>")
+
+        def written(tool: ConstrainedTool, arguments: str) -> str:
+            header = f'{text.fixed_text(tool.plain_name)} {channel} (" "? {json} | " json")?'
+            return f"{header} {message} {arguments} {end}"
+
+        return alternatives(tools, written, text)
+
+    return body
+
+
+HARMONY = CallFormat(
+    "harmony",
+    HarmonyParser,
+    CallSyntax(
+        (
+            ("<|channel|>commentary to=functions.", _message(behind_role=False)),
+            ("<|channel|>analysis to=functions.", _message(behind_role=False)),
+            ("<|start|>assistant to=functions.", _message(behind_role=True)),
+        ),
+        single_block=True,
+        lead="<|start|>assistant",
+    ),
+    '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": '
+    '"Paris", "days": 2}<|call|>',
+    templates=(TemplateWords(("<|channel|>", "<|message|>")),),
+)

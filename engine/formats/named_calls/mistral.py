@@ -1,0 +1,72 @@
+"""Tool-call formats of the Mistral models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from greenroom.engine.formats.call_format import CallFormat
+from greenroom.engine.grammar.calls.call_syntax import single_trigger
+from greenroom.engine.grammar.calls.json_call_bodies import alternatives, json_list
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_named_or_json
+from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+
+_NAMED = r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]\s*|(?=\{))"
+
+
+class MistralParser(BlockParser):
+    """`[TOOL_CALLS][{"name": …, "arguments": …}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call.
+
+    Some of these models omit `[ARGS]`.
+    """
+
+    parser_id = "mistral"
+    markers = (("[TOOL_CALLS]", ""),)
+    body_start = re.compile(r"\s*(?:\Z|[\[{]|[\w.-]+\s*(?:\Z|[\[{]))")
+    _header = re.compile(rf"{_NAMED}(?=\{{)")
+    _named = re.compile(_NAMED)
+    json_header = re.compile(rf"(?:{_NAMED}|\s*)(?=[\[{{])")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_named_or_json(text, self._header)
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        named = self._named.match(body)
+        if named is None:
+            return parse_json_calls(body)
+        return [ParsedCall(named.group(1), normalize_object(body[named.end() :].strip()))]
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return "".join(self.render(call.name, call.arguments) for call in calls)
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"[TOOL_CALLS]{name}[ARGS]{arguments or '{}'}"
+
+
+def _mistral(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    arguments = text.tokenizer.special("[ARGS]")
+    if arguments is None:
+        return json_list(text, tools, many)
+
+    def written(tool: ConstrainedTool, json: str) -> str:
+        return f"{text.fixed_text(tool.plain_name)} <[{arguments}]> {json}"
+
+    return alternatives(tools, written, text)
+
+
+MISTRAL = CallFormat(
+    "mistral",
+    MistralParser,
+    single_trigger("[TOOL_CALLS]", _mistral),
+    '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris", "days": 2}',
+    mlx_lm_names=("mistral",),
+)

@@ -1,0 +1,222 @@
+"""Tool-call formats of the Llama 3 and 4 models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.grammar.calls.call_syntax import CallSyntax, no_call, single_trigger
+from greenroom.engine.grammar.calls.json_call_bodies import alternatives, json_call
+from greenroom.engine.grammar.calls.pythonic_calls import pythonic_list
+from greenroom.engine.grammar.lark.lark_text import SPACE
+from greenroom.engine.parsers.blocks.bare_calls import BareBlockParser, begins_bare_json
+from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.markers import skip_space
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call, stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_python import stream_python_or_json
+from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls, render_json_call
+from greenroom.engine.parsers.values.json_scanner import PythonScanner
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.pythonic_calls import parse_pythonic_calls, render_pythonic_call
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+    from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+
+_NAMED = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
+
+
+class LlamaXmlParser(BlockParser):
+    """`<function=name>{…}</function>`: the format that Llama 3 documents for custom tools."""
+
+    parser_id = "llama_xml"
+    markers = (("<function=", "</function>"),)
+    body_start = re.compile(r"[^\s<>{}]*(?:\Z|>\s*(?:\Z|\{|<))")
+    _body = re.compile(r"([^\s<>{}]+)>(.*)\Z", re.DOTALL)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_call(text, _NAMED, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        parts = self._body.match(body)
+        if parts is None:
+            raise Malformed("the call has no name")
+        return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return body.rstrip().endswith("}")
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"<function={name}>{arguments or '{}'}</function>"
+
+
+class LlamaPythonParser(BlockParser):
+    """`<|python_tag|>module.method(args)<|eom_id|>`: Llama 3 in an `ipython` environment.
+
+    The end marker is usually a stop token and absent from the text. JSON after the tag is parsed too.
+    """
+
+    parser_id = "llama_python"
+    markers = (("<|python_tag|>", "<|eom_id|>"),)
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        return _TagEnd(start, self.ends[start], following=start)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends.get(start, ""))
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        body = body.strip()
+        return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"<|python_tag|>{render_json_call(name, arguments, 'parameters')}"
+
+
+class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
+    """`{"name": …, "parameters": …}` as the whole answer, as Llama 3.1 to 3.3's templates request.
+
+    Semicolons separate several calls. The tag of `LlamaPythonParser` is parsed too.
+    """
+
+    parser_id = "llama_json"
+    json_header = re.compile("")
+    trailer = ";"
+
+    def begins_bare(self, text: str) -> bool | None:
+        return begins_bare_json(text)
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        if not start:
+            return JsonBlockEnd("", self.json_header)
+        return _JsonTagEnd(start, self.ends[start], following=start)
+
+    def render(self, name: str, arguments: str) -> str:
+        return render_json_call(name, arguments, "parameters")
+
+
+class _TagEnd(BlockEnd):
+    """Finds the end of a tag's block, which the next tag also marks.
+
+    Its calls are complete wherever the block ends.
+    """
+
+    def is_cut_short(self, body_end: int, end: int) -> bool:
+        return False
+
+
+class _JsonTagEnd(_TagEnd):
+    """Finds the end of a tag's block, or of its JSON value, which needs no end marker."""
+
+    def __init__(self, start: str, end: str, following: str) -> None:
+        super().__init__(start, end, following)
+        self._json = JsonBlockEnd(start, re.compile(r"[ \t\r\n]*(?=\{)"))
+        self._is_json = False
+
+    def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
+        self._is_json = self._is_json or text.startswith("{", skip_space(text, begin + len(self._start)))
+        return self._json.find(text, begin, final) if self._is_json else super().find(text, begin, final)
+
+    def goes_on(self, piece: str) -> bool:
+        return self._json.goes_on(piece) if self._is_json else super().goes_on(piece)
+
+
+class BarePythonicParser(BareBlockParser):
+    """`[get_weather(city="Paris"), …]` as the whole answer: Llama 3.2 and 4, ToolACE.
+
+    Llama 4 may enclose it in `<|python_start|>` and `<|python_end|>`, and may write JSON instead.
+    """
+
+    parser_id = "bare_pythonic"
+    markers = (("<|python_start|>", "<|python_end|>"), ("<|python_tag|>", "<|eom_id|>"))
+    json_header = re.compile("")
+    trailer = ";"
+    _bare = re.compile(r"\[\s*\w[\w.:/-]*\(")
+    _bare_so_far = re.compile(r"\[\s*(?:\w[\w.:/-]*)?\Z")
+
+    def begins_bare(self, text: str) -> bool | None:
+        if self._bare.match(text):
+            return True
+        return None if self._bare_so_far.match(text) else begins_bare_json(text)
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        return BlockEnd(start, self.ends[start]) if start else JsonBlockEnd("", re.compile(""), PythonScanner)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_python_or_json(text, self.ends.get(start, ""))
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        body = body.strip()
+        return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return f"[{', '.join(render_pythonic_call(call.name, call.arguments) for call in calls)}]"
+
+
+def _function(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    end = text.fixed_text("</function>")
+
+    def written(tool: ConstrainedTool, json: str) -> str:
+        return f"{text.fixed_text(tool.plain_name + '>')} {json} {end}"
+
+    return alternatives(tools, written, text)
+
+
+def _json_behind_tag(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    return f"{SPACE} {json_call(text, tools, 'parameters')}"
+
+
+def _bare_json(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    call = json_call(text, tools, "parameters")
+    return f'{call} (";" {SPACE} {call})*' if many else call
+
+
+LLAMA_XML = CallFormat(
+    "llama_xml",
+    LlamaXmlParser,
+    single_trigger("<function=", _function),
+    '<function=get_weather>{"city": "Paris", "days": 2}</function>',
+    templates=(TemplateWords(("<function=",), distinctive=False),),
+)
+LLAMA_PYTHON = CallFormat(
+    "llama_python",
+    LlamaPythonParser,
+    single_trigger("<|python_tag|>", _json_behind_tag, single_block=True),
+    '<|python_tag|>get_weather.call(city="Paris", days=2)<|eom_id|>',
+    templates=(TemplateWords(("<|python_tag|>",), absent=('"parameters"',), distinctive=False),),
+)
+LLAMA_JSON = CallFormat(
+    "llama_json",
+    LlamaJsonParser,
+    CallSyntax((("", _bare_json),), single_block=True, plain=no_call("{", "<|python_tag|>")),
+    '{"name": "get_weather", "parameters": {"city": "Paris", "days": 2}}',
+    templates=(
+        TemplateWords(
+            ('{"name": function name, "parameters"',),
+            absent=("<|python_tag|>", "<|python_start|>", "[func_name1("),
+        ),
+        TemplateWords(("<|python_tag|>", '"parameters"'), distinctive=False),
+    ),
+)
+BARE_PYTHONIC = CallFormat(
+    "bare_pythonic",
+    BarePythonicParser,
+    CallSyntax(
+        (("", pythonic_list),),
+        single_block=True,
+        plain=no_call("[{", "<|python_start|>", "<|python_tag|>"),
+    ),
+    '[get_weather(city="Paris", days=2)]',
+    templates=(
+        TemplateWords(("<|python_start|>",)),
+        TemplateWords(("[func_name1(",)),
+    ),
+)

@@ -1,0 +1,69 @@
+"""Tool calls written as Python between markers: OLMo 3 and LFM 2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.grammar.calls.call_syntax import single_trigger
+from greenroom.engine.grammar.calls.pythonic_calls import pythonic_block, pythonic_lines
+from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_python import stream_python_calls, stream_python_or_json
+from greenroom.engine.parsers.values.json_calls import parse_json_calls
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.pythonic_calls import parse_pythonic_calls, render_pythonic_call
+
+
+class Olmo3Parser(OneBlockParser):
+    """OLMo 3: Python calls, one per line, between `<function_calls>` and `</function_calls>`."""
+
+    parser_id = "olmo3"
+    markers = (("<function_calls>", "</function_calls>"),)
+    body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*(?:\Z|[ \t]*\())")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_python_calls(text, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        return parse_pythonic_calls(body, offered)
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        lines = "\n".join(render_pythonic_call(call.name, call.arguments) for call in calls)
+        return f"<function_calls>{lines}</function_calls>"
+
+
+class Lfm2Parser(OneBlockParser):
+    """LFM 2: a list of Python calls after `<|tool_call_start|>`; some of its models write JSON."""
+
+    parser_id = "mlx_lm.pythonic"
+    markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
+    body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*(?:\Z|[ \t]*\())")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_python_or_json(text, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        as_json = re.match(r"\s*\[?\s*\{", body)
+        return parse_json_calls(body) if as_json else parse_pythonic_calls(body, offered)
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        written = ", ".join(render_pythonic_call(call.name, call.arguments) for call in calls)
+        return f"<|tool_call_start|>[{written}]<|tool_call_end|>"
+
+
+OLMO3 = CallFormat(
+    "olmo3",
+    Olmo3Parser,
+    single_trigger("<function_calls>", pythonic_lines("</function_calls>")),
+    '<function_calls>get_weather(city="Paris", days=2)</function_calls>',
+    templates=(TemplateWords(("<function_calls>",)),),
+)
+LFM2 = CallFormat(
+    "mlx_lm.pythonic",
+    Lfm2Parser,
+    single_trigger("<|tool_call_start|>", pythonic_block("<|tool_call_end|>")),
+    '<|tool_call_start|>[get_weather(city="Paris", days=2)]<|tool_call_end|>',
+)

@@ -1,0 +1,239 @@
+"""Calls as elements with attributes: `<invoke name="f"><parameter name="k">v</parameter></invoke>`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import attrs
+
+from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigger
+from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
+from greenroom.engine.parsers.blocks.call_sections import SectionParser
+from greenroom.engine.parsers.markers import Markers, prefix_pattern, skip_space
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.tagged_arguments import (
+    argument_pairs,
+    read_tagged_arguments,
+    written_value,
+)
+
+
+class InvokeTags:
+    """Parses and renders the elements of one model family.
+
+    Args:
+        prefix: Prefix of the element names.
+        typed: True if an attribute marks strings; otherwise the tool's schema decides.
+    """
+
+    def __init__(self, prefix: str, typed: bool = False) -> None:
+        self._prefix = prefix
+        self._typed = typed
+        name, cut = re.escape(prefix), prefix_pattern(f"</{prefix}invoke>")
+        self._invoke = re.compile(rf'<{name}invoke\s+name="([^"<>]+)"\s*(/?)>')
+        self._parameter = re.compile(
+            rf'\s*<{name}parameter\s+name="(?P<key>[^"]+)"(?:\s+string="(?P<string>true|false)")?\s*>'
+        )
+        self._end = re.compile(rf"\s*</{name}invoke>")
+        followers = (f"<{prefix}parameter", f"</{prefix}invoke>")
+        self._streamed = StreamedTags(
+            self._parameter, ValueEnd(f"</{prefix}parameter>", followers), self._end
+        )
+        self._value_end = re.compile(
+            rf"</{name}parameter>(?=\s*(?:<{name}parameter\s+name=|</{name}invoke>|(?:{cut})?\Z))"
+        )
+
+    def read(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        """Return the call at a position and the position of its end.
+
+        Raises:
+            Unclosed: The text ends inside a value.
+            Malformed: No call begins there.
+        """
+        head = self._invoke.match(text, position)
+        if head is None:
+            raise Malformed("the call has no name")
+        name, position = head.group(1), head.end()
+        if head.group(2):
+            return ParsedCall(name, "{}"), position
+        arguments, position = read_tagged_arguments(
+            name, text, position, offered, self._parameter, self._value_end
+        )
+        end = self._end.match(text, position)
+        if end is not None:
+            return ParsedCall(name, arguments), end.end()
+        rest = text[position:].strip()
+        if rest.startswith("</") and f"</{self._prefix}invoke>".startswith(rest):
+            return ParsedCall(name, arguments), len(text)  # The text is cut off, but no argument can follow.
+        raise Malformed("the call has no end")
+
+    def stream(self, text: GrowingText) -> Reading[None]:
+        """Parse a call while it is written.
+
+        Raises:
+            Malformed: No call begins here.
+        """
+        head = yield from text.match(self._invoke)
+        if head.group(2):
+            text.begin_call(head.group(1))
+            text.add("{}")
+            text.end_call()
+        else:
+            yield from stream_tagged_call(text, head.group(1), self._streamed)
+
+    def render(self, call: ParsedCall) -> str:
+        """Return a call as text, with each argument on its own line."""
+        tag, pairs = self._prefix, argument_pairs(call.arguments)
+        if pairs is None:
+            return f'<{tag}invoke name="{call.name}">\n{call.arguments}\n</{tag}invoke>'
+        lines = "".join(f"{self._argument(key, value)}\n" for key, value in pairs.items())
+        return f'<{tag}invoke name="{call.name}">\n{lines}</{tag}invoke>'
+
+    def _argument(self, key: str, value: object) -> str:
+        string = isinstance(value, str)
+        kind = f' string="{"true" if string else "false"}"' if self._typed else ""
+        return f'<{self._prefix}parameter name="{key}"{kind}>{written_value(value)}</{self._prefix}parameter>'
+
+
+class InvokeSectionParser(SectionParser):
+    """Elements in a section; the tool's schema decides the type of a value."""
+
+    body_start = re.compile(r"\s*(?:\Z|<)")
+    common_end = "</"
+    tags: InvokeTags
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.peek()
+            yield from self.tags.stream(text)
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        return self.tags.read(text, position, offered)
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = self.markers[0]
+        return "\n".join([start, *map(self.tags.render, calls), end])
+
+
+class DeepseekDsmlParser(InvokeSectionParser):
+    """DeepSeek V3.2 and later: each value has an attribute that marks strings.
+
+    The section is `function_calls`, from V4 on `tool_calls`.
+    """
+
+    parser_id = "deepseek_dsml"
+    markers = (
+        ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
+        ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
+    )
+    common_end = "</｜DSML｜"
+    tags = InvokeTags("｜DSML｜", typed=True)
+
+
+class MinimaxM2Parser(InvokeSectionParser):
+    """MiniMax M2: elements between `<minimax:tool_call>` and `</minimax:tool_call>`."""
+
+    parser_id = "mlx_lm.minimax_m2"
+    markers = (("<minimax:tool_call>", "</minimax:tool_call>"),)
+    tags = InvokeTags("")
+
+
+class Step3Parser(InvokeSectionParser):
+    """Step 3: a section of elements, each between markers."""
+
+    parser_id = "step3"
+    markers: Markers = (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),)
+    separator = "<｜tool_sep｜>"
+    common_end = ""
+    tags = InvokeTags("steptml:")
+    _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?")
+    _streamed_head = re.compile(rf"{_head.pattern}(?=<s)")
+    _tail = "<｜tool_call_end｜>"
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.take_any([self.separator])
+            yield from text.match(self._streamed_head)
+            yield from self.tags.stream(text)
+            yield from text.expect(self._tail)
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = self._head.match(text, position)
+        if head is None:
+            raise Malformed("the call has no beginning")
+        call, position = self.tags.read(text, head.end(), offered)
+        position = skip_space(text, position)
+        if text.startswith(self._tail, position):
+            return call, position + len(self._tail)
+        if self._tail.startswith(text[position:]):
+            return call, len(text)  # The text was cut off after a complete call.
+        raise Malformed("the call has no end")
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = self.markers[0]
+        written = [
+            f"<｜tool_call_begin｜>function<｜tool_sep｜>{self.tags.render(call)}{self._tail}"
+            for call in calls
+        ]
+        return "\n".join([start, *written, end])
+
+
+def invoke_arguments(prefix: str) -> TaggedArguments:
+    """Return the tags of one model family, for its syntax."""
+    return TaggedArguments(
+        head=f'<{prefix}invoke name="{{}}">\n',
+        before=f'<{prefix}parameter name="{{}}">',
+        end=f"</{prefix}parameter>",
+        tail=f"</{prefix}invoke>",
+        space="",
+    )
+
+
+_DSML = attrs.evolve(invoke_arguments("｜DSML｜"), before='<｜DSML｜parameter name="{}" string="{string}">')
+_STEP3 = invoke_arguments("steptml:")
+_STEP3 = attrs.evolve(
+    _STEP3,
+    head=f"<｜tool_call_begin｜>function<｜tool_sep｜>{_STEP3.head}",
+    tail=f"{_STEP3.tail}<｜tool_call_end｜>",
+)
+
+DEEPSEEK_DSML = CallFormat(
+    "deepseek_dsml",
+    DeepseekDsmlParser,
+    CallSyntax(
+        tuple(
+            (f"<｜DSML｜{name}>", _DSML.section(f"</｜DSML｜{name}>"))
+            for name in ("function_calls", "tool_calls")
+        )
+    ),
+    '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n'
+    '<｜DSML｜parameter name="city" string="true">Paris</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n'
+    "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    templates=(TemplateWords(("｜DSML｜",)),),
+)
+STEP3 = CallFormat(
+    "step3",
+    Step3Parser,
+    single_trigger("<｜tool_calls_begin｜>", _STEP3.section("<｜tool_calls_end｜>")),
+    "<｜tool_calls_begin｜>\n"
+    '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="get_weather">\n'
+    '<steptml:parameter name="city">Paris</steptml:parameter>\n'
+    '<steptml:parameter name="days">2</steptml:parameter>\n'
+    "</steptml:invoke><｜tool_call_end｜>\n<｜tool_calls_end｜>",
+    templates=(TemplateWords(("steptml:invoke",)),),
+)
+MINIMAX_M2 = CallFormat(
+    "mlx_lm.minimax_m2",
+    MinimaxM2Parser,
+    single_trigger("<minimax:tool_call>", invoke_arguments("").section("</minimax:tool_call>")),
+    '<minimax:tool_call>\n<invoke name="get_weather">\n'
+    '<parameter name="city">Paris</parameter>\n'
+    '<parameter name="days">2</parameter>\n</invoke>\n</minimax:tool_call>',
+)

@@ -1,0 +1,161 @@
+"""Tool-call formats of Qwen 3 Coder and its successors, and of Seed-OSS."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.grammar.calls.call_syntax import CallSyntax
+from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.markers import Markers, prefix_pattern
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
+from greenroom.engine.parsers.values.json_calls import parse_json_calls
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.tagged_arguments import (
+    argument_pairs,
+    read_tagged_arguments,
+    written_value,
+)
+
+_HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
+_KEY = re.compile(r"<parameter=(?P<key>[^\s<>]+)>\n?")
+# At the end of a block, the end tag of the function may be missing or cut off.
+_END = re.compile(rf"</function>\s*|(?:{prefix_pattern('</function>')})?\Z")
+# After the first characters of the end tag, no further argument can follow.
+_SHOWN_END = re.compile(r"</(?:f[a-z]*>?\s*)?\Z")
+_VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
+
+
+_TAGS = StreamedTags(
+    re.compile(r"<parameter=(?P<key>[^\s<>]+)>(?:\n|(?=[^\n]))"),
+    ValueEnd("</parameter>", ("<parameter=", "</function>"), line_break=True),
+    re.compile("</function>"),
+)
+
+
+class Qwen3CoderParser(BlockParser):
+    """Qwen 3: `<tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>`.
+
+    Values are unquoted and on lines of their own; the tool's schema decides their types. These models often
+    omit the outer tag, so a lone function is parsed too.
+    """
+
+    parser_id = "qwen3_coder"
+    markers: Markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
+    trailer = "</tool_call>"
+    body_start = re.compile(
+        rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|[<{{])))"
+    )
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if start == "<function=":
+            text.text = start
+            return _stream_function(text)
+        return _stream_functions(text, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        if body.lstrip().startswith("{"):
+            return parse_json_calls(body)
+        text = f"{start}{body}</function>" if start == "<function=" else body
+        calls: list[ParsedCall] = []
+        position = 0
+        while position < len(text):
+            call, position = self._function(text, position, offered)
+            calls.append(call)
+        if not calls:
+            raise Malformed("the block is empty")
+        return calls
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return rest.startswith("</") or body.lstrip().startswith("{") or bool(_SHOWN_END.search(body))
+
+    def _function(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = _HEAD.match(text, position)
+        if head is None:
+            raise Malformed("the call has no name")
+        name = head.group(1)
+        arguments, position = read_tagged_arguments(name, text, head.end(), offered, _KEY, _VALUE_END)
+        tail = _END.match(text, position)
+        if tail is None:
+            raise Malformed("the call has no end")
+        return ParsedCall(name, arguments), tail.end()
+
+    def render(self, name: str, arguments: str) -> str:
+        start, end = self.markers[0]
+        return f"{start}\n<function={name}>\n{self._rendered(arguments)}</function>\n{end}"
+
+    def _rendered(self, arguments: str) -> str:
+        pairs = argument_pairs(arguments)
+        if pairs is None:
+            return f"{arguments}\n"
+        return "".join(f"{self._argument(key, value)}\n" for key, value in pairs.items())
+
+    def _argument(self, key: str, value: object) -> str:
+        return f"<parameter={key}>\n{written_value(value)}\n</parameter>"
+
+
+class SeedOssParser(Qwen3CoderParser):
+    """Seed-OSS: Qwen's tags inside `<seed:tool_call>`, with each value on the line of its tag."""
+
+    parser_id = "seed_oss"
+    markers = (("<seed:tool_call>", "</seed:tool_call>"), ("<function=", "</function>"))
+    trailer = "</seed:tool_call>"
+
+    def _argument(self, key: str, value: object) -> str:
+        written = written_value(value)
+        space = "" if written.strip("\n") == written else "\n"  # The parser strips one line break per end.
+        return f"<parameter={key}>{space}{written}{space}</parameter>"
+
+
+def _stream_functions(text: GrowingText, end: str) -> Reading[None]:
+    if (yield from text.peek()) == "{":
+        yield from stream_json_calls(text, end)
+        return
+    while not (text.begun and (yield from text.take_any([end]))):
+        yield from text.peek()
+        yield from _stream_function(text)
+
+
+def _stream_function(text: GrowingText) -> Reading[None]:
+    head = yield from text.match(_HEAD)
+    yield from stream_tagged_call(text, head.group(1), _TAGS)
+
+
+_ARGUMENTS = TaggedArguments(
+    head="<function={}>",
+    before="<parameter={}>",
+    end="</parameter>",
+    tail="</function>",
+    space="\n",
+)
+_SEED_ARGUMENTS = attrs.evolve(_ARGUMENTS, space="", close="</seed:tool_call>", trimmed="\n")
+
+QWEN3_CODER = CallFormat(
+    "qwen3_coder",
+    Qwen3CoderParser,
+    CallSyntax(
+        # These models often omit the outer tag.
+        (("<tool_call>", _ARGUMENTS.block()), ("<function=", _ARGUMENTS.alone("<function=")))
+    ),
+    "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+    "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
+    mlx_lm_names=("qwen3_coder",),
+)
+SEED_OSS = CallFormat(
+    "seed_oss",
+    SeedOssParser,
+    CallSyntax(
+        (("<seed:tool_call>", _SEED_ARGUMENTS.block()), ("<function=", _SEED_ARGUMENTS.alone("<function=")))
+    ),
+    "<seed:tool_call>\n<function=get_weather>\n"
+    "<parameter=city>Paris</parameter>\n<parameter=days>2</parameter>\n"
+    "</function>\n</seed:tool_call>",
+    templates=(TemplateWords(("<seed:tool_call>",)),),
+)
