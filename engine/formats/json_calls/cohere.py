@@ -11,10 +11,9 @@ from greenroom.engine.grammar.calls.json_call_bodies import tagged_array
 from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.thoughts.thought_markers import COHERE_STRUCTURE
-from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.json_calls import render_json_call
 
 
 class Cohere2Parser(OneBlockParser):
@@ -25,11 +24,8 @@ class Cohere2Parser(OneBlockParser):
     body_start = JSON_BODY
     dropped = COHERE_STRUCTURE
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_json_calls(text, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        return parse_json_calls(body)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_json_calls(text)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
         actions = (_action(call, f'"tool_call_id": "{number}", ') for number, call in enumerate(calls))
@@ -43,11 +39,8 @@ class CommandRParser(OneBlockParser):
     markers = (("Action:\n```json", "```"), ("Action: ```json", "```"), ("Action:```json", "```"))
     body_start = JSON_BODY
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_json_calls(text, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        return parse_json_calls(body)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_json_calls(text)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
         return f"Action:\n```json\n{_actions(map(_action, calls))}\n```"

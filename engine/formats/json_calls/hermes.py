@@ -14,9 +14,8 @@ from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
-from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
+from greenroom.engine.parsers.values.json_calls import render_json_call
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
@@ -32,11 +31,8 @@ class HermesJsonParser(BlockParser):
     markers: Markers = (("<tool_call>", "</tool_call>"),)
     body_start = JSON_BODY
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_json_calls(text, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        return parse_json_calls(body)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_json_calls(text)
 
     def render(self, name: str, arguments: str) -> str:
         return f"<tool_call>\n{render_json_call(name, arguments)}\n</tool_call>"

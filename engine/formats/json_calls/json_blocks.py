@@ -19,9 +19,8 @@ from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
-from greenroom.engine.parsers.values.json_calls import parse_json_calls, parse_keyed_calls, render_json_call
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
+from greenroom.engine.parsers.values.json_calls import render_json_call
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
@@ -76,11 +75,8 @@ class JsonBlockParser(BlockParser):
         self._format = block_format
         super().__init__()
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_json_calls(text, self.ends[start], self._format.shape == "keyed list")
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        return parse_keyed_calls(body) if self._format.shape == "keyed list" else parse_json_calls(body)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_json_calls(text, self._format.shape == "keyed list")
 
     def render(self, name: str, arguments: str) -> str:
         return self.render_all([ParsedCall(name, arguments)])

@@ -11,9 +11,8 @@ from greenroom.engine.grammar.calls.json_call_bodies import json_list
 from greenroom.engine.parsers.blocks.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
-from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
+from greenroom.engine.parsers.values.json_calls import render_json_call
 
 _LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
 
@@ -29,11 +28,8 @@ class XlamParser(BareBlockParser):
     def begins_bare(self, text: str) -> bool | None:
         return begins_bare_json(text, _LIST_STARTS)
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_json_calls(text, self.ends.get(start, ""))
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        return parse_json_calls(body)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_json_calls(text)
 
     def render(self, name: str, arguments: str) -> str:
         return self.render_all([ParsedCall(name, arguments)])

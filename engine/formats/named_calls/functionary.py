@@ -12,12 +12,11 @@ from greenroom.engine.grammar.calls.text_arguments import json_arguments
 from greenroom.engine.parsers.blocks.bare_calls import BeginningStream
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call
+from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
-from greenroom.engine.parsers.values.json_calls import normalize_object
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages.messages import Tool
 
@@ -42,16 +41,9 @@ class FunctionaryV32Parser(BlockParser):
     body_start = re.compile(r"[^\s<>{}]*(?:\Z|\n\s*(?:\Z|\{))")
     json_header = re.compile(r"[^\s<>{}]+\n\s*(?=\{)")
     _header = re.compile(r"([^\s<>{}]+)\n\s*(?=\{)")
-    _body = re.compile(r"([^\s<>{}]+)\n\s*(\{.*)\Z", re.DOTALL)
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_headed_call(text, self._header)
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        parts = self._body.match(body)
-        if parts is None:
-            raise Malformed("the call has no name or no arguments")
-        return [ParsedCall(parts.group(1), normalize_object(parts.group(2)))]
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_headed_call(text, self._header)
 
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"

@@ -22,13 +22,10 @@ from greenroom.engine.parsers.messages.message_streams import (
     MessageToolStream,
 )
 from greenroom.engine.parsers.null import NullToolStream
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call
+from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
-from greenroom.engine.parsers.values.json_calls import normalize_object
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages.messages import Tool
 
 if TYPE_CHECKING:
@@ -91,22 +88,12 @@ class _AddressedCalls(BlockParser):
     parser_id = "harmony"
     markers = ((CHANNEL, CALL_END), (START, CALL_END))
     _header = re.compile(
-        r"(?:(?!<\|message\|>)[^{])*\bto=(?:functions\.)?([^\s<]+)"
-        r"(?:(?!<\|message\|>)[^{])*<\|message\|>\s*(?=\{)"
-    )
-    _body = re.compile(
-        r"(?:(?!<\|message\|>).)*\bto=([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>(.*)\Z", re.DOTALL
+        r"(?:(?!<\|message\|>).)*\bto=(?:functions\.)?+([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>",
+        re.DOTALL,
     )
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_headed_call(text, self._header, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        parts = self._body.match(body)
-        if parts is None:
-            raise Malformed("the message has no recipient")
-        name, arguments = parts.groups()
-        return [ParsedCall(name.removeprefix("functions."), normalize_object(arguments.strip() or "{}"))]
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_headed_call(text, self._header, may_be_bare=True)
 
     def is_whole(self, body: str, rest: str) -> bool:
         return body.rstrip().endswith("}")

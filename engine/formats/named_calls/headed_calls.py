@@ -14,12 +14,10 @@ from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.call_syntax import Body, single_trigger
 from greenroom.engine.grammar.calls.text_arguments import json_arguments
 from greenroom.engine.grammar.lark.lark_text import SPACE
-from greenroom.engine.parsers.blocks.call_sections import SectionParser
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_section
-from greenroom.engine.parsers.values.json_calls import normalize_object, read_value
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.streaming.streamed_calls import read_headed_section
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
@@ -54,7 +52,7 @@ class HeadedCallFormat:
     example: str = attrs.field(kw_only=True)
 
 
-class HeadedCallParser(SectionParser):
+class HeadedCallParser(BlockParser):
     """Parses and renders one of these formats, whose arguments are JSON.
 
     Only the template writes the markers of tool results. If a model writes them, they are dropped.
@@ -71,26 +69,14 @@ class HeadedCallParser(SectionParser):
         before = before.replace(r"functions\.", r"\s*(?:functions\.)?")
         before = before.replace(r"\{index\}", r"[^\s<>]{1,64}")
         after = after.replace(r":\{index\}", r"(?::[0-9]{1,9})?\s*")
-        self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*")
-        self._streamed_head = re.compile(rf"{self._head.pattern}(?=\{{)")
-        self._tail = re.compile(rf"\s*{_loosely(call_format.tail)}")
+        self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*(?=\{{)")
         super().__init__()
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_headed_section(text, self._streamed_head, self._tail, self._format.end)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_headed_section(text, self._head, self._format.tail)
 
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        head = self._head.match(text, position)
-        if head is None:
-            raise Malformed("the call has no name")
-        _, end = read_value(text, head.end())
-        call = ParsedCall(head.group(1), normalize_object(text[head.end() : end]))
-        tail = self._tail.match(text, end)
-        if tail is not None:
-            return call, tail.end()
-        if _squeezed(self._format.tail).startswith(_squeezed(text[end:])):
-            return call, len(text)  # The text was cut off after complete arguments.
-        raise Malformed("the call has no end")
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         parts = self._format
@@ -104,10 +90,6 @@ class HeadedCallParser(SectionParser):
 def _loosely(text: str) -> str:
     """Return a pattern of a text in which each line break matches any white space."""
     return r"\s*".join(map(re.escape, text.split("\n")))
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
 
 
 def _section(call_format: HeadedCallFormat) -> Body:

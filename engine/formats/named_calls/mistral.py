@@ -12,9 +12,7 @@ from greenroom.engine.grammar.calls.json_call_bodies import alternatives, json_l
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_named_or_json
-from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.streaming.streamed_calls import read_named_or_json
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
@@ -32,18 +30,11 @@ class MistralParser(BlockParser):
     parser_id = "mistral"
     markers = (("[TOOL_CALLS]", ""),)
     body_start = re.compile(r"\s*(?:\Z|[\[{]|[\w.-]+\s*(?:\Z|[\[{]))")
-    _header = re.compile(rf"{_NAMED}(?=\{{)")
-    _named = re.compile(_NAMED)
+    _named = re.compile(rf"{_NAMED}(?=\{{)")
     json_header = re.compile(rf"(?:{_NAMED}|\s*)(?=[\[{{])")
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_named_or_json(text, self._header)
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        named = self._named.match(body)
-        if named is None:
-            return parse_json_calls(body)
-        return [ParsedCall(named.group(1), normalize_object(body[named.end() :].strip()))]
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_named_or_json(text, self._named)
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         return "".join(self.render(call.name, call.arguments) for call in calls)

@@ -14,15 +14,19 @@ from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.gemma_calls import gemma_calls
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_gemma import GemmaStream
-from greenroom.engine.parsers.values.json_calls import dump_json, read_value
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.python_literals import expect, skip_space
+from greenroom.engine.parsers.streaming.streamed_values import (
+    ValueEnd,
+    add_json_string,
+    add_raw_string,
+    json_text,
+    raw_value,
+)
+from greenroom.engine.parsers.values.json_calls import dump_json
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
-_HEAD = re.compile(r"\s*call:([^\s<>{}:]+)\s*(?=\{)")
+_HEAD = re.compile(r"call:([^\s<>{}:]+)\s*(?=\{)")
 _KEY = re.compile(r"[^\s<>{}\[\]:,\"']+")
 _BARE = re.compile(r"[^\s<>{}\[\]:,\"'][^<>{}\[\],\"'\n]*")
 _PYTHON_NAMES = {"None": None, "True": True, "False": False}
@@ -57,85 +61,8 @@ class GemmaParser(BlockParser):
         self._format = call_format
         super().__init__()
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return GemmaStream(text, self._format.quote, self._format.end, _bare_value).read()
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        calls: list[ParsedCall] = []
-        position = skip_space(body, 0)
-        while position < len(body):
-            head = _HEAD.match(body, position)
-            if head is None:
-                raise Malformed("the call has no name")
-            arguments, position = self._object(body, head.end(), 0)
-            calls.append(ParsedCall(head.group(1), dump_json(arguments)))
-            position = skip_space(body, position)
-            if body.startswith(",", position):
-                position = skip_space(body, position + 1)
-        if not calls:
-            raise Malformed("the block is empty")
-        return calls
-
-    def _value(self, text: str, position: int, depth: int) -> tuple[Any, int]:
-        if depth > _MAX_DEPTH:
-            raise Malformed("a value is nested too deep")
-        if text.startswith(self._format.quote, position):
-            return self._string(text, position)
-        match text[position : position + 1]:
-            case "{":
-                return self._object(text, position, depth)
-            case "[":
-                return self._list(text, position, depth)
-            case '"':
-                return read_value(text, position)
-        bare = _BARE.match(text, position)
-        if bare is None:
-            raise (Unclosed if position >= len(text) else Malformed)("a value is missing")
-        written = bare.group().rstrip()
-        return _bare_value(written), position + len(written)
-
-    def _string(self, text: str, position: int) -> tuple[str, int]:
-        quote = self._format.quote
-        start = position + len(quote)
-        end = text.find(quote, start)
-        if end < 0:
-            raise Unclosed("a string has no end")
-        return text[start:end], end + len(quote)
-
-    def _list(self, text: str, position: int, depth: int) -> tuple[list[Any], int]:
-        values: list[Any] = []
-        position = skip_space(text, position + 1)
-        while not text.startswith("]", position):
-            value, position = self._value(text, position, depth + 1)
-            values.append(value)
-            position = skip_space(text, position)
-            if not text.startswith("]", position):
-                position = expect(text, position, ",")
-        return values, position + 1
-
-    def _object(self, text: str, position: int, depth: int) -> tuple[dict[str, Any], int]:
-        members: dict[str, Any] = {}
-        position = skip_space(text, position + 1)
-        while not text.startswith("}", position):
-            key, position = self._key(text, position)
-            if key in members:
-                raise Malformed("a key comes twice")
-            members[key], position = self._value(text, expect(text, position, ":"), depth + 1)
-            position = skip_space(text, position)
-            if not text.startswith("}", position):
-                position = expect(text, position, ",")
-        return members, position + 1
-
-    def _key(self, text: str, position: int) -> tuple[str, int]:
-        if text.startswith(self._format.quote, position):
-            return self._string(text, position)
-        if text.startswith('"', position):
-            key, end = read_value(text, position)
-            return str(key), end
-        bare = _KEY.match(text, position)
-        if bare is None:
-            raise (Unclosed if position >= len(text) else Malformed)("a key is missing")
-        return bare.group(), bare.end()
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return _GemmaBlock(text, self._format.quote).read()
 
     def render(self, name: str, arguments: str) -> str:
         pairs = argument_pairs(arguments)
@@ -157,6 +84,86 @@ class GemmaParser(BlockParser):
 
     def _rendered_key(self, key: str) -> str:
         return key if _KEY.fullmatch(key) else self._rendered(key)
+
+
+class _GemmaBlock:
+    """Parses the calls of a block.
+
+    Args:
+        quote: Marker on both sides of a string.
+    """
+
+    def __init__(self, text: GrowingText, quote: str) -> None:
+        self._text = text
+        self._quote = quote
+        self._string_end = ValueEnd((quote,))
+
+    def read(self) -> Reading[None]:
+        """Parse all calls and their block's end marker."""
+        text = self._text
+        while not (text.begun and (yield from text.take_end())):
+            yield from text.peek()
+            head = yield from text.match(_HEAD)
+            text.begin_call(head.group(1))
+            yield from self._object(0)
+            text.end_call()
+            yield from text.take_any([","])
+
+    def _value(self, depth: int) -> Reading[None]:
+        text = self._text
+        if depth > _MAX_DEPTH:
+            raise Malformed("a value is nested too deep")
+        if (yield from text.take_any([self._quote])):
+            yield from add_raw_string(text, self._string_end)
+            return
+        match (yield from text.peek()):
+            case "{":
+                yield from self._object(depth)
+            case "[":
+                yield from self._list(depth)
+            case '"':
+                yield from add_json_string(text)
+            case _:
+                bare = yield from text.match_run(_BARE)
+                text.add(dump_json(_bare_value(bare.rstrip())))
+
+    def _list(self, depth: int) -> Reading[None]:
+        text, before = self._text, ""
+        yield from text.expect("[")
+        text.add("[")
+        while not (yield from text.take_any(["]"])):
+            text.add(before)
+            before = ", "
+            yield from self._value(depth + 1)
+            yield from self._separator("]")
+        text.add("]")
+
+    def _object(self, depth: int) -> Reading[None]:
+        text, keys = self._text, set[str]()
+        yield from text.expect("{")
+        text.add("{")
+        while not (yield from text.take_any(["}"])):
+            key = yield from self._key()
+            if key in keys:
+                raise Malformed("a key comes twice")
+            text.add(f"{', ' if keys else ''}{json.dumps(key, ensure_ascii=False)}: ")
+            keys.add(key)
+            yield from text.expect(":", in_value=True)
+            yield from self._value(depth + 1)
+            yield from self._separator("}")
+        text.add("}")
+
+    def _separator(self, closing: str) -> Reading[None]:
+        if (yield from self._text.peek()) != closing:
+            yield from self._text.expect(",", in_value=True)
+
+    def _key(self) -> Reading[str]:
+        text = self._text
+        if (yield from text.take_any([self._quote])):
+            return (yield from raw_value(text, self._string_end))
+        if (yield from text.peek()) == '"':
+            return (yield from json_text(text))
+        return (yield from text.match_run(_KEY))
 
 
 def _bare_value(written: str) -> Any:

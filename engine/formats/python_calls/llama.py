@@ -15,20 +15,19 @@ from greenroom.engine.parsers.blocks.bare_calls import BareBlockParser, begins_b
 from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import skip_space
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call, stream_json_calls
-from greenroom.engine.parsers.streaming.streamed_python import stream_python_or_json
-from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls, render_json_call
+from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
+from greenroom.engine.parsers.streaming.streamed_python import read_python_or_json
+from greenroom.engine.parsers.values.json_calls import render_json_call
 from greenroom.engine.parsers.values.json_scanner import PythonScanner
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.pythonic_calls import parse_pythonic_calls, render_pythonic_call
+from greenroom.engine.parsers.values.pythonic_calls import render_pythonic_call
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
     from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
-_NAMED = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
+_NAMED = re.compile(r"([^\s<>{}]+)>")
 
 
 class LlamaXmlParser(BlockParser):
@@ -37,16 +36,9 @@ class LlamaXmlParser(BlockParser):
     parser_id = "llama_xml"
     markers = (("<function=", "</function>"),)
     body_start = re.compile(r"[^\s<>{}]*(?:\Z|>\s*(?:\Z|\{|<))")
-    _body = re.compile(r"([^\s<>{}]+)>(.*)\Z", re.DOTALL)
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_headed_call(text, _NAMED, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        parts = self._body.match(body)
-        if parts is None:
-            raise Malformed("the call has no name")
-        return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_headed_call(text, _NAMED, may_be_bare=True)
 
     def is_whole(self, body: str, rest: str) -> bool:
         return body.rstrip().endswith("}")
@@ -67,12 +59,8 @@ class LlamaPythonParser(BlockParser):
     def new_block_end(self, start: str) -> BlockEnd:
         return _TagEnd(start, self.ends[start], following=start)
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_json_calls(text, self.ends.get(start, ""))
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        body = body.strip()
-        return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_python_or_json(text)
 
     def render(self, name: str, arguments: str) -> str:
         return f"<|python_tag|>{render_json_call(name, arguments, 'parameters')}"
@@ -147,12 +135,8 @@ class BarePythonicParser(BareBlockParser):
     def new_block_end(self, start: str) -> BlockEnd:
         return BlockEnd(start, self.ends[start]) if start else JsonBlockEnd("", re.compile(""), PythonScanner)
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_python_or_json(text, self.ends.get(start, ""))
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        body = body.strip()
-        return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_python_or_json(text)
 
     def render(self, name: str, arguments: str) -> str:
         return self.render_all([ParsedCall(name, arguments)])

@@ -11,10 +11,8 @@ from greenroom.engine.grammar.calls.pythonic_calls import pythonic_block, python
 from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_python import stream_python_calls, stream_python_or_json
-from greenroom.engine.parsers.values.json_calls import parse_json_calls
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.pythonic_calls import parse_pythonic_calls, render_pythonic_call
+from greenroom.engine.parsers.streaming.streamed_python import read_python_calls, read_python_or_json
+from greenroom.engine.parsers.values.pythonic_calls import render_pythonic_call
 
 
 class Olmo3Parser(OneBlockParser):
@@ -24,11 +22,8 @@ class Olmo3Parser(OneBlockParser):
     markers = (("<function_calls>", "</function_calls>"),)
     body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*(?:\Z|[ \t]*\())")
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_python_calls(text, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        return parse_pythonic_calls(body, offered)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_python_calls(text)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
         lines = "\n".join(render_pythonic_call(call.name, call.arguments) for call in calls)
@@ -42,12 +37,8 @@ class Lfm2Parser(OneBlockParser):
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
     body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*(?:\Z|[ \t]*\())")
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_python_or_json(text, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        as_json = re.match(r"\s*\[?\s*\{", body)
-        return parse_json_calls(body) if as_json else parse_pythonic_calls(body, offered)
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_python_or_json(text, listed=True)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
         written = ", ".join(render_pythonic_call(call.name, call.arguments) for call in calls)

@@ -14,16 +14,12 @@ from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call, stream_json_calls
-from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call, read_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
-from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
-    read_tagged_arguments,
     written_value,
 )
 
@@ -31,8 +27,7 @@ if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
     from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
-_NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
-_STREAMED_NAME = re.compile(rf"{_NAME.pattern}(?=[<{{])")
+_NAME = re.compile(r"[^\s<>{}\[\]]+")
 
 
 class Glm4NativeParser(BlockParser):
@@ -48,36 +43,21 @@ class Glm4NativeParser(BlockParser):
     _prefix = ""
 
     def __init__(self) -> None:
-        tag = self._prefix
-        self._before = re.compile(rf"\s*<{tag}arg_key>(?P<key>[^<>]*)</{tag}arg_key>\s*<{tag}arg_value>")
-        self._behind = re.compile(rf"</{tag}arg_value>\s*(?=<{tag}arg_key>|\Z)")
-        self._foreign = re.compile(rf"<{tag}arg_(?:key|value)>")
-        ((_, end),) = self.markers
-        followers = (f"<{tag}arg_key>", end)
-        value_end = ValueEnd(f"</{tag}arg_value>", followers)
-        self._tags = StreamedTags(self._before, value_end, re.compile(re.escape(end)))
+        tag, ((_, end),) = self._prefix, self.markers
+        self._tags = ArgumentTags(
+            re.compile(rf"<{tag}arg_key>(?P<key>[^<>]*)</{tag}arg_key>\s*<{tag}arg_value>"),
+            ValueEnd((f"</{tag}arg_value>",), (f"<{tag}arg_key>", end)),
+            tail=None,
+            foreign=re.compile(rf"<{tag}arg_(?:key|value)>"),
+        )
         super().__init__()
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        if (yield from text.peek()) in "{[":
-            yield from stream_json_calls(text, self.ends[start])
-            return
-        head = yield from text.match(_STREAMED_NAME)
-        yield from stream_tagged_call(text, head.group(1), self._tags)
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        if body.lstrip().startswith(("{", "[")):  # Some of these models fall back on JSON.
-            return parse_json_calls(body)
-        head = _NAME.match(body)
-        if head is None:
-            raise Malformed("the call has no name")
-        name = head.group(1)
-        arguments, position = read_tagged_arguments(
-            name, body, head.end(), offered, self._before, self._behind, self._foreign
-        )
-        if position < len(body):
-            raise Malformed("an argument is not a pair of key and value")
-        return [ParsedCall(name, arguments)]
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if (yield from text.peek()) in ("{", "["):  # Some of these models fall back on JSON.
+            yield from read_json_calls(text)
+        else:
+            name = yield from text.match_run(_NAME)
+            yield from TaggedCall(text, name, self._tags).read()
 
     def is_whole(self, body: str, rest: str) -> bool:
         return rest.startswith("</") or body.lstrip().startswith(("{", "["))
@@ -109,17 +89,10 @@ class Glm4XmlParser(BlockParser):
     markers = (("<tool_call>", "</arguments>"),)
     trailer = "</tool_call>"
     body_start = re.compile(rf"\s*(?:\Z|<name>|{prefix_pattern('<name>')}\Z)")
-    _header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>\s*(?=\{)")
-    _body = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>(.*)\Z", re.DOTALL)
+    _header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>")
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        return stream_headed_call(text, self._header, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        parts = self._body.match(body)
-        if parts is None:
-            raise Malformed("the call has no name or no arguments")
-        return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return read_headed_call(text, self._header, may_be_bare=True)
 
     def is_whole(self, body: str, rest: str) -> bool:
         return body.rstrip().endswith("}")

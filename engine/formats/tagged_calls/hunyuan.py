@@ -13,42 +13,37 @@ from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigge
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
-from greenroom.engine.parsers.markers import prefix_pattern, skip_space
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
-from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
-from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.json_calls import render_json_call
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
-    read_tagged_arguments,
     written_value,
 )
 
 # The open models add a label to every tag: `<tool_call:opensource>`.
 _LABEL = "(?::opensource)?"
-_HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
-_KEY = re.compile(rf"\s*<arg_key{_LABEL}>(?P<key>[^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
-_FOREIGN = re.compile(rf"<arg_(?:key|value){_LABEL}>")
-_TAIL = re.compile(rf"\s*(?:</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>)")
-_VALUE_END = re.compile(
-    rf"</arg_value{_LABEL}>(?=\s*(?:<arg_key{_LABEL}>|</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>|\Z))"
+_HEAD = re.compile(rf"<tool_call{_LABEL}>")
+_NAME = re.compile(r"[^\s<>{}\[\]]+")
+
+
+def _both(*tags: str) -> tuple[str, ...]:
+    """Return tags without the label and with it."""
+    return tuple(f"{tag}{label}>" for label in ("", ":opensource") for tag in tags)
+
+
+_TAGS = ArgumentTags(
+    re.compile(rf"<arg_key{_LABEL}>(?P<key>[^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>"),
+    ValueEnd(_both("</arg_value"), _both("<arg_key", "</tool_call", "<end_of_tool_call")),
+    re.compile(rf"</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>"),
+    # After the first characters of such a tail, no further argument can follow.
+    cut_tail=re.compile(rf"(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*"),
+    foreign=re.compile(rf"<arg_(?:key|value){_LABEL}>"),
 )
-# After the first characters of such a tail, no further argument can follow.
-_CUT_TAIL = re.compile(rf"\s*(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*\Z")
-
-
-_STREAMED_HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*<tool_sep{_LABEL}>")
-
-
-def _tags(label: str) -> StreamedTags:
-    followers = (f"<arg_key{label}>", f"</tool_call{label}>", f"<end_of_tool_call{label}>")
-    return StreamedTags(_KEY, ValueEnd(f"</arg_value{label}>", followers), _TAIL)
-
-
-_TAGS = {label: _tags(label) for label in ("", ":opensource")}
 
 
 class _CallEnd(BlockEnd):
@@ -71,24 +66,12 @@ class _TaggedCalls(SectionParser):
     common_end = "</tool_call"
     label = ""
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        label = ":opensource" if start.endswith(":opensource>") else ""
-        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
-            yield from text.peek()
-            yield from _stream_call(text, label)
-
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        head = _HEAD.match(text, position)
-        if head is None:
-            raise Malformed("the call has no name")
-        name, position = head.group(1), head.end()
-        arguments, end = read_tagged_arguments(name, text, position, offered, _KEY, _VALUE_END, _FOREIGN)
-        tail = _TAIL.match(text, end)
-        if tail is not None:
-            return ParsedCall(name, arguments), tail.end()
-        if _CUT_TAIL.match(text, end):
-            return ParsedCall(name, arguments), len(text)
-        raise Malformed("the call has no end")
+    def read_call(self, text: GrowingText) -> Reading[None]:
+        yield from text.match(_HEAD)
+        yield from text.peek()
+        name = yield from text.match_run(_NAME)
+        yield from text.take_any(_both("<tool_sep"))
+        yield from TaggedCall(text, name, _TAGS).read()
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         start, end = f"<tool_calls{self.label}>", f"</tool_calls{self.label}>"
@@ -108,11 +91,6 @@ class _TaggedCalls(SectionParser):
         return head + "".join(lines) + tail
 
 
-def _stream_call(text: GrowingText, label: str) -> Reading[None]:
-    head = yield from text.match(_STREAMED_HEAD)
-    yield from stream_tagged_call(text, head.group(1), _TAGS[label])
-
-
 class HunyuanParser(_TaggedCalls):
     """Hunyuan A13B and the dense models: a section with an array of JSON calls; later models write tags."""
 
@@ -120,16 +98,11 @@ class HunyuanParser(_TaggedCalls):
     markers = (("<tool_calls>", "</tool_calls>"),)
     body_start = re.compile(rf"\s*(?:\Z|[\[{{]|<tool_call>|{prefix_pattern('<tool_call>')}\Z)")
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        if (yield from text.peek()) in "[{":
-            yield from stream_json_calls(text, self.ends[start])
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if (yield from text.peek()) in ("[", "{"):
+            yield from read_json_calls(text)
         else:
-            yield from super().stream_calls(text, start)
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        if body.startswith(("[", "{"), skip_space(body, 0)):
-            return parse_json_calls(body)
-        return super().parse_block(body, start, offered)
+            yield from super().read_calls(text, start)
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         written = ", ".join(render_json_call(call.name, call.arguments) for call in calls)
@@ -147,21 +120,14 @@ class HunyuanV3Parser(_TaggedCalls):
         ("<tool_calls>", "</tool_calls>"),
         ("<tool_call>", "<end_of_tool_call>"),
     )
+    read_with_start = ("<tool_call:opensource>", "<tool_call>")
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        if start.startswith("<tool_calls"):
-            return super().stream_calls(text, start)
-        text.text = start
-        return _stream_call(text, ":opensource" if "opensource" in start else "")
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return self.read_call(text) if start in self.read_with_start else super().read_calls(text, start)
 
     def new_block_end(self, start: str) -> BlockEnd:
-        in_section = start.startswith("<tool_calls")
-        return super().new_block_end(start) if in_section else _CallEnd(start, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        if start.startswith("<tool_calls"):
-            return super().parse_block(body, start, offered)
-        return super().parse_block(start + body, start, offered)
+        alone = start in self.read_with_start
+        return _CallEnd(start, self.ends[start]) if alone else super().new_block_end(start)
 
 
 def _arguments(label: str) -> TaggedArguments:

@@ -11,15 +11,13 @@ from greenroom.engine.formats.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
-from greenroom.engine.parsers.markers import Markers, prefix_pattern, skip_space
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.markers import Markers, prefix_pattern
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
-    read_tagged_arguments,
     written_value,
 )
 
@@ -35,49 +33,29 @@ class InvokeTags:
     def __init__(self, prefix: str, typed: bool = False) -> None:
         self._prefix = prefix
         self._typed = typed
-        name, cut = re.escape(prefix), prefix_pattern(f"</{prefix}invoke>")
+        name = re.escape(prefix)
         self._invoke = re.compile(rf'<{name}invoke\s+name="([^"<>]+)"\s*(/?)>')
-        self._parameter = re.compile(
-            rf'\s*<{name}parameter\s+name="(?P<key>[^"]+)"(?:\s+string="(?P<string>true|false)")?\s*>'
-        )
-        self._end = re.compile(rf"\s*</{name}invoke>")
-        followers = (f"<{prefix}parameter", f"</{prefix}invoke>")
-        self._streamed = StreamedTags(
-            self._parameter, ValueEnd(f"</{prefix}parameter>", followers), self._end
-        )
-        self._value_end = re.compile(
-            rf"</{name}parameter>(?=\s*(?:<{name}parameter\s+name=|</{name}invoke>|(?:{cut})?\Z))"
+        end = f"</{prefix}invoke>"
+        self._tags = ArgumentTags(
+            re.compile(
+                rf'<{name}parameter\s+name="(?P<key>[^"]+)"(?:\s+string="(?P<string>true|false)")?\s*>'
+            ),
+            ValueEnd(
+                (f"</{prefix}parameter>",),
+                (f"<{prefix}parameter", end),
+                exact_followers=re.compile(rf"<{name}parameter\s+name=|{re.escape(end)}"),
+                cut=end,
+            ),
+            re.compile(re.escape(end)),
+            cut_tail=re.compile(rf"(?=</){prefix_pattern(end)}\s*"),
         )
 
-    def read(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        """Return the call at a position and the position of its end.
-
-        Raises:
-            Unclosed: The text ends inside a value.
-            Malformed: No call begins there.
-        """
-        head = self._invoke.match(text, position)
-        if head is None:
-            raise Malformed("the call has no name")
-        name, position = head.group(1), head.end()
-        if head.group(2):
-            return ParsedCall(name, "{}"), position
-        arguments, position = read_tagged_arguments(
-            name, text, position, offered, self._parameter, self._value_end
-        )
-        end = self._end.match(text, position)
-        if end is not None:
-            return ParsedCall(name, arguments), end.end()
-        rest = text[position:].strip()
-        if rest.startswith("</") and f"</{self._prefix}invoke>".startswith(rest):
-            return ParsedCall(name, arguments), len(text)  # The text is cut off, but no argument can follow.
-        raise Malformed("the call has no end")
-
-    def stream(self, text: GrowingText) -> Reading[None]:
-        """Parse a call while it is written.
+    def read(self, text: GrowingText) -> Reading[None]:
+        """Parse the call that comes next.
 
         Raises:
-            Malformed: No call begins here.
+            Unclosed: A whole block ends inside a value.
+            Malformed: No call comes next.
         """
         head = yield from text.match(self._invoke)
         if head.group(2):
@@ -85,7 +63,7 @@ class InvokeTags:
             text.add("{}")
             text.end_call()
         else:
-            yield from stream_tagged_call(text, head.group(1), self._streamed)
+            yield from TaggedCall(text, head.group(1), self._tags).read()
 
     def render(self, call: ParsedCall) -> str:
         """Return a call as text, with each argument on its own line."""
@@ -108,13 +86,8 @@ class InvokeSectionParser(SectionParser):
     common_end = "</"
     tags: InvokeTags
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
-            yield from text.peek()
-            yield from self.tags.stream(text)
-
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        return self.tags.read(text, position, offered)
+    def read_call(self, text: GrowingText) -> Reading[None]:
+        return self.tags.read(text)
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         start, end = self.markers[0]
@@ -149,31 +122,15 @@ class Step3Parser(InvokeSectionParser):
 
     parser_id = "step3"
     markers: Markers = (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),)
-    separator = "<｜tool_sep｜>"
-    common_end = ""
     tags = InvokeTags("steptml:")
-    _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?")
-    _streamed_head = re.compile(rf"{_head.pattern}(?=<s)")
+    _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?(?=<s)")
     _tail = "<｜tool_call_end｜>"
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
-            yield from text.take_any([self.separator])
-            yield from text.match(self._streamed_head)
-            yield from self.tags.stream(text)
-            yield from text.expect(self._tail)
-
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        head = self._head.match(text, position)
-        if head is None:
-            raise Malformed("the call has no beginning")
-        call, position = self.tags.read(text, head.end(), offered)
-        position = skip_space(text, position)
-        if text.startswith(self._tail, position):
-            return call, position + len(self._tail)
-        if self._tail.startswith(text[position:]):
-            return call, len(text)  # The text was cut off after a complete call.
-        raise Malformed("the call has no end")
+    def read_call(self, text: GrowingText) -> Reading[None]:
+        yield from text.match(self._head)
+        yield from self.tags.read(text)
+        yield from text.expect_cut(self._tail)
+        yield from text.take_any(["<｜tool_sep｜>"])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         start, end = self.markers[0]

@@ -5,29 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from greenroom.engine.formats.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
-from greenroom.engine.parsers.markers import prefix_pattern, skip_space
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
-from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
 _ATTRIBUTES = r'((?:\s+\w+="[^"]*")*)\s*<\|sep\|>'
 _CALL = re.compile(rf"<\|open\|>call{_ATTRIBUTES}")
-_CALL_END = re.compile(r"\s*<\|close\|>call<\|sep\|>")
-_CUT_END = re.compile(rf"\s*(?:{prefix_pattern('<|close|>call<|sep|>')})\Z")
-_ARGUMENT = re.compile(rf"\s*<\|open\|>argument{_ATTRIBUTES}")
-_VALUE_END = re.compile(
-    rf"<\|close\|>argument<\|sep\|>(?=\s*(?:<\|open\|>argument|<\|close\|>call|(?:{prefix_pattern('<|close|>')})?\Z))"
-)
+_CALL_END = "<|close|>call<|sep|>"
+_ARGUMENT = re.compile(rf"<\|open\|>argument{_ATTRIBUTES}")
 _JSON = re.compile(rf"\s*<\|open\|>json{_ATTRIBUTES}")
 _JSON_END = re.compile(r"\s*<\|close\|>json<\|sep\|>")
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
@@ -42,57 +35,16 @@ class KimiK3Parser(SectionParser):
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "<|close|>"
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
-            yield from text.peek()
-            head = yield from text.match(_CALL)
-            yield from stream_tagged_call(
-                text, _attributes(head.group(1), "tool", "index").get("tool", ""), _TAGS
-            )
-
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        head = _CALL.match(text, position)
-        name = _attributes(head.group(1), "tool", "index").get("tool") if head is not None else None
-        if head is None or not name:
+    def read_call(self, text: GrowingText) -> Reading[None]:
+        head = yield from text.match(_CALL)
+        name = _attributes(head.group(1), "tool", "index").get("tool", "")
+        if not name:
             raise Malformed("the call has no name")
-        arguments, position = _read_arguments(name, text, head.end(), offered)
-        end = _CALL_END.match(text, position)
-        if end is not None:
-            return ParsedCall(name, arguments), end.end()
-        if text.startswith("<|c", skip_space(text, position)) and _CUT_END.match(text, position):
-            return ParsedCall(name, arguments), len(text)  # The text is cut off, but no argument can follow.
-        raise Malformed("the call has no end")
+        yield from TaggedCall(text, name, _TAGS).read()
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         start, end = self.markers[0]
         return f"{start}{''.join(_written(call, index) for index, call in enumerate(calls, 1))}{end}"
-
-
-def _read_arguments(name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
-    opened = _JSON.match(text, position)
-    if opened is not None:
-        _attributes(opened.group(1), "type")
-        _, end = read_value(text, opened.end())
-        closed = _JSON_END.match(text, end)
-        if closed is None:
-            raise Malformed("the arguments have no end")
-        return normalize_object(text[opened.end() : end]), closed.end()
-    arguments: dict[str, Any] = {}
-    while argument := _ARGUMENT.match(text, position):
-        end_tag = _VALUE_END.search(text, argument.end())
-        if end_tag is None:
-            raise Unclosed("a value has no end")
-        attributes, value = (
-            _attributes(argument.group(1), "key", "type"),
-            text[argument.end() : end_tag.start()],
-        )
-        key = attributes.get("key")
-        if not key or key in arguments:
-            raise Malformed("an argument has no name, or comes twice")
-        is_string = attributes.get("type") == "string"
-        arguments[key] = value if is_string else offered.parse_value(name, key, value)
-        position = end_tag.end()
-    return dump_json(arguments), position
 
 
 def _attributes(text: str, *known: str) -> dict[str, str]:
@@ -132,14 +84,14 @@ def _key(argument: re.Match[str]) -> tuple[str, bool]:
     return attributes.get("key", ""), attributes.get("type") == "string"
 
 
-_TAGS = StreamedTags(
+_TAGS = ArgumentTags(
     _ARGUMENT,
-    ValueEnd("<|close|>argument<|sep|>", ("<|open|>argument", "<|close|>call")),
-    _CALL_END,
-    _key,
-    (_JSON, _JSON_END),
+    ValueEnd(("<|close|>argument<|sep|>",), ("<|open|>argument", "<|close|>call"), cut="<|close|>"),
+    re.compile(re.escape(_CALL_END)),
+    cut_tail=re.compile(rf"(?=<\|c){prefix_pattern(_CALL_END)}"),
+    key=_key,
+    json=(_JSON, _JSON_END),
 )
-
 _TAGGED = TaggedArguments(
     head='<|open|>call tool="{}" index="{index}"<|sep|>',
     before='<|open|>argument key="{}" type="{type}"<|sep|>',

@@ -11,33 +11,26 @@ from greenroom.engine.grammar.calls.call_syntax import CallSyntax
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
-from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
-from greenroom.engine.parsers.values.json_calls import parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
-    read_tagged_arguments,
     written_value,
 )
 
-_HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
-_KEY = re.compile(r"<parameter=(?P<key>[^\s<>]+)>\n?")
-# At the end of a block, the end tag of the function may be missing or cut off.
-_END = re.compile(rf"</function>\s*|(?:{prefix_pattern('</function>')})?\Z")
+_HEAD = re.compile(r"<function=([^\s<>]+)>")
+_END = "</function>"
+_TAGS = ArgumentTags(
+    re.compile(r"<parameter=(?P<key>[^\s<>]+)>"),
+    ValueEnd(("</parameter>",), ("<parameter=", _END), cut=_END, line_break=True),
+    re.compile(_END),
+    cut_tail=re.compile(rf"(?:{prefix_pattern(_END)})?"),
+)
 # After the first characters of the end tag, no further argument can follow.
 _SHOWN_END = re.compile(r"</(?:f[a-z]*>?\s*)?\Z")
-_VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
-
-
-_TAGS = StreamedTags(
-    re.compile(r"<parameter=(?P<key>[^\s<>]+)>(?:\n|(?=[^\n]))"),
-    ValueEnd("</parameter>", ("<parameter=", "</function>"), line_break=True),
-    re.compile("</function>"),
-)
 
 
 class Qwen3CoderParser(BlockParser):
@@ -50,42 +43,30 @@ class Qwen3CoderParser(BlockParser):
     parser_id = "qwen3_coder"
     markers: Markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
     trailer = "</tool_call>"
+    read_with_start = ("<function=",)
     body_start = re.compile(
         rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|[<{{])))"
     )
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        if start == "<function=":
-            text.text = start
-            return _stream_function(text)
-        return _stream_functions(text, self.ends[start])
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if start not in self.read_with_start and (yield from text.peek()) == "{":
+            yield from read_json_calls(text)
+            return
+        while True:
+            yield from text.peek()
+            head = yield from text.match(_HEAD)
+            yield from TaggedCall(text, head.group(1), _TAGS).read()
+            if start in self.read_with_start or (yield from text.take_end()):
+                return
 
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        if body.lstrip().startswith("{"):
-            return parse_json_calls(body)
-        text = f"{start}{body}</function>" if start == "<function=" else body
-        calls: list[ParsedCall] = []
-        position = 0
-        while position < len(text):
-            call, position = self._function(text, position, offered)
-            calls.append(call)
-        if not calls:
-            raise Malformed("the block is empty")
-        return calls
+    def new_text(
+        self, offered: OfferedTools, start: str, body: str = "", *, complete: bool = False
+    ) -> GrowingText:
+        closed = f"{body}{_END}" if complete and start in self.read_with_start else body
+        return super().new_text(offered, start, closed, complete=complete)
 
     def is_whole(self, body: str, rest: str) -> bool:
         return rest.startswith("</") or body.lstrip().startswith("{") or bool(_SHOWN_END.search(body))
-
-    def _function(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        head = _HEAD.match(text, position)
-        if head is None:
-            raise Malformed("the call has no name")
-        name = head.group(1)
-        arguments, position = read_tagged_arguments(name, text, head.end(), offered, _KEY, _VALUE_END)
-        tail = _END.match(text, position)
-        if tail is None:
-            raise Malformed("the call has no end")
-        return ParsedCall(name, arguments), tail.end()
 
     def render(self, name: str, arguments: str) -> str:
         start, end = self.markers[0]
@@ -112,20 +93,6 @@ class SeedOssParser(Qwen3CoderParser):
         written = written_value(value)
         space = "" if written.strip("\n") == written else "\n"  # The parser strips one line break per end.
         return f"<parameter={key}>{space}{written}{space}</parameter>"
-
-
-def _stream_functions(text: GrowingText, end: str) -> Reading[None]:
-    if (yield from text.peek()) == "{":
-        yield from stream_json_calls(text, end)
-        return
-    while not (text.begun and (yield from text.take_any([end]))):
-        yield from text.peek()
-        yield from _stream_function(text)
-
-
-def _stream_function(text: GrowingText) -> Reading[None]:
-    head = yield from text.match(_HEAD)
-    yield from stream_tagged_call(text, head.group(1), _TAGS)
 
 
 _ARGUMENTS = TaggedArguments(

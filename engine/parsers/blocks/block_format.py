@@ -8,7 +8,7 @@ from abc import abstractmethod
 from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.markers import marker_pattern
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading, calls_of_block
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
@@ -25,6 +25,9 @@ class BlockFormat(ToolCallParser):
         trailer: Marker that may follow a block and is dropped.
         dropped: Further markers without meaning for the client, which are dropped.
         last: Marker that is dropped at the end of an answer; elsewhere it may start a longer marker.
+        common_end: Common prefix of the markers that end a section and a call; a text cut off within it
+            certainly has no further argument.
+        read_with_start: Start markers that are part of a call, so that they are read with the block.
     """
 
     body_start: re.Pattern[str] | None = None
@@ -32,14 +35,28 @@ class BlockFormat(ToolCallParser):
     trailer: str = ""
     dropped: tuple[str, ...] = ()
     last: str = ""
+    common_end: str = ""
+    read_with_start: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.ends = dict(self.markers)
         self.opening = marker_pattern([*self.ends, *self.dropped])
 
     @abstractmethod
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        """Parse the calls of a block and its end, while it is written or as a whole.
+
+        Args:
+            text: Buffer of the text behind the marker.
+            start: Marker that opened the block.
+
+        Raises:
+            Unclosed: A whole block ends inside a value.
+            Malformed: The block holds no call, or other text besides calls.
+        """
+
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        """Return the tool calls in a block.
+        """Return the tool calls in a whole block.
 
         Args:
             body: Text between the markers.
@@ -49,17 +66,16 @@ class BlockFormat(ToolCallParser):
             Unclosed: The end marker is inside a value.
             Malformed: The block holds no call, or other text besides calls.
         """
+        text = self.new_text(offered, start, body, complete=True)
+        return calls_of_block(text, self.read_calls(text, start))
 
-    def stream_calls(self, text: GrowingText, start: str) -> Reading[None] | None:
-        """Return a reader that parses a block while it is written; None if the block must be complete.
-
-        The arguments it emits, joined, equal those of `parse_block`.
-
-        Args:
-            text: Buffer of the text behind the marker.
-            start: Marker that opened the block.
-        """
-        return None
+    def new_text(
+        self, offered: OfferedTools, start: str, body: str = "", *, complete: bool = False
+    ) -> GrowingText:
+        """Return the buffer of a block that a marker opens."""
+        opened = start if start in self.read_with_start else ""
+        end = self.ends.get(start, "")
+        return GrowingText(offered, opened + body, end, cut_end=self.common_end, complete=complete)
 
     def reads_outside_calls(self, token: str) -> bool:
         return super().reads_outside_calls(token) or any(token in text for text in self.dropped)

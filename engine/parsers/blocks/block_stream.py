@@ -9,7 +9,6 @@ from greenroom.engine.parsers.blocks.text_stream import TextStream
 from greenroom.engine.parsers.markers import LONGEST_HEAD
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent
-from greenroom.engine.parsers.streaming.growing_text import GrowingText
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.parsers.trial import is_trial
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
@@ -49,10 +48,9 @@ class BlockStream(TextStream):
         self._streamed = self._new_streamed_block(start) if self._streams else None
         self._read = self._read_block
 
-    def _new_streamed_block(self, start: str) -> StreamedBlock | None:
-        text = GrowingText(self._offered)
-        reading = self._parser.stream_calls(text, start)
-        return None if reading is None else StreamedBlock(text, reading)
+    def _new_streamed_block(self, start: str) -> StreamedBlock:
+        text = self._parser.new_text(self._offered, start)
+        return StreamedBlock(text, self._parser.read_calls(text, start))
 
     def _read_block(self, events: list[ParserEvent]) -> bool:
         block = self._streamed

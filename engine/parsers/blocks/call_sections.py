@@ -6,9 +6,8 @@ from abc import abstractmethod
 
 from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
-from greenroom.engine.parsers.markers import skip_space
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
 
 
 class _SectionEnd(BlockEnd):
@@ -26,44 +25,24 @@ class _SectionEnd(BlockEnd):
 
 
 class SectionParser(BlockParser):
-    """A format whose blocks are lists of calls, with optional white space between them.
-
-    Attributes:
-        separator: Text that may separate two calls, besides white space.
-        common_end: Common prefix of the markers that end a section and a call; a text cut off within it
-            certainly has no further argument.
-    """
-
-    separator: str = ""
-    common_end: str = ""
+    """A format whose blocks are lists of calls, with optional white space between them."""
 
     @abstractmethod
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        """Return the call at a position and the position of its end.
+    def read_call(self, text: GrowingText) -> Reading[None]:
+        """Parse the call that comes next.
 
         Raises:
-            Unclosed: The text ends inside a value.
-            Malformed: No call begins there.
+            Unclosed: A whole block ends inside a value.
+            Malformed: No call comes next.
         """
 
     def new_block_end(self, start: str) -> BlockEnd:
         return _SectionEnd(start, self.ends[start], self.common_end)
 
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        calls: list[ParsedCall] = []
-        position = skip_space(body, 0)
-        while position < len(body):
-            rest = body[position : position + len(self.common_end) + 1]
-            if calls and self.common_end.startswith(rest):
-                break
-            call, position = self.read_call(body, position, offered)
-            calls.append(call)
-            position = skip_space(body, position)
-            if self.separator and body.startswith(self.separator, position):
-                position = skip_space(body, position + len(self.separator))
-        if not calls:
-            raise Malformed("the section is empty")
-        return calls
+    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        while not (text.begun and (yield from text.take_end())):
+            yield from text.peek()
+            yield from self.read_call(text)
 
     def render(self, name: str, arguments: str) -> str | None:
         return self.render_all([ParsedCall(name, arguments)])

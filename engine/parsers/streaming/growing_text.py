@@ -1,7 +1,7 @@
-"""Incremental parsing of a tool-call block while it is written.
+"""Parsing of a tool-call block, while it is written or as a whole.
 
 A parser is a generator that yields whenever it needs more text. It decides only on text it has read, so its
-result does not depend on how the text was split.
+result does not depend on how the text was split. Of a whole block it never needs more.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import re
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from greenroom.engine.parsers.markers import LONGEST_HEAD, skip_space
-from greenroom.engine.parsers.parsed_call import Malformed
+from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE, skip_space
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent
+from greenroom.engine.parsers.values.json_calls import encodable
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
+
+_MAX_CUT = 256
+"""Limit in characters on a broken end marker."""
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
@@ -26,6 +30,9 @@ class GrowingText:
     Args:
         offered: Tools that may be called.
         text: Initial text.
+        end: Marker that closes the block; empty if its JSON value or bracket does.
+        cut_end: Start of `end` that may be left of it where a whole block was cut off.
+        complete: True if the text is a whole block without its end marker.
 
     Attributes:
         text: Text whose unread part begins at `at`; the part before may be removed with the next piece.
@@ -33,9 +40,21 @@ class GrowingText:
         in_call: True while the last call has not ended.
     """
 
-    def __init__(self, offered: OfferedTools, text: str = "") -> None:
+    def __init__(
+        self,
+        offered: OfferedTools,
+        text: str = "",
+        end: str = "",
+        *,
+        cut_end: str = "",
+        complete: bool = False,
+    ) -> None:
         self.offered = offered
         self.text = text
+        self.end = end
+        self.complete = complete
+        self._cut_end = cut_end
+        self._stop = len(text.rstrip(WHITESPACE))
         self.at = 0
         self.begun = self.in_call = False
         self._events: list[ParserEvent] = []
@@ -63,7 +82,8 @@ class GrowingText:
         Raises:
             Malformed: The tool was not offered.
         """
-        if not self.offered.accepts(name):
+        # Of a whole block, all calls are known first: one to another tool makes all of it text.
+        if not self.complete and not self.offered.accepts(name):
             raise Malformed("tool not offered")
         self._events.append(CallName(name))
         self.begun = self.in_call = True
@@ -79,6 +99,10 @@ class GrowingText:
         self._events.append(CallEnd())
         self.in_call = False
 
+    def is_cut(self, literal: str, position: int) -> bool:
+        """Return whether a whole block ends behind a position or with the beginning of a literal there."""
+        return self._stop - position <= len(literal) and literal.startswith(self.text[position : self._stop])
+
     def take_to(self, end: int) -> str:
         """Return the text up to a position and move there."""
         taken = self.text[self.at : end]
@@ -86,11 +110,13 @@ class GrowingText:
         return taken
 
     def peek(self) -> Reading[str]:
-        """Skip white space and return the next character without reading it."""
+        """Skip white space and return the next character without reading it; empty at the end of the text."""
         while True:
             self.at = skip_space(self.text, self.at)
             if self.at < len(self.text):
                 return self.text[self.at]
+            if self.complete:
+                return ""
             yield
 
     def take_any(self, literals: Sequence[str]) -> Reading[str]:
@@ -100,39 +126,123 @@ class GrowingText:
             rest = self.text[self.at : self.at + max(map(len, literals))]
             whole = [literal for literal in literals if rest.startswith(literal)]
             longer = [one for one in literals if len(one) > len(rest) and one.startswith(rest)]
-            if not longer:
+            if self.complete or not longer:
                 found = max(whole, key=len, default="")
                 self.at += len(found)
                 return found
             yield
 
-    def expect(self, literal: str) -> Reading[None]:
-        """Skip white space and read a required literal.
+    def take_end(self) -> Reading[bool]:
+        """Skip white space and read the block's end; return whether it comes next."""
+        if not self.complete:
+            return bool(self.end) and bool((yield from self.take_any([self.end])))
+        yield from self.peek()
+        if not self.is_cut(self._cut_end, self.at):
+            return False
+        self.at = len(self.text)
+        return True
+
+    def expect(self, *literals: str, in_value: bool = False) -> Reading[None]:
+        """Skip white space and read one of several literals.
+
+        Args:
+            in_value: True if the text cannot end here, but for an end marker that is part of a value.
+
+        Raises:
+            Unclosed: The text ends inside a value.
+            Malformed: Other text comes next.
+        """
+        if not (yield from self.take_any(literals)):
+            ends = in_value and self.complete and self.at == len(self.text)
+            raise (Unclosed if ends else Malformed)(f"{literals[0]} expected")
+
+    def expect_cut(self, literal: str) -> Reading[None]:
+        """Skip white space and read a literal, which may be cut off or broken up at the end of a whole block.
 
         Raises:
             Malformed: Other text comes next.
         """
-        if not (yield from self.take_any([literal])):
-            raise Malformed(f"{literal} expected")
+        yield from self.peek()
+        if self.complete and literal.startswith("".join(self.text[self.at : self.at + _MAX_CUT].split())):
+            self.at = len(self.text)
+        else:
+            yield from self.expect(literal)
 
-    def match(self, *patterns: re.Pattern[str]) -> Reading[re.Match[str]]:
+    def find(self, *patterns: re.Pattern[str]) -> Reading[re.Match[str] | None]:
         """Read the match of the first pattern that matches; more text must not make such a match longer.
+
+        Returns:
+            The match; None if there is none in a whole block.
 
         Raises:
             Malformed: No pattern matches within `LONGEST_HEAD` characters.
         """
         while True:
-            limit = min(len(self.text), self.at + LONGEST_HEAD)
+            limit = len(self.text) if self.complete else min(len(self.text), self.at + LONGEST_HEAD)
             for pattern in patterns:
                 found = pattern.match(self.text, self.at, limit)
                 if found is not None:
                     self.at = found.end()
                     return found
+            if self.complete:
+                return None
             if limit == self.at + LONGEST_HEAD:
                 raise Malformed("this is no call")
+            yield
+
+    def match(self, *patterns: re.Pattern[str]) -> Reading[re.Match[str]]:
+        """Read the match of the first pattern that matches; more text must not make such a match longer.
+
+        Raises:
+            Malformed: No pattern matches.
+        """
+        found = yield from self.find(*patterns)
+        if found is None:
+            raise Malformed("this is no call")
+        return found
+
+    def match_run(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """Read characters as long as a pattern matches them.
+
+        Raises:
+            Malformed: The pattern does not match, or matches more than `LONGEST_HEAD` characters.
+        """
+        while True:
+            limit = len(self.text) if self.complete else min(len(self.text), self.at + LONGEST_HEAD)
+            found = pattern.match(self.text, self.at, limit)
+            if found is not None and (self.complete or found.end() < limit):
+                self.at = found.end()
+                return found.group()
+            if limit == self.at + LONGEST_HEAD or (found is None and self.at < len(self.text)):
+                raise Malformed("this is no call")
+            if self.complete:
+                raise Unclosed("the text ends before a name or a value")
             yield
 
     def _flush(self) -> None:
         if self._fragments:
             self._events.append(CallArguments("".join(self._fragments)))
             self._fragments = []
+
+
+def calls_of_block(text: GrowingText, reading: Reading[None]) -> list[ParsedCall]:
+    """Return the calls that a parser finds in a whole block.
+
+    Raises:
+        Unclosed: The text ends inside a value.
+        Malformed: The block holds no call, or other text besides calls.
+    """
+    for _ in reading:
+        raise Unclosed("the text ends inside a call")
+    if skip_space(text.text, text.at) < len(text.text):
+        raise Malformed("something follows the calls")
+    calls: list[ParsedCall] = []
+    for event in text.take_events():
+        match event:
+            case CallName(name):
+                calls.append(ParsedCall(name, ""))
+            case CallArguments(fragment):
+                calls[-1] = ParsedCall(calls[-1].name, calls[-1].arguments + fragment)
+    if not calls:
+        raise Malformed("the block is empty")
+    return [ParsedCall(call.name, encodable(call.arguments)) for call in calls]

@@ -1,107 +1,178 @@
-"""Incremental parsing of tool calls with JSON arguments."""
+"""Parsing of tool calls with JSON arguments."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from greenroom.engine.parsers.parsed_call import Malformed
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_values import add_json_object, json_scalar, json_text
-from greenroom.engine.parsers.values.json_calls import ARGUMENTS, LABELS, NAMES
+from greenroom.engine.parsers.streaming.streamed_values import add_json_object, json_text, json_value
+from greenroom.engine.parsers.values.json_calls import ARGUMENTS, LABELS, NAMES, normalize_object
+
+_REPEATED_MARKER = "<tool_call>"
 
 
-def stream_headed_call(text: GrowingText, head: re.Pattern[str], end: str = "") -> Reading[None]:
+def read_headed_call(text: GrowingText, head: re.Pattern[str], may_be_bare: bool = False) -> Reading[None]:
     """Parse a call in which the name precedes the arguments.
 
     Args:
         head: Pattern of the text before the JSON object; its group is the name.
-        end: Text after the object; empty if the object ends the block.
+        may_be_bare: True if a whole block may hold a name without arguments.
     """
     found = yield from text.match(head)
-    if end and end in found.group():
+    character = yield from text.peek()
+    if (text.end and text.end in found.group()) or not (character == "{" or (may_be_bare and not character)):
         raise Malformed("the call has no arguments")
     text.begin_call(found.group(1))
-    yield from add_json_object(text)
+    if character:
+        yield from add_json_object(text)
+    else:
+        text.add("{}")
     text.end_call()
-    if end:
-        yield from text.expect(end)
+    if text.end and not (yield from text.take_end()):
+        raise Malformed("something follows the arguments")
 
 
-def stream_headed_section(
-    text: GrowingText, head: re.Pattern[str], tail: re.Pattern[str], end: str
-) -> Reading[None]:
+def read_headed_section(text: GrowingText, head: re.Pattern[str], tail: str) -> Reading[None]:
     """Parse calls with a head and a tail, one after the other, up to the section's end."""
-    while not (yield from text.take_any([end])):
+    while not (text.begun and (yield from text.take_end())):
+        yield from text.peek()
         found = yield from text.match(head)
         text.begin_call(found.group(1))
         yield from add_json_object(text)
         text.end_call()
-        yield from text.match(tail)
+        for part in tail.split():
+            yield from text.expect_cut(part)
 
 
-def stream_json_calls(text: GrowingText, end: str = "", keyed: bool = False) -> Reading[None]:
+def read_named_or_json(text: GrowingText, head: re.Pattern[str]) -> Reading[None]:
+    """Parse a call headed by its name, or calls that are JSON."""
+    if (yield from text.peek()) in ("[", "{"):
+        yield from read_json_calls(text)
+    else:
+        yield from read_headed_call(text, head)
+
+
+def read_json_calls(text: GrowingText, keyed: bool = False) -> Reading[None]:
     """Parse calls that are JSON objects: one, several in a row, or an array of them.
 
+    Around the objects, brackets, commas and Llama's semicolons are skipped, as are the extra brace that small
+    models often add and a repeated marker.
+
     Args:
-        end: Marker that closes the block; empty if its JSON value ends it.
         keyed: True if an object's only key is the tool's name.
     """
-    listed = (yield from text.peek()) == "["
-    if listed:
-        text.at += 1
+    depth, extra_brace = 0, text.at
     while True:
         character = yield from text.peek()
         if character == "{":
             text.at += 1
-            yield from _stream_object(text, keyed)
-            if not (listed or end):
+            yield from (_read_keyed_object(text) if keyed else _JsonCall(text).read())
+            extra_brace = text.at
+            if not (depth or text.end or text.complete):
                 return
-        elif listed and character == "]":
-            text.at += 1
-            if end:
-                yield from text.expect(end)
+        elif text.begun and (yield from text.take_end()):
             return
-        elif text.begun and end and (yield from text.take_any([end])):
-            return
-        elif text.begun and character in ",;":
+        elif character in ("[", "]", ",", ";") or (character == "}" and text.at == extra_brace):
             text.at += 1
-        else:
+            depth += {"[": 1, "]": -1}.get(character, 0)
+            if character == "]" and not (depth or text.end or text.complete):
+                return
+        elif not (yield from text.take_any([_REPEATED_MARKER])):
             raise Malformed("this is no call")
 
 
-def _stream_object(text: GrowingText, keyed: bool) -> Reading[None]:
-    """Parse a call behind its opening brace; its name must precede its arguments."""
-    name, called = "", False
-    while True:
-        character = yield from text.peek()
-        if character in "},":
-            text.at += 1
-            if character == "}":
+def _read_keyed_object(text: GrowingText) -> Reading[None]:
+    """Parse a call behind its opening brace, whose only key is the tool's name."""
+    name = yield from json_text(text)
+    yield from text.expect(":")
+    if (yield from text.peek()) == "{":
+        text.begin_call(name)
+        yield from add_json_object(text)
+    else:
+        arguments = normalize_object((yield from json_text(text)))
+        text.begin_call(name)
+        text.add(arguments)
+    text.end_call()
+    yield from text.take_any([","])
+    yield from text.expect("}")
+
+
+class _JsonCall:
+    """Parses one call behind its opening brace.
+
+    Arguments that follow the name are copied while they are written; others wait for the name.
+    """
+
+    def __init__(self, text: GrowingText) -> None:
+        self._text = text
+        self._keys: set[str] = set()
+        self._name = self._arguments = ""
+        self._called = False
+
+    def read(self) -> Reading[None]:
+        """Parse the members up to the closing brace, which may be missing behind complete arguments."""
+        text = self._text
+        while not (yield from text.take_any(["}"])):
+            key = yield from json_text(text)
+            yield from text.expect(":")
+            self._count(key)
+            yield from self._read_member(key)
+            if not self._keys.isdisjoint(ARGUMENTS) and not (yield from text.peek()):
                 break
-            continue
-        key = yield from json_text(text)
-        yield from text.expect(":")
-        character = yield from text.peek()
-        if keyed:
-            name = key
-        if key in NAMES and character == '"' and not name:
-            name = yield from json_text(text)
-        elif (keyed or key in ARGUMENTS) and name and character == "{" and not called:
-            text.begin_call(name)
+            if not (yield from text.take_any([","])) and (yield from text.peek()) != "}":
+                raise Malformed("a comma is missing")
+        if self._called:
+            return
+        if not self._name:
+            raise Malformed("the call has no name")
+        text.begin_call(self._name)
+        text.add(self._arguments or "{}")
+        text.end_call()
+
+    def _count(self, key: str) -> None:
+        """Record a key; with two names or two values of arguments, one would be lost."""
+        group = next((keys for keys in (NAMES, ARGUMENTS) if key in keys), (key,))
+        unknown = key not in (*NAMES, *ARGUMENTS, *LABELS)
+        if unknown or not self._keys.isdisjoint(group) or (self._called and key in ARGUMENTS):
+            raise Malformed("something in the call would be lost")
+        self._keys.add(key)
+
+    def _read_member(self, key: str) -> Reading[None]:
+        text, character = self._text, (yield from self._text.peek())
+        if key in NAMES and character == "{":
+            text.at += 1
+            yield from self._read_nested()
+        elif key in NAMES:
+            self._name = yield from json_text(text)
+        elif key in LABELS:
+            yield from json_value(text)
+        elif self._name and character == "{":
+            text.begin_call(self._name)
             yield from add_json_object(text)
             text.end_call()
-            called = True
-        elif key in LABELS and character not in "{[":
-            yield from json_scalar(text)
+            self._called = True
         else:
-            raise Malformed("this is no call that can be read while it is written")
-    if not called:
-        raise Malformed("the call has no arguments")
+            written, value = yield from json_value(text)
+            self._arguments = normalize_object(written) if isinstance(value, dict) else _object_of(value)
+
+    def _read_nested(self) -> Reading[None]:
+        """Parse a call that is the value of a name's key; arguments beside it would be lost."""
+        if not self._keys.isdisjoint(ARGUMENTS):
+            raise Malformed("something in the call would be lost")
+        yield from _JsonCall(self._text).read()
+        self._called = True
 
 
-def stream_named_or_json(text: GrowingText, head: re.Pattern[str]) -> Reading[None]:
-    """Parse a call headed by its name, or calls that are JSON."""
-    if (yield from text.peek()) in "[{":
-        yield from stream_json_calls(text)
-    else:
-        yield from stream_headed_call(text, head)
+def _object_of(value: Any) -> str:
+    """Return the JSON text of arguments that are missing or were written as a string.
+
+    Raises:
+        Malformed: They are no object.
+    """
+    if value is None or value == "":
+        return "{}"
+    if not isinstance(value, str):
+        raise Malformed("the arguments are not an object")
+    return normalize_object(value)

@@ -1,20 +1,21 @@
-"""Incremental parsing of tool calls written as Python."""
+"""Parsing of tool calls written as Python."""
 
 from __future__ import annotations
 
 import json
 import re
 
-from greenroom.engine.parsers.parsed_call import Malformed
+from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
-from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.streaming.streamed_values import string_inside
 from greenroom.engine.parsers.values.json_calls import dump_json
 from greenroom.engine.parsers.values.json_scanner import PythonScanner
 from greenroom.engine.parsers.values.python_literals import STRING_PARTS, read_literal, unescaped
 
 _CALLED = re.compile(r"(\w[\w.:/-]*)[ \t]*\(")
-_KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?=[^=])")
+_KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")
+_STREAMED_KEY = re.compile(rf"{_KEY.pattern}(?=[^=])")
 _BEGUN = re.compile(r"(?:\[\s*)?([^\s\[])|\[\s*\[")
 _CLOSED = re.compile(r"\)")
 _WORD = re.compile(r"[^\s,)\]};\"']+(?=[\s,)\]};])")
@@ -24,59 +25,92 @@ _LONG_ESCAPES = frozenset("xuU01234567")
 _LONGEST_ESCAPE = 10
 
 
-def stream_python_calls(text: GrowingText, end: str = "") -> Reading[None]:
-    """Parse calls in a list, or one per line.
+def read_python_calls(text: GrowingText) -> Reading[None]:
+    """Parse calls in a list, one per line, or separated by commas or semicolons.
 
-    Args:
-        end: Marker that closes the block; empty if the list's bracket ends it.
+    Argument names may be Python keywords, and values may be JSON literals.
     """
     lists = 0
-    while (yield from text.peek()) == "[" and lists < 2:  # Some models nest the list in another list.
+    while (yield from _next(text)) == "[" and lists < 2:  # Some models nest the list in another list.
         text.at += 1
         lists += 1
     while True:
-        character = yield from text.peek()
-        if character == "]" and text.begun and lists:
-            for _ in range(lists):
-                yield from text.expect("]")
-            if end:
-                yield from text.expect(end)
+        character = yield from _next(text)
+        if lists and character == "]" and text.begun:
+            break
+        if text.begun and not lists and (yield from text.take_end()):
             return
-        if text.begun and end and not lists and (yield from text.take_any([end])):
-            return
-        if text.begun and character in ",;":
-            text.at += 1
-            continue
+        if not character:
+            raise Unclosed("the list has no end")
         called = yield from text.match(_CALLED)
-        yield from _stream_arguments(text, text.offered.meant(called.group(1)))
+        yield from _read_arguments(text, text.offered.meant(called.group(1)))
+        if (yield from _next(text)) in (",", ";"):
+            text.at += 1
+    for _ in range(lists):
+        yield from _next(text)
+        yield from text.expect("]", in_value=True)
+    if text.end and not (yield from text.take_end()):
+        raise Malformed("something follows the calls")
 
 
-def _stream_arguments(text: GrowingText, name: str) -> Reading[None]:
-    """Parse the arguments of a call, which must be named, and its closing bracket."""
-    before = "{"
+def read_python_or_json(text: GrowingText, listed: bool = False) -> Reading[None]:
+    """Parse calls written as Python, or as JSON, which some models write instead.
+
+    Args:
+        listed: True if the JSON may be an array.
+    """
+    character = yield from text.peek()
+    if listed and character == "[":
+        begun = yield from text.match(_BEGUN)
+        text.at, character = begun.start(), begun.group(1)
+    yield from read_json_calls(text) if character == "{" else read_python_calls(text)
+
+
+def _next(text: GrowingText) -> Reading[str]:
+    """Skip white space and continued lines, and return the next character; empty at the end of the text."""
+    while (character := (yield from text.peek())) == "\\":
+        yield from text.expect("\\\n")
+    return character
+
+
+def _read_arguments(text: GrowingText, name: str) -> Reading[None]:
+    """Parse the arguments of a call and its closing bracket.
+
+    Arguments without a name, in the order of the tool's schema, are read in a whole block only.
+    """
+    positional = text.offered.argument_names(name)
+    keys: list[str] = []
     while True:
-        yield from text.peek()
-        found = yield from text.match(_KEY, _CLOSED)
+        yield from _next(text)
+        found = yield from text.find(_KEY if text.complete else _STREAMED_KEY, _CLOSED)
+        if found is None and len(keys) >= len(positional):
+            ends = text.at == len(text.text)
+            raise (Unclosed if ends else Malformed)("an argument has no name")
         if not text.in_call:
             text.begin_call(name)
-        if found.re is _CLOSED:
-            text.add("{}" if before == "{" else "}")
+        if found is not None and found.re is _CLOSED:
+            text.add("}" if keys else "{}")
             text.end_call()
             return
-        key = found.group(1).strip("\"'")
-        text.add(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
-        before = ", "
-        yield from _stream_value(text)
-        if (yield from text.peek()) == ",":
-            text.at += 1
+        key = positional[len(keys)] if found is None else found.group(1).strip("\"'")
+        if key in keys:
+            raise Malformed("an argument comes twice")
+        text.add(f"{', ' if keys else '{'}{json.dumps(key, ensure_ascii=False)}: ")
+        keys.append(key)
+        yield from _read_value(text)
+        if (yield from _next(text)) != ")":
+            yield from text.expect(",", in_value=True)
 
 
-def _stream_value(text: GrowingText) -> Reading[None]:
-    character = yield from text.peek()
-    if character in "[{(":
+def _read_value(text: GrowingText) -> Reading[None]:
+    character = yield from _next(text)
+    if text.complete:
+        value, text.at = read_literal(text.text, text.at)
+        text.add(dump_json(value))
+    elif character in "[{(":
         yield from _add_container(text)
     elif character in _QUOTES:
-        yield from _stream_strings(text)
+        yield from _add_strings(text)
     else:
         word = yield from text.match(_WORD)
         value, end = read_literal(word.group(), 0)
@@ -96,7 +130,7 @@ def _add_container(text: GrowingText) -> Reading[None]:
         yield
 
 
-def _stream_strings(text: GrowingText) -> Reading[None]:
+def _add_strings(text: GrowingText) -> Reading[None]:
     """Parse a string; adjacent strings are joined, as in Python."""
     text.add('"')
     while (yield from text.peek()) in _QUOTES:
@@ -129,11 +163,3 @@ def _before_open_escape(text: str, begin: int, end: int) -> int:
     if not starts or text[starts[-1] + 1] not in _LONG_ESCAPES or end - starts[-1] >= _LONGEST_ESCAPE:
         return end
     return starts[-1]
-
-
-def stream_python_or_json(text: GrowingText, end: str = "") -> Reading[None]:
-    """Parse calls written as Python, or as JSON, which some models write instead."""
-    yield from text.peek()
-    begun = yield from text.match(_BEGUN)
-    text.at = begun.start()
-    yield from stream_json_calls(text, end) if begun.group(1) == "{" else stream_python_calls(text, end)

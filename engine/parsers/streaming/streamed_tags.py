@@ -1,4 +1,4 @@
-"""Incremental parsing of tool calls whose arguments are enclosed in tags, one by one."""
+"""Parsing of tool calls whose arguments are enclosed in tags, one by one, with unquoted strings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import attrs
 
-from greenroom.engine.parsers.parsed_call import Malformed
+from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
 from greenroom.engine.parsers.streaming.streamed_values import (
     ValueEnd,
@@ -18,64 +18,136 @@ from greenroom.engine.parsers.streaming.streamed_values import (
 )
 from greenroom.engine.parsers.values.json_calls import dump_json
 
+_CDATA_START, _CDATA_END = "<![CDATA[", "]]>"
+
 
 def _plain_key(before: re.Match[str]) -> tuple[str, bool]:
     return before["key"].strip(), before.groupdict().get("string") == "true"
 
 
 @attrs.frozen
-class StreamedTags:
+class ArgumentTags:
     """The tags around the arguments of a call.
 
     Args:
         before: Pattern of the text before a value.
         value_end: End of a value.
-        tail: Pattern of the text after the last argument.
+        tail: Pattern of the text after the last argument; None if the block's end marker is the tail.
+        cut_tail: Pattern of the tail where the end of a whole block has cut off a part of it.
         key: Function that returns an argument's name and whether a tag marks the value as a string.
-        json: Patterns of the text before and after a JSON object that replaces the arguments; None if there
-            is no such form.
+        json: Patterns of the text before and after a JSON object that replaces the arguments; None if the
+            object needs no tags.
+        foreign: Pattern that no value may contain.
+        cdata: True if a value may be in a CDATA section, where nothing is markup.
     """
 
     before: re.Pattern[str]
     value_end: ValueEnd
-    tail: re.Pattern[str]
+    tail: re.Pattern[str] | None
+    cut_tail: re.Pattern[str] | None = None
     key: Callable[[re.Match[str]], tuple[str, bool]] = _plain_key
     json: tuple[re.Pattern[str], re.Pattern[str]] | None = None
+    foreign: re.Pattern[str] | None = None
+    cdata: bool = False
 
 
-def stream_tagged_call(text: GrowingText, name: str, tags: StreamedTags) -> Reading[None]:
-    """Parse the arguments of a call and its tail."""
-    if tags.json is None and (yield from text.peek()) == "{":
-        text.begin_call(name)
-        yield from add_json_object(text)
-        text.end_call()
-        yield from text.match(tags.tail)
-        return
-    choices = (tags.before, tags.tail, *(tags.json or ())[:1])
-    before = "{"
-    while True:
+class TaggedCall:
+    """Parses the arguments of one call and its tail.
+
+    Args:
+        name: Name of the tool.
+    """
+
+    def __init__(self, text: GrowingText, name: str, tags: ArgumentTags) -> None:
+        self._text = text
+        self._name = name
+        self._tags = tags
+
+    def read(self) -> Reading[None]:
+        """Parse the call from behind its head to the end of its tail."""
+        text, tags = self._text, self._tags
+        opened = (yield from text.peek()) == "{" if tags.json is None else False
+        keys: set[str] = set()
+        while not opened:
+            found = yield from self._next_tag(keys)
+            opened = found is not None and tags.json is not None and found.re is tags.json[0]
+            if not text.in_call:
+                text.begin_call(self._name)
+            if found is None or opened:
+                break
+            yield from self._read_argument(found, keys)
+        if opened:
+            yield from self._read_json()
+        else:
+            text.add("}" if keys else "{}")
+            text.end_call()
+
+    def _next_tag(self, keys: set[str]) -> Reading[re.Match[str] | None]:
+        """Return the tag of an argument or of JSON in its place; None behind the tail."""
+        text, tags = self._text, self._tags
         yield from text.peek()
-        found = yield from text.match(*choices)
-        if not text.in_call:
-            text.begin_call(name)
-        if found.re is not tags.before:
-            break
-        key, is_string = tags.key(found)
-        if not key:
-            raise Malformed("an argument has no name")
-        text.add(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
-        before = ", "
-        if is_string or text.offered.takes_text(name, key):
+        starts = [tags.before, *(tags.json[:1] if tags.json is not None and not keys else ())]
+        ends = [] if tags.tail is None else [tags.tail]
+        if tags.tail is None and (yield from text.take_end()):
+            return None
+        found = yield from text.find(*starts, *ends)
+        if found is None:
+            self._cut_off()
+            return None
+        return None if found.re is tags.tail else found
+
+    def _cut_off(self) -> None:
+        """Read the part that is left of the tail at the end of a whole block.
+
+        Raises:
+            Malformed: Other text comes next.
+        """
+        text, pattern = self._text, self._tags.cut_tail
+        if pattern is None or not pattern.fullmatch(text.text, text.at):
+            raise Malformed("the call has no end")
+        text.at = len(text.text)
+
+    def _read_argument(self, tag: re.Match[str], keys: set[str]) -> Reading[None]:
+        text, tags = self._text, self._tags
+        key, is_string = tags.key(tag)
+        if not key or key in keys:
+            raise Malformed("an argument has no name, or comes twice")
+        text.add(f"{', ' if keys else '{'}{json.dumps(key, ensure_ascii=False)}: ")
+        keys.add(key)
+        is_string = is_string or text.offered.takes_text(self._name, key)
+        if tags.cdata and (yield from text.take_any([_CDATA_START])):
+            value = yield from self._read_cdata()
+        elif is_string and not text.complete:
             yield from add_raw_string(text, tags.value_end)
+            return
         else:
             value = yield from raw_value(text, tags.value_end)
-            text.add(dump_json(text.offered.parse_value(name, key, value)))
-    if tags.json is not None and found.re is tags.json[0]:
+            if tags.foreign is not None and tags.foreign.search(value):
+                raise Malformed("a value holds the tags of another")
+        text.add(dump_json(value if is_string else text.offered.parse_value(self._name, key, value)))
+
+    def _read_cdata(self) -> Reading[str]:
+        """Parse a CDATA section; a value that contains its end is split over two sections."""
+        text, parts = self._text, list[str]()
+        ending = ValueEnd((_CDATA_END,), (_CDATA_START, *self._tags.value_end.tags))
+        while True:
+            try:
+                parts.append((yield from raw_value(text, ending)))
+            except Unclosed:
+                raise Unclosed("a value has no end", hides_markers=True) from None
+            if not (yield from text.take_any([_CDATA_START])):
+                yield from text.expect(*self._tags.value_end.tags)
+                return "".join(parts)
+
+    def _read_json(self) -> Reading[None]:
+        """Parse a JSON object in place of the arguments."""
+        text, tags = self._text, self._tags
         yield from text.peek()
+        if not text.in_call:
+            text.begin_call(self._name)
         yield from add_json_object(text)
         text.end_call()
-        yield from text.match(tags.json[1])
-        yield from text.match(tags.tail)
-        return
-    text.add("{}" if before == "{" else "}")
-    text.end_call()
+        if tags.json is not None:
+            yield from text.match(tags.json[1])
+        if (yield from self._next_tag(set())) is not None:
+            raise Malformed("something follows the arguments")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import attrs
 
 from greenroom.engine.parsers.markers import WHITESPACE, skip_space
-from greenroom.engine.parsers.parsed_call import Malformed
+from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
 from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.values.json_calls import normalize_object, read_value
 from greenroom.engine.parsers.values.json_scanner import JsonScanner
 
 _INSIDE = re.compile(r'(?:[^"\\]++|\\(?:[^u]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
@@ -22,7 +24,17 @@ def string_inside(text: str) -> str:
 
 
 def add_json_object(text: GrowingText) -> Reading[None]:
-    """Copy a JSON object to the arguments unchanged."""
+    """Copy a JSON object to the arguments, of a block that is being written unchanged.
+
+    Raises:
+        Malformed: Another value comes next.
+    """
+    if (yield from text.peek()) != "{":
+        raise Malformed("the arguments are not an object")
+    if text.complete:
+        written, _ = yield from json_value(text)
+        text.add(normalize_object(written))
+        return
     scanner = JsonScanner()
     while True:
         end = scanner.feed(text.text, text.at)
@@ -32,33 +44,62 @@ def add_json_object(text: GrowingText) -> Reading[None]:
         yield
 
 
-def json_scalar(text: GrowingText) -> Reading[str]:
-    """Return the text of a JSON value that is neither object nor array."""
-    scalar = yield from text.match(_SCALAR)
-    return scalar.group()
+def json_value(text: GrowingText) -> Reading[tuple[str, Any]]:
+    """Return the JSON text of the next value, and the value; wait for all of it.
+
+    Raises:
+        Unclosed: The text ends inside a string.
+        Malformed: The text is not JSON.
+    """
+    character = yield from text.peek()
+    if text.complete:
+        value, end = read_value(text.text, text.at)
+        return text.take_to(end), value
+    if character not in "{[":
+        written = (yield from text.match(_SCALAR)).group()
+    else:
+        scanner, pieces, end = JsonScanner(), list[str](), -1
+        while end < 0:
+            end = scanner.feed(text.text, text.at)
+            pieces.append(text.take_to(len(text.text) if end < 0 else end))
+            if end < 0:
+                yield
+        written = "".join(pieces)
+    value, end = read_value(written, 0)
+    if end < len(written):
+        raise Malformed("a value is not JSON")
+    return written, value
 
 
 def json_text(text: GrowingText) -> Reading[str]:
     """Return the decoded text of a JSON string.
 
     Raises:
+        Unclosed: The text ends inside the string.
         Malformed: The value is not a string.
     """
-    return _decoded((yield from json_scalar(text)))
+    _, value = yield from json_value(text)
+    if not isinstance(value, str):
+        raise Malformed("a key is no string")
+    return value
 
 
-_SCALAR = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+(?=[^-+.\w]))')
+_SCALAR = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+(?=[^-+.\w]))', re.DOTALL)
 
 
 def add_json_string(text: GrowingText) -> Reading[None]:
-    """Copy a JSON string, read from behind its opening quote, with no more escapes than necessary."""
+    """Copy a JSON string with no more escapes than necessary."""
+    if text.complete:
+        text.add(json.dumps((yield from json_text(text)), ensure_ascii=False))
+        return
+    yield from text.expect('"')
     text.add('"')
     while True:
         end = _INSIDE.match(text.text, text.at).end()  # type: ignore[union-attr]
         closed = text.text.startswith('"', end)
         half = None if closed else _HALF_PAIR.search(text.text, text.at, end)
         inside = text.take_to(half.start() if half else end)
-        text.add(string_inside(_decoded(f'"{inside}"', strict=False)))
+        text.add(string_inside(_decoded(f'"{inside}"')))
         if closed:
             text.at += 1
             text.add('"')
@@ -66,14 +107,11 @@ def add_json_string(text: GrowingText) -> Reading[None]:
         yield
 
 
-def _decoded(written: str, strict: bool = True) -> str:
+def _decoded(written: str) -> str:
     try:
-        value = json.loads(written, strict=strict)
+        return str(json.loads(written, strict=False))
     except ValueError as error:
         raise Malformed(str(error)) from None
-    if not isinstance(value, str):
-        raise Malformed("a key is no string")
-    return value
 
 
 @attrs.frozen
@@ -81,43 +119,66 @@ class ValueEnd:
     """The end of an unquoted value.
 
     Args:
-        tag: End tag.
+        tags: End tags, any of which ends the value.
         followers: Texts that may follow the tag after white space; a tag before other text is part of the
             value. Empty if any text may follow.
-        line_break: True if one line break before the tag is not part of the value.
+        exact_followers: Pattern of the followers with their attributes, which decides in a whole block.
+        cut: Follower that the end of a whole block may have cut off.
+        line_break: True if one line break at each end of the value is not part of it.
         stripped: True if white space around the value is not part of it.
     """
 
-    tag: str
+    tags: tuple[str, ...]
     followers: tuple[str, ...] = ()
+    exact_followers: re.Pattern[str] | None = None
+    cut: str = ""
     line_break: bool = False
     stripped: bool = False
+    _tag: re.Pattern[str] = attrs.field(init=False)
 
-    def find(self, text: str, at: int) -> tuple[int, int]:
-        """Return the certain end of the value and the position behind its end tag, or -1 if not found yet."""
+    @_tag.default
+    def _compile_tags(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.tags)))
+
+    def find(self, text: GrowingText) -> tuple[int, int]:
+        """Return the certain end of the value and the position behind its end tag, or -1 if not found yet.
+
+        Raises:
+            Unclosed: The text ends inside the value.
+        """
+        written, at = text.text, text.at
         begin = at
-        while (found := text.find(self.tag, begin)) >= 0:
-            behind = found + len(self.tag)
+        while found := self._tag.search(written, begin):
+            start, behind = found.span()
             decided = self._is_followed(text, behind)
             if decided:
-                return self._trimmed(text, at, found), behind
+                return self._trimmed(written, at, start), behind
             if decided is None:
-                return self._trimmed(text, at, found), -1
-            begin = found + 1
-        return self._trimmed(text, at, self._tag_begun(text, max(begin, len(text) - len(self.tag) + 1))), -1
+                return self._trimmed(written, at, start), -1
+            begin = start + 1
+        if text.complete:
+            raise Unclosed("a value has no end")
+        longest = max(map(len, self.tags))
+        return self._trimmed(
+            written, at, self._tag_begun(written, max(begin, len(written) - longest + 1))
+        ), -1
 
-    def _is_followed(self, text: str, behind: int) -> bool | None:
+    def _is_followed(self, text: GrowingText, behind: int) -> bool | None:
         if not self.followers:
             return True
-        at = skip_space(text, behind)
-        rest = text[at : at + max(map(len, self.followers))]
-        if rest.startswith(self.followers):
+        at = skip_space(text.text, behind)
+        if text.complete and text.is_cut(self.cut, at):
             return True
+        if text.complete and self.exact_followers is not None:
+            return self.exact_followers.match(text.text, at) is not None
+        if text.complete or text.text.startswith(self.followers, at):
+            return text.text.startswith(self.followers, at)
+        rest = text.text[at : at + max(map(len, self.followers))]
         return None if any(follower.startswith(rest) for follower in self.followers) else False
 
     def _tag_begun(self, text: str, at: int) -> int:
         """Return the start of a partial end tag at the end of the text, else the text's length."""
-        while at < len(text) and not self.tag.startswith(text[at:]):
+        while at < len(text) and not any(tag.startswith(text[at:]) for tag in self.tags):
             at += 1
         return at
 
@@ -130,10 +191,9 @@ class ValueEnd:
 def add_raw_string(text: GrowingText, ending: ValueEnd) -> Reading[None]:
     """Copy an unquoted string as JSON, and read its end tag."""
     text.add('"')
-    if ending.stripped:
-        yield from text.peek()
+    yield from _begin_value(text, ending)
     while True:
-        end, behind = ending.find(text.text, text.at)
+        end, behind = ending.find(text)
         text.add(string_inside(text.take_to(end)))
         if behind >= 0:
             text.at = behind
@@ -143,14 +203,27 @@ def add_raw_string(text: GrowingText, ending: ValueEnd) -> Reading[None]:
 
 
 def raw_value(text: GrowingText, ending: ValueEnd) -> Reading[str]:
-    """Return an unquoted value, and read its end tag."""
+    """Return an unquoted value, and read its end tag.
+
+    Raises:
+        Unclosed: The text ends inside the value.
+    """
     pieces: list[str] = []
-    if ending.stripped:
-        yield from text.peek()
+    yield from _begin_value(text, ending)
     while True:
-        end, behind = ending.find(text.text, text.at)
+        end, behind = ending.find(text)
         pieces.append(text.take_to(end))
         if behind >= 0:
             text.at = behind
             return "".join(pieces)
         yield
+
+
+def _begin_value(text: GrowingText, ending: ValueEnd) -> Reading[None]:
+    """Skip what stands before a value and is not part of it."""
+    if ending.stripped:
+        yield from text.peek()
+    elif ending.line_break:
+        while text.at == len(text.text) and not text.complete:
+            yield
+        text.at += text.text.startswith("\n", text.at)
