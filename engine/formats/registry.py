@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from greenroom.engine.formats.call_format import CallFormat
+from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.formats.json_calls import cohere, hermes, json_blocks, minimax_m1, xlam
 from greenroom.engine.formats.named_calls import functionary, harmony, headed_calls, mistral
 from greenroom.engine.formats.python_calls import gemma, llama, marked_python

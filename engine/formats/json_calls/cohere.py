@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.formats.json_calls.hermes import JSON_BODY
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigger
 from greenroom.engine.grammar.calls.json_call_bodies import tagged_array

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.formats.json_calls.hermes import JSON_BODY
 from greenroom.engine.grammar.calls.call_syntax import Body, CallSyntax
 from greenroom.engine.grammar.calls.json_call_bodies import json_call, keyed_call, open_list

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax, no_call
 from greenroom.engine.grammar.calls.json_call_bodies import json_list
 from greenroom.engine.parsers.blocks.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax
 from greenroom.engine.grammar.calls.text_arguments import json_arguments
 from greenroom.engine.parsers.blocks.bare_calls import BeginningStream

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import Body, CallSyntax
 from greenroom.engine.grammar.calls.json_call_bodies import alternatives
 from greenroom.engine.parsers.blocks.block_parser import BlockParser

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.call_syntax import Body, single_trigger
 from greenroom.engine.grammar.calls.text_arguments import json_arguments

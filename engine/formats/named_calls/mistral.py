@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from greenroom.engine.formats.call_format import CallFormat
+from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.json_call_bodies import alternatives, json_list
 from greenroom.engine.parsers.blocks.block_parser import BlockParser

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat
+from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.gemma_calls import gemma_calls
 from greenroom.engine.parsers.blocks.block_parser import BlockParser

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.json_call_bodies import alternatives
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.formats.json_calls.json_blocks import json_block
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.call_sections import SectionParser

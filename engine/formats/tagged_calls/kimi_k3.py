@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.formats.call_format import CallFormat
+from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.call_sections import SectionParser

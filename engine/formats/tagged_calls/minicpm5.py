@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from greenroom.engine.formats.call_format import CallFormat
+from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.block_parser import BlockParser

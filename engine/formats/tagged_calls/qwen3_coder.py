@@ -6,7 +6,7 @@ import re
 
 import attrs
 
-from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.description.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
