@@ -86,7 +86,8 @@ def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] =
         more = f" and {len(known) - _NAMED_AT_MOST} more" if len(known) > _NAMED_AT_MOST else ""
         detail += f" There are: {', '.join(known[:_NAMED_AT_MOST])}{more}; `default` means the first."
         if len(model) <= _LONGEST_ALIAS and model.isprintable() and '"' not in model:
-            detail += f' With `"{model}" = "default"` under `[aliases]` in the settings this name would work.'
+            alias = f'`"{model}" = "default"`'
+            detail += f" To serve it under this name, put {alias} under `[aliases]` in the settings."
     return Problem(404, "model_not_found", detail, "model")
 
 
@@ -144,7 +145,7 @@ def model_hung(model: str) -> Problem:
 def no_room(model: str, hung: tuple[str, ...]) -> Problem:
     """Return the problem of a model that cannot be loaded because the models `hung` occupy the memory."""
     detail = (
-        f"The model '{model}' cannot be loaded: its room is held by {', '.join(map(repr, hung))}, which "
+        f"The model '{model}' cannot be loaded: its memory is held by {', '.join(map(repr, hung))}, which "
         "stopped responding; the server has to be restarted."
     )
     return Problem(503, "no_room", detail, retry_after=30)
@@ -171,7 +172,7 @@ def tokenizer_crashed(model: str, reason: str) -> Problem:
 def tokenizers_hung(model: str, threads: int) -> Problem:
     """Return the problem of a model with too many hung tokenizer threads."""
     detail = (
-        f"The model '{model}' prepares no more prompts: {threads} threads hang that did so. The server has "
+        f"The model '{model}' can prepare no more prompts: {threads} of its threads hang. The server has "
         "to be restarted."
     )
     return Problem(503, "model_hung", detail, retry_after=30)

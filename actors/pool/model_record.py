@@ -193,7 +193,7 @@ class ModelRecord:
             return model_hung(self.key.model)
         left = self.intensity.seconds_left(now)
         if left > 0 and self.problem is not None and self.state is ModelState.ERROR:
-            detail = f"{self.problem.detail} It has failed too often and is left alone for a while."
+            detail = f"{self.problem.detail} It failed too often; the server tries it again later."
             return Problem(503, self.problem.code, detail, retry_after=math.ceil(left))
         return None
 

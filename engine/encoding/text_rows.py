@@ -112,7 +112,7 @@ class TextRows:
         if tokens and not (min(tokens) >= 0 and max(tokens) < size):
             at = next(at for at, ident in enumerate(tokens) if not 0 <= ident < size)
             field = f"{param}[{at}]"
-            raise invalid(f"`{field}` is no token of this model: ids go from 0 to {size - 1}.", field)
+            raise invalid(f"`{field}` is not a token of this model: ids go from 0 to {size - 1}.", field)
         return tokens
 
     def inspect(self, raw: RawInput) -> PromptContents:

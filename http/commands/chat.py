@@ -34,9 +34,11 @@ FLAGS = (
 @click.command()
 @click.argument("model", required=False, type=MODEL)
 @click.option("--system", "instructions", type=UTF8_TEXT, help="Instructions for the model.")
-@click.option("--thinking/--no-thinking", default=None, help="Whether the model thinks first, if it can.")
 @click.option(
-    "--image", "images", metavar="FILE", multiple=True, help="An image or a PDF that the first line is about."
+    "--thinking/--no-thinking", default=None, help="Let the model reason before it answers, if it can."
+)
+@click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="Image or PDF to send with the first message."
 )
 @click.option("--url", help="Talk to this OpenAI-compatible server instead of loading a model here.")
 @settings_options(*FLAGS)

@@ -17,16 +17,16 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 @click.command()
 @click.argument("model", type=MODEL)
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...", type=UTF8_TEXT)
-@click.option("--dimensions", type=click.IntRange(min=1), help="How many numbers of each vector are kept.")
+@click.option("--dimensions", type=click.IntRange(min=1), help="Shorten each vector to this many numbers.")
 @click.option(
     "--input-type",
     type=UTF8_TEXT,
-    help="What the texts are for: query, document, or a prompt of the model's own.",
+    help="Purpose of the texts: query, document, or the name of a prompt of the model.",
 )
 @click.option(
-    "--instruction", type=UTF8_TEXT, help="What is to be found with the texts, for models that are told."
+    "--instruction", type=UTF8_TEXT, help="Description of the task, for models that take instructions."
 )
-@click.option("--truncate", is_flag=True, help="Cut the ends off texts that are too long.")
+@click.option("--truncate", is_flag=True, help="Truncate texts that are too long.")
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -51,7 +51,7 @@ def command(
       greenroom embed ~/models/multilingual-e5-small --input-type passage - < lines.txt > vectors.jsonl
     """
     if "-" in texts and len(texts) > 1:
-        raise click.UsageError("- stands for the lines of stdin, and no other TEXT beside it")
+        raise click.UsageError("- reads one text per line from stdin; no other TEXT can stand beside it")
 
     from greenroom.http.answering.requests.embedding_limits import checked_embedding
     from greenroom.http.commands.downloads import fetch_missing

@@ -33,7 +33,7 @@ class _Utf8Text(click.types.StringParamType):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            self.fail(f"no UTF-8 from character {error.start} on", param, ctx)
+            self.fail(f"not UTF-8 from character {error.start} on", param, ctx)
         return text
 
 
@@ -60,7 +60,7 @@ class _Recording(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.is_file():
-            self.fail(f"'{path}' is no regular file: save what it gives as one first.", param, ctx)
+            self.fail(f"'{path}' is not a regular file: save its content to one first.", param, ctx)
         return path
 
 

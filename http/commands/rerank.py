@@ -18,11 +18,9 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 @click.argument("query", type=UTF8_TEXT)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT...", type=UTF8_TEXT)
 @model_option
+@click.option("-n", "--top", type=click.IntRange(min=1), help="Number of documents to print (default: all).")
 @click.option(
-    "-n", "--top", type=click.IntRange(min=1), help="How many documents are printed; all by default."
-)
-@click.option(
-    "--instruction", type=UTF8_TEXT, help="What makes a document relevant, for models that are told."
+    "--instruction", type=UTF8_TEXT, help="Criterion of relevance, for models that take instructions."
 )
 @settings_options(*FLAGS)
 @click.pass_obj
@@ -46,7 +44,9 @@ def command(
       greenroom rerank -m ~/models/Qwen3-Reranker-0.6B --top 10 "How is a slice made?" - < lines.txt
     """
     if "-" in documents and len(documents) > 1:
-        raise click.UsageError("- stands for the lines of stdin, and no other DOCUMENT beside it")
+        raise click.UsageError(
+            "- reads one document per line from stdin; no other DOCUMENT can stand beside it"
+        )
 
     from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging

@@ -26,18 +26,25 @@ FLAGS = ("device", "trust_remote_code")
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     required=True,
-    help="File that is written; its extension says in which form. - is standard output.",
+    help="Output file; its extension chooses the format. - is standard output.",
 )
 @model_option
-@click.option("--format", "form", type=click.Choice(FORMS), help="Form of the file, whatever its extension.")
+@click.option("--format", "form", type=click.Choice(FORMS), help="Audio format, whatever the extension.")
 @click.option("--voice", type=UTF8_TEXT, help="One of the model's voices.")
-@click.option("--speed", type=NumberRange(0.25, 4), default=1.0, help="Of speech; 1 is the model's own.")
-@click.option("--instructions", type=UTF8_TEXT, default="", help="How to speak, for models that can be told.")
 @click.option(
-    "--language", type=UTF8_TEXT, help="Of the text (en, en-GB, ja, …), for models that can be told."
+    "--speed", type=NumberRange(0.25, 4), default=1.0, help="Speed of the speech; 1 is the model's own."
 )
-@click.option("--ref-audio", type=RECORDING, help="Recording whose voice is imitated.")
-@click.option("--ref-text", type=UTF8_TEXT, help="What is said in it.")
+@click.option(
+    "--instructions",
+    type=UTF8_TEXT,
+    default="",
+    help="Description of the way to speak, for models that take instructions.",
+)
+@click.option(
+    "--language", type=UTF8_TEXT, help="Language of the text (en, en-GB, ja, …), for models that take one."
+)
+@click.option("--ref-audio", type=RECORDING, help="Recording of the voice to imitate.")
+@click.option("--ref-text", type=UTF8_TEXT, help="Transcript of that recording.")
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -98,6 +105,7 @@ def _form_of(output: Path) -> str:
     form = _EXTENSIONS.get(extension, extension)
     if form not in FORMS:
         raise click.UsageError(
-            f"'{output.name}' does not say in which form: end it in .{', .'.join(FORMS)}, or use --format"
+            f"'{output.name}' has no extension of an audio format: end it in .{', .'.join(FORMS)}, or use "
+            "--format"
         )
     return form

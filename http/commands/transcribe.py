@@ -26,23 +26,28 @@ FLAGS = ("device", "trust_remote_code")
     "-o",
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="File that is written; by default the transcript goes to standard output.",
+    help="Output file (default: standard output).",
 )
 @model_option
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="By default what the output's extension says (.srt, .vtt, .json), else text.",
+    help="Format of the transcript (default: by the output's extension .srt, .vtt or .json, else text).",
 )
-@click.option("--language", type=UTF8_TEXT, help="Spoken (en, de, french, …); by default it is detected.")
-@click.option("--translate", is_flag=True, help="Write English, whatever is spoken.")
+@click.option("--language", type=UTF8_TEXT, help="Spoken language (en, de, french, …; default: detected).")
+@click.option("--translate", is_flag=True, help="Translate the speech to English.")
 @click.option(
-    "--prompt", type=UTF8_TEXT, default="", help="Text that precedes, with names and words that occur."
+    "--prompt",
+    type=UTF8_TEXT,
+    default="",
+    help="Preceding text, or names and words that occur in the recording.",
 )
-@click.option("--words", is_flag=True, help="Tell in JSON when each word is said.")
+@click.option("--words", is_flag=True, help="Add the time of each word to JSON output.")
 @click.option(
-    "--temperature", type=NumberRange(0, 1), help="Of sampling; by default 0, and higher where it fails."
+    "--temperature",
+    type=NumberRange(0, 1),
+    help="Sampling temperature (default: 0, and higher where decoding fails).",
 )
 @settings_options(*FLAGS)
 @click.pass_obj

@@ -21,7 +21,7 @@ class AnswerAccount:
     """Counts complete responses from the moment their size is known until they are sent or abandoned."""
 
     def __init__(self) -> None:
-        detail = "Answers that wait for their readers hold as much as this server keeps of them. Try again."
+        detail = "Answers that clients have not read yet use all the memory for answers. Try again."
         self._account = ByteAccount(ANSWER_BYTES, Problem(503, "too_many_answers", detail, retry_after=1))
         self._known: set[ExitStack] = set()
         # Encoding takes several times a response's size in memory, and two jobs would fight for the GIL.

@@ -52,7 +52,7 @@ class DecodedObjectBudget:
                 self._waiting.remove(waiting)
                 self._admit()
         if not waiting.admitted.is_set():
-            detail = "The requests under way hold as many objects as this server decodes at once. Try again."
+            detail = "Current requests use up the limit of decoded JSON objects. Try again."
             raise ProblemError(Problem(503, "too_many_bodies", detail, retry_after=1))
 
     def _release(self, objects: int) -> None:

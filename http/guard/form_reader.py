@@ -135,7 +135,7 @@ class _Reading:
         except UnicodeDecodeError as error:
             raise _malformed("the head of a part is not UTF-8") from error
         except (ValueError, AssertionError) as error:
-            raise self._no_boundary() or _malformed("it is cut off or no multipart/form-data") from error
+            raise self._no_boundary() or _malformed("it is cut off, or not multipart/form-data") from error
         except RequestEntityTooLarge as error:
             if without := self._no_boundary():
                 raise without from error

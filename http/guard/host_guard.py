@@ -56,7 +56,7 @@ class HostGuard:
             return Problem(415, "unsupported_media_type", detail[:300])
         encoding = content_encoding(headers)
         if mimetype == FORM_TYPE and encoding.strip().lower() not in ("", "identity"):
-            detail = "Forms are not taken compressed: send it without Content-Encoding."
+            detail = "Compressed forms are not supported: send the form without Content-Encoding."
             return Problem(415, UNSUPPORTED_ENCODING, detail)
         try:
             new_decoder(encoding)

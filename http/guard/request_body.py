@@ -64,7 +64,7 @@ class RequestBodies:
     def __init__(self, max_bytes: int | None = None) -> None:
         self._plain = max_bytes or BODY_BYTES
         self.largest = max_bytes or BODY_BYTES_WITH_FILES
-        detail = "The requests under way hold as much as this server keeps of bodies. Try again."
+        detail = "Current requests use up the memory for request bodies. Try again."
         problem = Problem(503, "too_many_bodies", detail, retry_after=1)
         self._account = ByteAccount(self.largest + FURTHER_BYTES, problem)
         self._collections = GcGuard()

@@ -125,7 +125,7 @@ class UploadFolder:
         if size <= 0:
             return
         if self._held + size > self._most:
-            detail = "The requests under way hold as many uploaded files as this server keeps. Try again."
+            detail = "Current requests use up the space for uploaded files. Try again."
             raise ProblemError(Problem(503, "too_many_uploads", detail, retry_after=5))
         if shutil.disk_usage(self.path()).free < size + FREE_BYTES:
             raise ProblemError(_disk_full())
@@ -143,7 +143,7 @@ def _write_all(descriptor: int, data: bytearray) -> None:
 
 
 def _disk_full() -> Problem:
-    detail = "The server's disk has no room for the file."
+    detail = "The server's disk is too full for the file."
     return Problem(507, "insufficient_storage", detail, retry_after=60)
 
 

@@ -63,12 +63,10 @@ def parse_generate(
         return None
     prompt = wire.prompt or ""
     if wire.raw or wire.suffix:
-        if wire.images:
-            raise invalid("`images` have no place beside `raw` or `suffix`: there is no template.", "images")
-        if wire.system:
-            raise invalid("`system` has no place beside `raw` or `suffix`.", "system")
-        if _thinking(wire.think).enabled:
-            raise invalid("`think` has no place beside `raw` or `suffix`: there is no template.", "think")
+        chat_only = {"images": wire.images, "system": wire.system, "think": _thinking(wire.think).enabled}
+        for name in (name for name, value in chat_only.items() if value):
+            detail = f"`{name}` cannot be combined with `raw` or `suffix`, which use no chat template."
+            raise invalid(detail, name)
         return _request(wire, body, RawInput(prompt, wire.suffix or ""), request_id, client)
     system = (Message("system", (TextPart(wire.system),)),) if wire.system else ()
     images = _images(wire.images, MediaReader(), "images")

@@ -68,7 +68,7 @@ def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
         ProblemError: 400: there are none, or under both names.
     """
     if wire.documents is not None and wire.texts is not None:
-        raise invalid("`documents` and `texts` are two names for one thing.", "texts")
+        raise invalid("`documents` and `texts` are two names for the same field: send one of them.", "texts")
     documents = wire.documents if wire.texts is None else wire.texts
     if documents is None:
         raise missing("documents")
@@ -113,5 +113,5 @@ def _field(fields: JsonObject, name: str, at: int) -> str:
         return value
     path = f"documents[{at}]"
     if "image" in fields or "image_url" in fields:
-        raise invalid(f"`{path}` is an image, but models that rank read text here.", path)
+        raise invalid(f"`{path}` is an image, but rerank models read only text here.", path)
     raise invalid(f"`{path}` must be a string, or an object with a text in its field `{name[:80]}`.", path)

@@ -32,7 +32,7 @@ class ByteSize(click.types.IntParamType):
         if written is not None and written[2] in _UNITS:
             return round(Decimal(written[1]) * _UNITS[written[2]])
         if isinstance(value, str):
-            self.fail(f"'{value}' is no size: give bytes, or 8GB, 512MiB and the like.", param, ctx)
+            self.fail(f"'{value}' is not a size: give bytes, or a size such as 8GB or 512MiB.", param, ctx)
         return super().convert(value, param, ctx)
 
 

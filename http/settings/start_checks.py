@@ -44,7 +44,7 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     """
     if not local.can_compute():
         raise click.ClickException(
-            "MLX has nothing to compute with here: install Greenroom with [cpu], [cuda12] or [cuda13], "
+            "MLX has no backend on this machine: install Greenroom with [cpu], [cuda12] or [cuda13], "
             "for example by: uv tool install '.[cpu]'"
         )
     _check_models(settings, local)
@@ -90,11 +90,9 @@ def _check_listen(settings: Settings) -> None:
 def _check_speculation(settings: Settings, local: KnownModels) -> None:
     draft = settings.draft_model
     if draft is None and settings.speculation == "draft":
-        raise BadSettingError("speculation = 'draft': draft_model has to name the model that drafts")
+        raise BadSettingError("speculation = 'draft': draft_model must name the draft model")
     if draft is not None and settings.speculation == "lookup":
-        raise BadSettingError(
-            "speculation = 'lookup': the draft_model would draft nothing; leave one of them out"
-        )
+        raise BadSettingError("speculation = 'lookup' does not use draft_model: leave one of them out")
     if draft is not None and (why := local.why_no_model(draft)) is not None:
         raise BadSettingError(f"draft_model: {why}")
 

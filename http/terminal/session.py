@@ -93,7 +93,7 @@ def _read_line(console: Console) -> str | None:
             line = input(">>> ").strip()
         line.encode()
     except UnicodeError:  # only without readline, which drops invalid bytes
-        console.print("That is no UTF-8.", style="red")
+        console.print("That is not UTF-8.", style="red")
         return ""
     except (EOFError, KeyboardInterrupt, OSError):
         console.print()

@@ -25,7 +25,7 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
     try:
         file = Path(path).expanduser()
         if file.exists() and not (file.is_file() or file.is_dir()):
-            raise CannotShowError(f"{path} is no regular file")
+            raise CannotShowError(f"{path} is not a regular file")
         with file.open("rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
     except (OSError, RuntimeError, ValueError) as problem:  # unknown home folder; null byte
@@ -36,7 +36,7 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
     if is_pdf(data):
         return DocumentPart(data, name=os.fsencode(file.name).decode(errors="replace"), param=path)
     if image_format(data) is None:
-        raise CannotShowError(f"{path} is no JPEG, PNG, GIF, WebP or HEIC image, and no PDF")
+        raise CannotShowError(f"{path} is neither a JPEG, PNG, GIF, WebP or HEIC image nor a PDF")
     return ImagePart(data, param=path)
 
 

@@ -92,4 +92,4 @@ def _decoded(data: bytes, place: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"{place} is no UTF-8 from byte {error.start} on") from error
+        raise click.UsageError(f"{place} is not UTF-8 from byte {error.start} on") from error

@@ -45,27 +45,31 @@ class GenerationParameters:
     max_tokens: int | None = _parameter(
         None,
         "integer",
-        "Tokens to generate at most. By default half the context for chat and 16 for raw completions; "
-        "more than the room that is left is clamped.",
+        "Largest number of tokens to generate. By default half the context for chat and 16 for raw "
+        "completions; what exceeds the remaining context is clamped.",
         low=1,
     )
     temperature: float = _parameter(
         1.0,
         "number",
-        "How freely to choose among likely tokens; 0 always takes the likeliest.",
+        "Randomness of sampling; 0 always takes the most likely token.",
         low=0,
         high=2,
     )
     top_p: float = _parameter(
-        1.0, "number", "Only the smallest set of tokens with at least this probability.", above=0, high=1
+        1.0,
+        "number",
+        "Sample from the smallest set of tokens with at least this probability.",
+        above=0,
+        high=1,
     )
     top_k: int = _parameter(
-        0, "integer", "Only that many of the likeliest tokens; 0 is off.", low=0, high=2**31 - 1
+        0, "integer", "Sample from this many most likely tokens; 0 is off.", low=0, high=2**31 - 1
     )
     min_p: float = _parameter(
         0.0,
         "number",
-        "Only tokens at least this fraction as likely as the likeliest; 0 is off.",
+        "Sample from tokens at least this fraction as likely as the most likely; 0 is off.",
         low=0,
         high=1,
     )
@@ -73,43 +77,45 @@ class GenerationParameters:
         (), "strings", "Strings that end the answer; they are not part of it.", most=16, longest=1000
     )
     stop_token_ids: tuple[int, ...] = _parameter(
-        (), "integers", "Further tokens that end the answer.", low=0, high=2**31 - 1, most=256
+        (), "integers", "More tokens that end the answer.", low=0, high=2**31 - 1, most=256
     )
     min_tokens: int = _parameter(
         0,
         "integer",
-        "Tokens before which no end token is sampled; stop strings still end the answer.",
+        "Number of tokens before which no end token is sampled; stop strings still end the answer.",
         low=0,
         high=2**31 - 1,
     )
     ignore_eos: bool = _parameter(
-        False, "boolean", "Never sample a token that ends the answer, so that it has `max_tokens`."
+        False, "boolean", "Never sample an end token, so that the answer has `max_tokens`."
     )
     seed: int | None = _parameter(
         None,
         "integer",
         "Makes sampling repeatable: the same request gets the same answer, whatever runs beside it.",
     )
-    n: int = _parameter(1, "integer", "Answers to the same prompt, which is computed once.", low=1, high=16)
+    n: int = _parameter(
+        1, "integer", "Number of answers to the prompt, which is computed once.", low=1, high=16
+    )
     presence_penalty: float = _parameter(
         0.0,
         "number",
-        "Taken from the logits of tokens that the answer already has.",
+        "Subtracted from the logits of tokens that the answer already has.",
         low=-2,
         high=2,
     )
     frequency_penalty: float = _parameter(
         0.0,
         "number",
-        "Taken from a token's logit for every time that the answer already has it.",
+        "Subtracted from a token's logit for each time that the answer already has it.",
         low=-2,
         high=2,
     )
     repetition_penalty: float = _parameter(
         1.0,
         "number",
-        "Divides the positive logits, and multiplies the negative ones, of tokens that stand in the prompt "
-        "or the answer; 1 is off.",
+        "Divides positive logits, and multiplies negative ones, of tokens in the prompt or the answer; "
+        "1 is off.",
         above=0,
         high=10,
     )
@@ -124,14 +130,14 @@ class GenerationParameters:
     xtc_probability: float = _parameter(
         0.0,
         "number",
-        "How often the likeliest tokens are left out, so that a less usual one is taken; 0 is off.",
+        "Probability of leaving out the most likely tokens, so that a less usual one is sampled; 0 is off.",
         low=0,
         high=1,
     )
     xtc_threshold: float = _parameter(
         0.1,
         "number",
-        "Of the tokens at least this probable, all but the least probable are those that may be left out.",
+        "Tokens at least this probable may be left out, except for the least probable of them.",
         above=0,
         high=0.5,
     )
@@ -139,12 +145,16 @@ class GenerationParameters:
         False, "boolean", "Return the log-probability of every token of the visible answer."
     )
     top_logprobs: int = _parameter(
-        0, "integer", "With `logprobs`: also those of that many of the likeliest tokens.", low=0, high=20
+        0,
+        "integer",
+        "With `logprobs`: number of most likely tokens to return at each position.",
+        low=0,
+        high=20,
     )
     thinking_budget: int | None = _parameter(
         None,
         "integer",
-        "Tokens that a thought may take before it is ended; by default as many as the model wants.",
+        "Token budget of the reasoning, which is then ended; by default as much as the model wants.",
         low=0,
         high=2**31 - 1,
     )

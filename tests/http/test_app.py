@@ -63,7 +63,7 @@ async def test_an_unknown_path_names_the_one_that_was_meant(
 ) -> None:
     detail = (await fetch(server_without_model.server, "GET", path)).json()["detail"]
     hint = f" Did you mean `{meant}`?" if meant else ""
-    assert detail == f"There is no such path here.{hint}"
+    assert detail == f"This path does not exist here.{hint}"
 
 
 async def test_a_trailing_slash_and_options_are_harmless(server_without_model: Served) -> None:

@@ -60,7 +60,7 @@ def test_version() -> None:
         (["serve", "--prefix-cache-dir", "/tmp", "--prefix-cache-bytes", "0"], "prefix_cache_bytes is 0"),
         (["serve", "--prefix-cache-disk-bytes", "9"], "at least 1,000,000"),
         (["chat", "./nowhere"], "there is no folder './nowhere'"),
-        (["serve", "--speculation", "draft"], "draft_model has to name the model that drafts"),
+        (["serve", "--speculation", "draft"], "draft_model must name the draft model"),
         (["serve", "--speculation", "lookup", "--draft-model", "."], "leave one of them out"),
         (["chat", "--draft-model", "./nowhere"], "draft_model: there is no folder './nowhere'"),
         (["serve", "--host", "nowhere.invalid", "--port", "0"], "cannot listen on nowhere.invalid"),

@@ -33,7 +33,7 @@ def store_hung(seconds: float) -> Problem:
 
 def store_given_up(threads: int) -> Problem:
     """Return the problem of a store with too many hung threads."""
-    detail = f"Nothing is stored or read any more: {threads} threads hang over the database, or its disk."
+    detail = f"Nothing can be stored or read any more: {threads} threads hang on the database or its disk."
     return Problem(503, "store_hung", detail, retry_after=30)
 
 
@@ -71,7 +71,7 @@ def storing_disabled() -> Problem:
 
 def too_large_to_store(size: int) -> Problem:
     """Return the problem of text that is too long to store."""
-    detail = f"{size} characters are too many to be stored; {MAX_RECORD} is the most."
+    detail = f"{size} characters are too many to store; the limit is {MAX_RECORD}."
     return Problem(413, "too_large_to_store", detail)
 
 
@@ -114,7 +114,7 @@ def previous_not_found(response: str) -> Problem:
 def other_conversation(response: str, conversation: str) -> Problem:
     """Return the problem of continuing, in a conversation, a response that is not one of its turns."""
     detail = (
-        f"The response {response[:80]!r} is no turn of the conversation {conversation[:80]!r}; "
+        f"The response {response[:80]!r} is not part of the conversation {conversation[:80]!r}; "
         "leave one of them out, or name a response of this conversation."
     )
     return Problem(400, "conversation_mismatch", detail, "previous_response_id")

@@ -118,9 +118,9 @@ def _refuse(messages: Sequence[Message], model: str, *, ids: bool) -> None:
 
 def _unseen(part: MediaPart, model: str) -> ProblemError:
     what = {ImagePart: "an image", DocumentPart: "a document", AudioPart: "a recording"}[type(part)]
-    sense = "hears" if isinstance(part, AudioPart) else "sees"
+    media = "audio" if isinstance(part, AudioPart) else "images"
     subject = f"`{part.param}` is" if part.param else "The last message holds"
-    detail = f"{subject} {what}, but '{model}' is a model for text: it {sense} nothing."
+    detail = f"{subject} {what}, but '{model}' is a text model: it takes no {media}."
     return invalid(detail, part.param, "unsupported_content")
 
 

@@ -65,7 +65,7 @@ def check_logit_bias(biases: Sequence[tuple[int, float]], tokenizer: ChatTokeniz
     for ident, _ in biases:
         if ident >= tokenizer.vocab_size:
             field = f"logit_bias.{ident}"
-            detail = f"`{field}` is no token of this model: ids go from 0 to {tokenizer.vocab_size - 1}."
+            detail = f"`{field}` is not a token of this model: ids go from 0 to {tokenizer.vocab_size - 1}."
             raise invalid(detail, field)
 
 

@@ -154,7 +154,10 @@ class PromptRenderer:
     def _tool_instructions(self, offered: tuple[Tool, ...]) -> str:
         """Return the text that describes tools in place of the template."""
         if not self._tool_injection:
-            detail = "This model's template takes no tools, and describing them otherwise is switched off."
+            detail = (
+                "This model's template takes no tools, and describing them in the prompt is off (setting "
+                "tool_injection)."
+            )
             raise invalid(detail, "tools", "unsupported_parameter")
         return tool_prompt([self._mark(tool) for tool in offered], self._tool_parser)
 

@@ -96,5 +96,5 @@ class RawPrompts:
         for index, ident in enumerate(tokens):
             if isinstance(ident, bool) or not isinstance(ident, int) or not 0 <= ident < size:
                 field = f"{param}[{index}]"
-                raise invalid(f"`{field}` is no token of this model: ids go from 0 to {size - 1}.", field)
+                raise invalid(f"`{field}` is not a token of this model: ids go from 0 to {size - 1}.", field)
         return list(tokens)

@@ -79,7 +79,7 @@ def render_conversation(
     except ProblemError:
         raise
     except TemplateLimitError as error:
-        detail = f"The model's chat template is stopped at this conversation: {error}."
+        detail = f"The model's chat template was stopped at this conversation: {error}."
         raise invalid(detail, "messages", TEMPLATE_ERROR) from error
     except Exception as error:  # A template may do anything that Jinja's sandbox allows.
         reason = str(error).strip() or type(error).__name__
@@ -89,7 +89,7 @@ def render_conversation(
 
 def template_unusable(folder: Path, error: TemplateLimitError) -> ProblemError:
     """Return the error for a template that exceeds a limit with the smallest conversations."""
-    return ProblemError(load_failed(folder.name, f"its chat template is stopped: {error}."))
+    return ProblemError(load_failed(folder.name, f"its chat template was stopped: {error}."))
 
 
 def shows_in_order(rendered: str | None, *words: str) -> bool:

@@ -17,7 +17,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """
     value = read_json(path)
     if not isinstance(value, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
+        raise ValueError(f"{path.name} does not hold a JSON object")
     return value
 
 

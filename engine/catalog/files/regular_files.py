@@ -62,7 +62,7 @@ def open_regular(path: Path) -> BinaryIO:
     kind = _kind(os.fstat(descriptor).st_mode)
     if kind is not None:
         os.close(descriptor)
-        raise ValueError(f"{path.name} is {kind}, no file")
+        raise ValueError(f"{path.name} is {kind}, not a file")
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
@@ -106,7 +106,7 @@ def check_folder(folder: Path) -> None:
     for name, status in _files(folder):
         kind, limit = _kind(status.st_mode), limit_of(name)
         if kind is not None:
-            raise ValueError(f"{name} is {kind}, no file")
+            raise ValueError(f"{name} is {kind}, not a file")
         if limit is not None and status.st_size > limit:
             raise ValueError(_too_large(name, limit))
 

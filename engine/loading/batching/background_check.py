@@ -60,7 +60,7 @@ class BackgroundCheck:
                 store_results(self._key, found)
         due = self._check.predict(PIECE)
         if not found.complete and due > MAX_PASS_SECONDS:
-            batching = attrs.evolve(batching, reason=f"the next pass of its proof would take {due:.1f} s")
+            batching = attrs.evolve(batching, reason=f"the next pass of its check would take {due:.1f} s")
         elif not found.complete:
             return
         self._over = True

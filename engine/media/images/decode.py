@@ -127,7 +127,7 @@ def _check_size(size: tuple[int, int], limits: ImageLimits, param: str | None) -
     if width * height > limits.pixels:
         detail = (
             f"{_named(param)} has {width:,} x {height:,} pixels; an image may have at most "
-            f"{limits.pixels:,} together. Send it smaller."
+            f"{limits.pixels:,} together. Send a smaller image."
         )
         raise invalid(detail, param, "image_too_large")
 

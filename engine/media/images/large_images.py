@@ -102,7 +102,8 @@ def _decode(
     if ended.status == REFUSED and ended.said:
         raise invalid(ended.said, param, INVALID_IMAGE)
     named = f"`{param}`" if param else "The image"
-    raise invalid(f"{named} takes too much to decode. Send it smaller.", param, INVALID_IMAGE)
+    detail = f"{named} takes too much time or memory to decode. Send a smaller image."
+    raise invalid(detail, param, INVALID_IMAGE)
 
 
 def _assembled(written: bytes) -> Image.Image:

@@ -31,8 +31,8 @@ HTTP_CODES = {
 }
 
 DETAILS = {
-    404: "There is no such path here.",
-    405: "This path does not take that method.",
+    404: "This path does not exist here.",
+    405: "This path does not support that method.",
     408: "The body did not arrive in time.",
     413: "The body is larger than this server takes.",
 }

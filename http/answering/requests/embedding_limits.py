@@ -17,7 +17,7 @@ def checked_embedding(asked: EmbeddingInput) -> EmbeddingInput:
     """
     if "" in asked.texts:
         at = asked.texts.index("")
-        raise invalid(f"`{asked.param}` must hold no empty string, but item {at} is one.", asked.param)
+        raise invalid(f"`{asked.param}` must not contain an empty string, but item {at} is one.", asked.param)
     if asked.instruction is not None and len(asked.instruction) > MAX_INSTRUCTION:
         detail = f"`instruction` has {len(asked.instruction)} characters, but may have {MAX_INSTRUCTION}."
         raise invalid(detail, "instruction")

@@ -62,7 +62,8 @@ def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
     for tool, field in zip(tools, fields, strict=True):
         other = seen.setdefault(tool.name, tool)
         if other is not tool and (tool.input is not None or other.input is not None):
-            raise invalid(f"`{field}` has the name {tool.name[:80]!r}, as another tool has.", field)
+            detail = f"`{field}` has the name {tool.name[:80]!r}, which another tool already has."
+            raise invalid(detail, field)
 
 
 def _text_input(wire: Any, field: str) -> tuple[TextInput, str]:
@@ -92,7 +93,7 @@ def _text_input(wire: Any, field: str) -> tuple[TextInput, str]:
     if not isinstance(definition, str):
         raise _wrong(field, "a string", definition)
     if not definition.isascii() and not _is_text(definition):
-        raise invalid(f"`{field}` holds half of a surrogate pair, which no text can.", field)
+        raise invalid(f"`{field}` contains half of a surrogate pair, which is not valid text.", field)
     return TextInput(syntax, definition), field
 
 

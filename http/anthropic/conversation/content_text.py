@@ -40,7 +40,7 @@ def block_text(block: BlockParam, field: str) -> str:
         case "image":
             raise _text_only(field, "an image")
         case kind:
-            detail = f"`{field}` is {kind[:40]!r}, which cannot stand there, or is not supported."
+            detail = f"`{field}` is {kind[:40]!r}, which is not allowed there, or not supported."
             raise invalid(detail, field, "unsupported_content")
 
 
@@ -128,7 +128,7 @@ def source_content(value: Any, field: str) -> Content:
         return structure({"content": value}, ContentSourceParam, ANTHROPIC).content
     except ProblemError as error:
         path = f"{field}.{error.problem.param}"
-        raise invalid(f"`{path}` is not what the content of a document may be.", path) from None
+        raise invalid(f"`{path}` is not valid content of a document.", path) from None
 
 
 def _element(name: str, text: str | None) -> Sequence[str]:
@@ -152,5 +152,5 @@ def refuse_citations(block: BlockParam, field: str) -> None:
 
 
 def _text_only(field: str, what: str) -> ProblemError:
-    detail = f"`{field}` is {what}, but only messages of the user, and results of tools, hold more than text."
+    detail = f"`{field}` is {what}, but only user messages and tool results may hold more than text."
     return invalid(detail, field, "unsupported_content")

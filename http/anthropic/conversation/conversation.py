@@ -169,7 +169,9 @@ class Conversation:
         return [Message("system", (TextPart(text),), is_note=not any(texts))] if text else []
 
 
-_INVALID_SIGNATURE = "Invalid `signature` in `thinking` block: it is not that of a thought of this server."
+_INVALID_SIGNATURE = (
+    "Invalid `signature` in `thinking` block: this server did not make it for this reasoning."
+)
 
 
 def _reasoning(block: BlockParam, field: str) -> str:

@@ -90,7 +90,8 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
             shelf.ignored.add(wire.name)
             continue
         if tool.name in shelf.offered or tool.name in shelf.deferred:
-            raise invalid(f"`{field}.name` is {tool.name[:80]!r}, as that of another tool.", f"{field}.name")
+            detail = f"`{field}.name` is {tool.name[:80]!r}, which another tool already has."
+            raise invalid(detail, f"{field}.name")
         (shelf.deferred if wire.defer_loading else shelf.offered)[tool.name] = tool
     return shelf
 
@@ -109,7 +110,7 @@ def parse_tool(wire: ToolParam, field: str) -> Tool | None:
         raise invalid(f"`{field}.name` is empty.", f"{field}.name")
     if wire.allowed_callers is not None and "direct" not in wire.allowed_callers:
         name = f"{field}.allowed_callers"
-        detail = f"`{name}` must hold 'direct': nothing but the model itself calls tools here."
+        detail = f"`{name}` must include 'direct': only the model itself calls tools here."
         raise invalid(detail, name, "unsupported_parameter")
     param = f"{field}.input_schema"
     return Tool(wire.name, _description(wire), wire.input_schema, wire.strict or False, param=param)

@@ -62,10 +62,13 @@ def _prefill(
         raise invalid(f"`{field}` ends with a `tool_use` block: its result has to follow.", field)
     if not final.text.strip():
         if final.reasoning:
-            raise invalid(f"`{field}` ends with a thought, which cannot be continued.", field)
+            raise invalid(f"`{field}` ends with reasoning, which cannot be continued.", field)
         return messages[:-1], False
     if response_format is not None or choice.mode in ("required", "named"):
-        detail = f"`{field}` is an answer begun, which `output_config.format` and a forced tool do not allow."
+        detail = (
+            f"`{field}` is the start of an answer, which `output_config.format` and a forced tool do not "
+            "allow."
+        )
         raise invalid(detail, field, "unsupported_parameter")
     return messages, True
 

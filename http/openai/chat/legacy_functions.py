@@ -39,7 +39,7 @@ def with_tools(wire: ChatRequest) -> ChatRequest:
             )
         return wire
     if wire.tools or wire.tool_choice is not None:
-        detail = "`functions` cannot stand beside `tools` and `tool_choice`, which are their new names."
+        detail = "`functions` cannot be combined with `tools` or `tool_choice`, which replace it."
         raise invalid(detail, "functions")
     return attrs.evolve(
         wire,

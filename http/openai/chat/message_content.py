@@ -34,7 +34,7 @@ def _part(part: PartParam, role: Role, media: MediaReader, field: str) -> Conten
             raise missing(f"{field}.{part.type}")
         return TextPart(text)
     if role not in SHOWN_BY:
-        detail = f"`{field}` is {part.type!r}, but only messages of users and tools hold more than text."
+        detail = f"`{field}` is {part.type!r}, but only user and tool messages may hold more than text."
         raise invalid(detail, field, "unsupported_content")
     match part:
         case PartParam(type="image_url", image_url=image) if image is not None:

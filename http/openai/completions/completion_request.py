@@ -40,7 +40,7 @@ def parse_completion_requests(
     scored = None
     if echo and wants_logprobs(wire):
         if wire.suffix:
-            raise invalid("`logprobs` of an echoed prompt have no place beside `suffix`.", "logprobs")
+            raise invalid("`logprobs` of an echoed prompt cannot be combined with `suffix`.", "logprobs")
         scored = MAX_SCORED_TOKENS // (len(prompts) * overrides.get("n", 1))
     return [
         InferenceRequest(

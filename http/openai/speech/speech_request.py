@@ -37,7 +37,7 @@ def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> I
         raise invalid("`language` and `lang_code` name different languages: send one of them.", "lang_code")
     speed = 1.0 if wire.speed is None else wire.speed
     if not math.isfinite(speed):
-        raise invalid("`speed` is no number.", "speed")
+        raise invalid("`speed` must be a number.", "speed")
     speech = SpeechInput(
         wire.input,
         voice=None if wire.voice is None else wire.voice.name,

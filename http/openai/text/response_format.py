@@ -152,7 +152,8 @@ def _text(value: Any, field: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise invalid(f"`{field}` holds half of a surrogate pair, which no text can.", field) from None
+        detail = f"`{field}` contains half of a surrogate pair, which is not valid text."
+        raise invalid(detail, field) from None
     return value
 
 

@@ -240,7 +240,7 @@ async def test_requests_that_outlive_crashes_fail_with_the_third(
         ends = [events[-1] for events in told.values()]
         details = [end.problem.detail for end in ends if isinstance(end, Failed)]
         assert len(details) == 4
-        assert sum("left alone" in detail for detail in details) == 1
+        assert sum("tries it again later" in detail for detail in details) == 1
         assert faults.loads == ["bert"] * 3
         assert (await status(system.pool, "bert")).slots == 0
 

@@ -42,4 +42,4 @@ def test_a_command_says_what_to_install(tmp_path: Path, command: tuple[str, ...]
     refused = subprocess.run(program, capture_output=True, text=True, env=environment, input="", timeout=600)
     assert (refused.returncode, refused.stdout) == (1, "")
     [line] = refused.stderr.splitlines()
-    assert "MLX has nothing to compute with here: install Greenroom with [cpu]" in line
+    assert "MLX has no backend on this machine: install Greenroom with [cpu]" in line

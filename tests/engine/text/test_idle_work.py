@@ -178,7 +178,7 @@ def test_a_pass_that_would_hold_a_request_up_for_long_is_never_computed(
     with capture_logs() as logs:
         assert pause(driver) == 1
     (line,) = logs
-    assert "the next pass of its proof would take" in line["reason"]
+    assert "the next pass of its check would take" in line["reason"]
     assert rows_of(driver) == 1
     driver.engine.close()
 

@@ -107,10 +107,10 @@ def test_chat_says_which_file_it_cannot_show(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("no image")
     for path, says in (
-        (text, "is no JPEG"),
+        (text, "neither a JPEG"),
         (tmp_path / "b.png", "No such file"),
         (tmp_path, "directory"),
-        ("/dev/zero", "is no regular file"),
+        ("/dev/zero", "is not a regular file"),
         ("~nobody-of-that-name/a.png", "Could not determine home directory"),
     ):
         refused = run_greenroom("chat", "--image", str(path), stdin="Hello\n")
@@ -141,7 +141,7 @@ def test_at_a_terminal_an_image_is_shown_with_the_next_line(tiny_model: TinyMode
     terminal.write(f"/image {photo}\n")
     terminal.read_until(">>> ")
     terminal.write("Hello\n")
-    assert "is a model for text" in terminal.read_until(">>> ")
+    assert "is a text model" in terminal.read_until(">>> ")
     terminal.write("/new\n")
     terminal.read_until(">>> ")
     terminal.write("Hello\n")

@@ -29,9 +29,9 @@ def test_what_cannot_be_embedded_is_one_line(tiny_encoder: TinyEncoder) -> None:
     folder = str(tiny_encoder("bert"))
     for arguments, stdin, redirected, named in (
         (("-",), "short\n\n" + "hello class " * 200, "", "text 2"),
-        (("hello", "-"), "", "", "- stands for the lines of stdin"),
-        (("hello", ""), "", "", "`input` must hold no empty string, but item 1 is one"),
-        (("hello", "\udcff"), "", "", "no UTF-8"),
+        (("hello", "-"), "", "", "- reads one text per line"),
+        (("hello", ""), "", "", "`input` must not contain an empty string, but item 1 is one"),
+        (("hello", "\udcff"), "", "", "not UTF-8"),
         (("--instruction", "x" * 20_000, "hello"), "", "", "`instruction` has 20000 characters"),
         (("-",), "", "</dev/zero", "line 1 of stdin has more than 16,777,216 bytes"),
         (("hello",), "", FULL_DISK, "standard output: File too large"),

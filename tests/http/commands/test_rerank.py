@@ -38,7 +38,7 @@ def test_what_cannot_be_ranked_is_one_line(tiny_encoder: TinyEncoder) -> None:
     for arguments, named in (
         (("hello " * 20_000, "document"), "`query` is too long"),
         (("--instruction", "find walkers", QUERY, "document"), "a cross-encoder is not"),
-        ((QUERY, "document", "-"), "- stands for the lines of stdin"),
+        ((QUERY, "document", "-"), "- reads one document per line"),
     ):
         refused = run_greenroom("rerank", "-m", folder, *arguments)
         assert refused.returncode in (1, 2)

@@ -68,7 +68,7 @@ def test_a_recording_is_a_file(tmp_path: Path) -> None:
         refused = run_greenroom(*command, "/dev/zero")
         assert refused.returncode == 2
         [line] = refused.stderr.splitlines()
-        assert "'/dev/zero' is no regular file" in line
+        assert "'/dev/zero' is not a regular file" in line
 
 
 def test_an_extension_that_says_nothing_is_refused(tmp_path: Path) -> None:

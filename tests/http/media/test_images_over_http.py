@@ -48,7 +48,7 @@ async def test_images_ids_number_images_and_append_their_table(settings: Setting
     async with serving(settings) as served:
         refused = await answer(served, "/v1/chat/completions", 400, **seen)
         assert refused["error"]["param"] == "messages[0].content[1].image_url.url"
-        assert "is a model for text" in refused["error"]["message"]
+        assert "is a text model" in refused["error"]["message"]
         expected = await answer(served, "/v1/chat/completions", **plain)
         choices = await answer(served, "/v1/chat/completions", **plain, **more)
     settings = attrs.evolve(settings, images_ids="on")

@@ -200,7 +200,7 @@ def test_with_ids_off_a_text_model_reads_a_word_for_images_of_earlier_turns_and_
 def test_a_text_model_is_asked_about_no_image_in_the_last_turn() -> None:
     problem = refusal(message("user", "a", BEACH))
     assert problem.param == BEACH.param
-    assert "'m' is a model for text" in problem.detail
+    assert "'m' is a text model" in problem.detail
     refusal(message("user", MOUNTAIN), message("user", "b"))
     refusal(message("user", AudioPart(b"RIFF")), ids=True)
     refusal(message("user", DocumentPart(b"%PDF")), ids=True)

@@ -137,8 +137,8 @@ def test_an_unknown_architecture_with_code_of_its_own_is_text_if_trusted(tmp_pat
 BROKEN: list[tuple[bytes, str]] = [
     (b"", "not JSON"),
     (b"{", "not JSON"),
-    (b"[]", "no JSON object"),
-    (b"null", "no JSON object"),
+    (b"[]", "not hold a JSON object"),
+    (b"null", "not hold a JSON object"),
     (b"[" * 100_000, "nested too deeply"),
     (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
     (b"\xff\xfe\x00", "not"),

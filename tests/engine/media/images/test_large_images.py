@@ -111,5 +111,5 @@ def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subpr
 
 def test_a_process_that_takes_too_much_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_images, "SECONDS", 0.0)
-    with pytest.raises(ProblemError, match="Send it smaller"):
+    with pytest.raises(ProblemError, match="Send a smaller image"):
         run_to_end(decode_in_steps(large()))

@@ -125,7 +125,7 @@ async def test_refusals_keep_their_status(settings: Settings, stream: bool) -> N
         with pytest.raises(anthropic.NotFoundError, match="qwen3"):
             await create(model="qwen")
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-        with pytest.raises(anthropic.BadRequestError, match="it sees nothing"):
+        with pytest.raises(anthropic.BadRequestError, match="it takes no images"):
             await create(messages=[{"role": "user", "content": [image]}])
         with pytest.raises(anthropic.BadRequestError, match=r"too long: \d+ tokens > \d+ maximum"):
             await create(messages=[{"role": "user", "content": "word " * 100_000}])

@@ -127,5 +127,5 @@ async def test_a_model_with_vision_off_is_served_by_its_text_half(tiny_vision_mo
         )
         assert answer.usage.completion_tokens == LENGTH
         messages = [shown("What is this? ", SIZES[0])]
-        with pytest.raises(openai.BadRequestError, match="model for text"):
+        with pytest.raises(openai.BadRequestError, match="is a text model"):
             await ask(served, lambda client: client.chat.completions.create(**asked(messages=messages)))
