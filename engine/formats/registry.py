@@ -125,5 +125,5 @@ def make_thinking_parser(parser_id: str) -> ThinkingParser:
     """
     if parser_id not in THINKING_PARSERS:
         parser_ids = ", ".join(THINKING_PARSERS)
-        raise LookupError(f"no thinking parser is called {parser_id!r}; there are {parser_ids}")
+        raise LookupError(f"no reasoning parser is called {parser_id!r}; there are {parser_ids}")
     return THINKING_PARSERS[parser_id]()
