@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from greenroom.actors.store.database.database_file import UnusableDatabase
@@ -17,8 +17,8 @@ SET = "greenroom"
 def load_migrations() -> Migrations:
     """Return all migrations."""
     migrations: Migrations = import_sqlite_utils().Migrations(SET)
-    for step in _STEPS:
-        migrations(name=step.__name__)(step)
+    for name, step in _STEPS.items():
+        migrations(name=name)(step)
     return migrations
 
 
@@ -28,9 +28,8 @@ def check_version(names: Iterable[str]) -> None:
     Raises:
         UnusableDatabase: A newer version has written the database.
     """
-    known = {step.__name__ for step in _STEPS}
     for name in names:
-        if name not in known:
+        if name not in _STEPS:
             raise UnusableDatabase(f"a newer version of Greenroom has written it (it has '{name}')")
 
 
@@ -64,7 +63,13 @@ def keep_system_prompts(database: Database) -> None:
     )
 
 
-_STEPS = (create_tables, find_items_by_id, create_locks, keep_system_prompts)
+_STEPS: Mapping[str, Callable[[Database], None]] = {
+    "create_tables": create_tables,
+    "find_items_by_id": find_items_by_id,
+    "claim_conversations": create_locks,
+    "keep_system_prompts": keep_system_prompts,
+}
+"""Migrations in order, by the names that databases hold, which never change."""
 
 _TABLES = """
 create table greenroom_servers (

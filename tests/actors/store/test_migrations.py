@@ -1,0 +1,26 @@
+"""Databases of earlier versions stay usable, since the names of migrations never change."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.actors.store.database.database_file import UnusableDatabase
+from greenroom.actors.store.database.migrations import SET, check_version, load_migrations
+from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
+
+WRITTEN = ("create_tables", "find_items_by_id", "claim_conversations", "keep_system_prompts")
+"""Names that databases hold already; new ones are appended."""
+
+
+def test_migrations_keep_the_names_that_databases_hold() -> None:
+    database = import_sqlite_utils().Database(memory=True)
+    migrations = load_migrations()
+    migrations.apply(database)
+    applied = [row["name"] for row in database["_sqlite_migrations"].rows_where("migration_set = ?", [SET])]
+    assert sorted(applied) == sorted(WRITTEN)
+    check_version(WRITTEN)
+
+
+def test_a_migration_of_a_later_version_is_refused_by_its_name() -> None:
+    with pytest.raises(UnusableDatabase, match=r"a newer version of Greenroom .* 'split_items'"):
+        check_version([*WRITTEN, "split_items"])
