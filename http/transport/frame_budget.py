@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_MOST = 2_000.0
+_MOST = 500.0
 """Frames that may come at once."""
 _PER_SECOND = 100.0
 _PAID_BYTES = 64

@@ -8,8 +8,8 @@ from greenroom.http.transport.frame_budget import FrameBudget
 def test_a_flood_of_empty_frames_ends() -> None:
     budget = FrameBudget(lambda: 0.0)
     taken = [budget.take(0) for _ in range(3_000)]
-    assert taken.count(True) == 2_000
-    assert not any(taken[2_000:])
+    assert taken.count(True) == 500
+    assert not any(taken[500:])
 
 
 def test_frames_of_some_length_may_be_many() -> None:
@@ -21,6 +21,6 @@ def test_time_pays_for_frames() -> None:
     now = 0.0
     budget = FrameBudget(lambda: now)
     for _ in range(20):
-        assert all(budget.take(0) for _ in range(1_000))
+        assert all(budget.take(0) for _ in range(400))
         now += 10.0
-    assert [budget.take(0) for _ in range(3_000)].count(True) == 2_000, "it is never more than at the start"
+    assert [budget.take(0) for _ in range(3_000)].count(True) == 500, "it is never more than at the start"
