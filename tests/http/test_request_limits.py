@@ -53,7 +53,7 @@ LIMITS = {
 def test_the_guide_tells_every_limit() -> None:
     guide = (Path(__file__).parents[2] / "notes" / "guide.md").read_text()
     section = guide.partition("## Limits of a request")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| ([\d,]+) \| (.+?) \|", section, re.MULTILINE)
+    rows = re.findall(r"^- ([\d,]+) (.+?): \d", section, re.MULTILINE)
     told = {
         name: int(number.replace(",", ""))
         for number, what in rows

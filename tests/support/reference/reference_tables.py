@@ -29,8 +29,8 @@ from greenroom.schemas.settings.settings import Settings, range_of
 NOTES = Path(__file__).resolve().parents[3] / "notes"
 PAGES = ("configure.md", "generation-parameters.md", "guide.md")
 
-SETTINGS_HEAD = "| setting | default; range | meaning |\n|---|---|---|\n"
-PARAMETERS_HEAD = "| name | values | default | meaning |\n|---|---|---|---|\n"
+SETTINGS_HEAD = "## Settings\n\n"
+PARAMETERS_HEAD = "## Parameters\n\n"
 COMMANDS_HEAD = "| command | what it does |\n|---|---|\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
 
@@ -40,8 +40,8 @@ _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
 def rewritten(text: str) -> str:
     """Return a page's text with every reference table in it made anew."""
     settings, parameters = attrs.fields(Settings), attrs.fields(GenerationParameters)
-    text = _with_table(text, SETTINGS_HEAD, (_setting_cells(field) for field in settings))
-    text = _with_table(text, PARAMETERS_HEAD, (_parameter_cells(field) for field in parameters))
+    text = _with_rows(text, SETTINGS_HEAD, map(_setting_line, settings))
+    text = _with_rows(text, PARAMETERS_HEAD, map(_parameter_line, parameters))
     text = _with_table(
         text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
     )
@@ -99,9 +99,9 @@ def _route(path: str, methods: set[str]) -> str:
     return f"`{' '.join(method for method in _METHODS if method in methods)} {path}`"
 
 
-def _setting_cells(field: attrs.Attribute[Any]) -> tuple[str, ...]:
-    values = "; ".join(filter(None, (_setting_default(field.default), range_of(field))))
-    return f"`{field.name}`", values, field.metadata["meaning"]
+def _setting_line(field: attrs.Attribute[Any]) -> str:
+    values = ", ".join(filter(None, (_setting_default(field.default), range_of(field))))
+    return f"- `{field.name}`{values and f' ({values})'}: {field.metadata['meaning']}\n"
 
 
 def _setting_default(default: object) -> str:
@@ -116,27 +116,27 @@ def _setting_default(default: object) -> str:
             return f"`{default}`"
 
 
-def _parameter_cells(field: attrs.Attribute[Any]) -> tuple[str, ...]:
-    return (
-        f"`{field.name}`",
-        allowed(field.metadata),
-        _parameter_default(field.default),
-        field.metadata["meaning"],
-    )
+def _parameter_line(field: attrs.Attribute[Any]) -> str:
+    default = _parameter_default(field.default)
+    values = allowed(field.metadata) + (default and f"; default {default}")
+    return f"- `{field.name}` ({values}): {field.metadata['meaning']}\n"
 
 
 def _parameter_default(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "none" if value in (None, ()) else f"{value:g}"
+    return "" if value in (None, ()) else f"{value:g}"
 
 
 def _with_table(text: str, head: str, rows: Iterable[tuple[str, ...]]) -> str:
+    return _with_rows(text, head, (f"| {' | '.join(row)} |\n" for row in rows))
+
+
+def _with_rows(text: str, head: str, lines: Iterable[str]) -> str:
     before, found, after = text.partition(head)
     if not found:
         return text
-    rest = re.sub(r"\A(\|.*\n)*", "", after)
-    return before + head + "".join(f"| {' | '.join(row)} |\n" for row in rows) + rest
+    return before + head + "".join(lines) + re.sub(r"\A([|-].*\n)*", "", after)
 
 
 if __name__ == "__main__":
