@@ -31,11 +31,11 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
     "speak": "Speak a text into an audio file.",
     "embed": "Print the vectors of texts.",
-    "rerank": "Print documents in the order in which they answer a query.",
-    "transcribe": "Write down what is said in a recording.",
-    "models": "List the models that can be asked for.",
+    "rerank": "Rank documents by how well they answer a query.",
+    "transcribe": "Transcribe a recording.",
+    "models": "List the models that requests can name.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
-    "completion": "Print what has bash, zsh or fish complete commands, options and models.",
+    "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
 
 

@@ -39,7 +39,7 @@ def command(
     instruction: str | None,
     truncate: bool,
 ) -> None:
-    """Print the vectors of texts, each a line of JSON; with - in their place, of the lines of stdin.
+    """Print the vectors of texts, each as a line of JSON. With - as TEXT, each line of stdin is a text.
 
     MODEL is a local folder or a hub id. Lines are read, embedded and printed as they come, so that there
     may be any number of them; empty ones are left out, but counted by `index`.

@@ -21,7 +21,7 @@ from greenroom.schemas.settings.settings import Settings
 @settings_options("trust_remote_code")
 @click.pass_obj
 def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
-    """List the models that can be asked for.
+    """List the models that requests can name.
 
     Those that are named (here or in the settings file) come first, in that order, then the complete
     models in the hub's cache. With none named, the built-in demo model is the first; the first is also

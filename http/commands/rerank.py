@@ -33,10 +33,10 @@ def command(
     top: int | None,
     instruction: str | None,
 ) -> None:
-    """Print documents, each a line of JSON, the one that answers QUERY best first.
+    """Rank documents by how well they answer QUERY, and print each as a line of JSON, best first.
 
-    With - in place of DOCUMENT each line of stdin is a document; empty ones are left out, but counted by
-    `index`. Of a document that is too long the beginning is read.
+    With - as DOCUMENT, each line of stdin is a document; empty lines are left out but counted by `index`.
+    Only the beginning of a document that is too long is read.
 
     \b
     Examples:

@@ -61,7 +61,7 @@ def command(
     ref_audio: Path | None,
     ref_text: str | None,
 ) -> None:
-    """Speak TEXT into a file; with - in its place, what stands on stdin.
+    """Speak TEXT into a file. With - as TEXT, stdin is the text.
 
     \b
     Examples:

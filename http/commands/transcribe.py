@@ -64,7 +64,7 @@ def command(
     words: bool,
     temperature: float | None,
 ) -> None:
-    """Write down what is said in FILE, a recording or a film.
+    """Transcribe FILE, a recording or a film.
 
     \b
     Examples:

@@ -180,7 +180,7 @@ class Settings:
         low=MEGABYTE,
     )
     tool_injection: bool = _setting(
-        True, "Describe tools in the prompt if a model's template cannot; when off, they are a 400."
+        True, "Describe tools in the prompt if a model's template cannot; when off, such requests are a 400."
     )
     tool_parsers: Aliases = _setting(
         (),

@@ -40,8 +40,8 @@ _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
 def rewritten(text: str) -> str:
     """Return a page's text with every reference table in it made anew."""
     settings, parameters = attrs.fields(Settings), attrs.fields(GenerationParameters)
-    text = _with_rows(text, SETTINGS_HEAD, map(_setting_line, settings))
-    text = _with_rows(text, PARAMETERS_HEAD, map(_parameter_line, parameters))
+    text = _with_rows(text, SETTINGS_HEAD, (_setting_line(field) for field in settings))
+    text = _with_rows(text, PARAMETERS_HEAD, (_parameter_line(field) for field in parameters))
     text = _with_table(
         text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
     )
