@@ -29,10 +29,8 @@ class FrameBudget:
 
     def take(self, size: int) -> bool:
         """Count a frame with `size` bytes of payload; return False once there are too many."""
-        self._left += size / _PAID_BYTES - 1.0
-        if self._left < 0.0:
-            now = self._clock()
-            self._left += (now - self._filled_at) * _PER_SECOND
-            self._filled_at = now
-        self._left = min(self._left, _MOST)
+        now = self._clock()
+        paid = (now - self._filled_at) * _PER_SECOND + size / _PAID_BYTES
+        self._filled_at = now
+        self._left = min(_MOST, self._left + paid) - 1.0
         return self._left >= 0.0
