@@ -95,8 +95,8 @@ class Engines:
         from greenroom.engine.catalog.description import known_of
 
         trust = self._settings.trust_remote_code
-        record, thinks = known_of(entry, trust, allow_vision=self._allows_vision(entry.id))
-        return ModelCard(name, entry.created, entry.owned_by, record, thinks)
+        record, supports_reasoning = known_of(entry, trust, allow_vision=self._allows_vision(entry.id))
+        return ModelCard(name, entry.created, entry.owned_by, record, supports_reasoning)
 
     def _allows_vision(self, model: str) -> bool:
         from greenroom.engine.catalog.operator.vision import allows_vision

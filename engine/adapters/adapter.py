@@ -23,10 +23,10 @@ from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderEx
 from greenroom.engine.adapters.prompts.prompt_contents import contents_of
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
+from greenroom.engine.adapters.reasoning.find_switches import find_switches
+from greenroom.engine.adapters.reasoning.switches import ChosenReasoning, ReasoningSwitches
 from greenroom.engine.adapters.request_constraints import RequestConstraints
 from greenroom.engine.adapters.templates.template_probe import template_renderer
-from greenroom.engine.adapters.thinking.find_switches import find_switches
-from greenroom.engine.adapters.thinking.switches import ChosenThinking, ThinkingSwitches
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters, resolve
@@ -66,7 +66,7 @@ class Adapter(OutputAdapter):
         default_overrides: Generation parameters that the model's makers recommend.
         configured: Generation parameters that the operator has set.
         traits: Traits of the chat template; None if there is no template.
-        thinking: Switches of the model's reasoning.
+        reasoning: Switches of the model's reasoning.
     """
 
     takes_images = False
@@ -78,7 +78,7 @@ class Adapter(OutputAdapter):
         settings: Settings,
         choice: ParserChoice,
         stop_token_ids: frozenset[int],
-        known_switches: ThinkingSwitches | None = None,
+        known_switches: ReasoningSwitches | None = None,
         system_prompt: str = "",
         images: PlaceholderExpander | None = None,
     ) -> None:
@@ -87,11 +87,11 @@ class Adapter(OutputAdapter):
         self.traits = choice.traits
         self.stop_token_ids = stop_token_ids
         self.context_length = min(record.context, settings.max_context or record.context)
-        self.thinking = _find_thinking(tokenizer, choice, known_switches)
+        self.thinking = _find_reasoning(tokenizer, choice, known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
         self.configured = configured_parameters(settings)
         self._constraints = RequestConstraints(
-            tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
+            tokenizer, stop_token_ids, choice.tool_parser, choice.reasoning_parser
         )
         self._raw_prompts = RawPrompts(tokenizer, self.context_length)
         media = images.media if images is not None else NO_MEDIA
@@ -147,8 +147,8 @@ class Adapter(OutputAdapter):
     def _inspect_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
         """Return the prompt of a conversation whose images have been processed."""
         parameters = self._parameters(request)
-        thinking = _choose_thinking(self.thinking, request.id, chat, parameters)
-        encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
+        reasoning = _choose_reasoning(self.thinking, request.id, chat, parameters)
+        encoded = self._conversations.encode(chat, reasoning.changes, request.overflow, parameters.max_tokens)
         text = self._conversations.shown_text(encoded)
         contents = contents_of(encoded.tokens, text, self.tokenizer, self.token_names, self.context_length)
         return attrs.evolve(contents, dropped_messages=encoded.dropped_messages)
@@ -170,8 +170,8 @@ class Adapter(OutputAdapter):
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
     ) -> PreparedPrompt:
-        thinking = _choose_thinking(self.thinking, request.id, chat, parameters)
-        encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
+        reasoning = _choose_reasoning(self.thinking, request.id, chat, parameters)
+        encoded = self._conversations.encode(chat, reasoning.changes, request.overflow, parameters.max_tokens)
         prompt, tokens = encoded.prompt, encoded.tokens
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
@@ -182,7 +182,7 @@ class Adapter(OutputAdapter):
         tools = chat.tool_choice.callable(prompt.tools)
         prepared = attrs.evolve(
             prepared,
-            starts_in_thinking=prompt.opens_thought,
+            starts_in_reasoning=prompt.opens_reasoning,
             tools=tools,
             dropped_messages=encoded.dropped_messages,
             images=images,
@@ -193,7 +193,7 @@ class Adapter(OutputAdapter):
         ):
             prepared = attrs.evolve(prepared, checkpoints=tuple(sorted({system_end, *prepared.checkpoints})))
         matcher = self._constraints.new_matcher(
-            request, parameters, opens_thought=prompt.opens_thought, thinks=thinking.thinks
+            request, parameters, opens_reasoning=prompt.opens_reasoning, may_reason=reasoning.may_reason
         )
         return _with_matcher(prepared, matcher)
 
@@ -216,24 +216,24 @@ class Adapter(OutputAdapter):
         )
 
 
-def _find_thinking(
-    tokenizer: ChatTokenizer, choice: ParserChoice, known: ThinkingSwitches | None
-) -> ThinkingSwitches:
+def _find_reasoning(
+    tokenizer: ChatTokenizer, choice: ParserChoice, known: ReasoningSwitches | None
+) -> ReasoningSwitches:
     if choice.traits is None:
-        return ThinkingSwitches()
+        return ReasoningSwitches()
     return find_switches(
         template_renderer(tokenizer, choice.traits),
         tokenizer.chat_template,
-        choice.thinking_parser.markers,
+        choice.reasoning_parser.markers,
         takes_system=choice.traits.system,
         known=known,
     )
 
 
-def _choose_thinking(
-    thinking: ThinkingSwitches, request_id: str, chat: ChatInput, parameters: GenerationParameters
-) -> ChosenThinking:
-    chosen = thinking.choose(chat.thinking, parameters.thinking_budget, chat.template_options)
+def _choose_reasoning(
+    reasoning: ReasoningSwitches, request_id: str, chat: ChatInput, parameters: GenerationParameters
+) -> ChosenReasoning:
+    chosen = reasoning.choose(chat.thinking, parameters.thinking_budget, chat.template_options)
     if not chosen.honoured:
         asked = attrs.asdict(chat.thinking)
         log.info("thinking not switched", request_id=request_id, **asked)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.detection.parser_choice import choose_parsers
+from greenroom.engine.adapters.reasoning.switches import PromptChanges, ReasoningSwitches
 from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
 from greenroom.engine.adapters.templates.template_probe import probe_template
-from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
 from greenroom.engine.catalog.kinds.families import FAMILIES, FamilyTraits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -45,14 +45,14 @@ def make_adapter(
     return make(record, tokenizer, settings, choice, stop_token_ids, switches, system_prompt)
 
 
-def _known_switches(family: FamilyTraits) -> ThinkingSwitches | None:
+def _known_switches(family: FamilyTraits) -> ReasoningSwitches | None:
     """Return the reasoning switches of the family's models, for templates that reveal none."""
-    if family.thinking_lines is not None:
-        on, off = family.thinking_lines
-        return ThinkingSwitches(ThinkingMeans(system=on), ThinkingMeans(system=off))
-    if family.thinking_words is not None:
-        on, off = family.thinking_words
-        return ThinkingSwitches(ThinkingMeans(user=on), ThinkingMeans(user=off))
-    if family.empty_thought:
-        return ThinkingSwitches(ThinkingMeans(), ThinkingMeans(prompt_end=family.empty_thought))
+    if family.reasoning_lines is not None:
+        on, off = family.reasoning_lines
+        return ReasoningSwitches(PromptChanges(system=on), PromptChanges(system=off))
+    if family.reasoning_words is not None:
+        on, off = family.reasoning_words
+        return ReasoningSwitches(PromptChanges(user=on), PromptChanges(user=off))
+    if family.empty_reasoning:
+        return ReasoningSwitches(PromptChanges(), PromptChanges(prompt_end=family.empty_reasoning))
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.null import NullThinkingParser
+from greenroom.engine.parsers.null import NullReasoningParser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.tokenizer.token_names import TokenNames
@@ -34,21 +34,21 @@ class OutputAdapter:
     def __init__(self, tokenizer: ChatTokenizer, choice: ParserChoice) -> None:
         self.tokenizer = tokenizer
         self.choice = choice
-        self.tool_parser, self.thinking_parser = choice.tool_parser, choice.thinking_parser
+        self.tool_parser, self.reasoning_parser = choice.tool_parser, choice.reasoning_parser
 
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> StreamProcessor:
         """Return the stream processor of one choice."""
-        tools, thoughts = self.tool_parser, self.thinking_parser
+        tools, reasoning_parser = self.tool_parser, self.reasoning_parser
         release: Release = "validated"
         matcher: Matcher | None = prepared.matcher
         if matcher is not None and matcher.constrains_calls:
             release = "immediate"
         if matcher is not None and matcher.constrains_answer:
             tools = AnswerOrCalls(tools)
-            thoughts = thoughts if matcher.allows_thought else NullThinkingParser()
-        return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
+            reasoning_parser = reasoning_parser if matcher.allows_reasoning else NullReasoningParser()
+        return StreamProcessor(tools, reasoning_parser, prepared, new_call_id, index=index, release=release)
 
     def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
         """Return the detokenizer of one choice; only a free answer loses its leading space."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.loading.libraries import import_grammar_library
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
-from greenroom.schemas.messages.response_format import CallConstraint, Constraint, ThoughtConstraint
+from greenroom.schemas.messages.response_format import CallConstraint, Constraint, ReasoningConstraint
 from greenroom.schemas.problems import invalid
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class RequestConstraints:
         tokenizer: Tokenizer of the model.
         stop_token_ids: Tokens that end a turn.
         tool_parser: Parser of calls, whose format calls must have.
-        thinking_parser: Parser of reasoning.
+        reasoning_parser: Parser of reasoning.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class RequestConstraints:
         tokenizer: ChatTokenizer,
         stop_token_ids: frozenset[int],
         tool_parser: ToolCallParser,
-        thinking_parser: ThinkingParser,
+        reasoning_parser: ReasoningParser,
     ) -> None:
         self._tokenizer = tokenizer
         self._stop_token_ids = stop_token_ids
         self._tool_parser = tool_parser
-        self._thinking_parser = thinking_parser
+        self._reasoning_parser = reasoning_parser
         self._compiler: GrammarCompiler | None = None
 
     def new_matcher(
@@ -48,16 +48,16 @@ class RequestConstraints:
         request: InferenceRequest,
         parameters: GenerationParameters,
         *,
-        opens_thought: bool = False,
-        thinks: bool = True,
+        opens_reasoning: bool = False,
+        may_reason: bool = True,
     ) -> Matcher | None:
         """Return a matcher of the request's constraints at the start of an answer; None if it has none.
 
         Args:
             request: Request with the constraints.
             parameters: Resolved generation parameters of the request.
-            opens_thought: True if the prompt ends inside reasoning.
-            thinks: True if the answer may begin with reasoning.
+            opens_reasoning: True if the prompt ends inside reasoning.
+            may_reason: True if the answer may begin with reasoning.
 
         Raises:
             ProblemError: 400 that names the constraint that cannot be enforced.
@@ -65,18 +65,18 @@ class RequestConstraints:
         if isinstance(request.input, RawInput):
             constraint = Constraint(request.response_format)
         elif isinstance(request.input, ChatInput):
-            thinks = opens_thought or thinks or parameters.thinking_budget is not None
-            thought = self._thought_constraint(parameters, opens_thought) if thinks else None
-            constraint = self._chat_constraint(request, request.input, thought)
+            may_reason = opens_reasoning or may_reason or parameters.thinking_budget is not None
+            reasoning = self._reasoning_constraint(parameters, opens_reasoning) if may_reason else None
+            constraint = self._chat_constraint(request, request.input, reasoning)
         else:
             return None
-        thought = constraint.thought
-        budget = None if thought is None else thought.budget
+        reasoning = constraint.reasoning
+        budget = None if reasoning is None else reasoning.budget
         if constraint.response_format is None and constraint.calls is None and budget is None:
             return None
         matcher = self._get_compiler().compile(constraint)
         continued = isinstance(request.input, ChatInput) and request.input.continue_final_message
-        if continued and not opens_thought and matcher is not None and matcher.constrains_answer:
+        if continued and not opens_reasoning and matcher is not None and matcher.constrains_answer:
             field = "continue_final_message"
             detail = f"`{field}` cannot be combined with a constraint on the whole answer: it has begun."
             raise invalid(detail, field, "unsupported_parameter")
@@ -86,22 +86,24 @@ class RequestConstraints:
         self,
         request: InferenceRequest,
         chat: ChatInput,
-        thought: ThoughtConstraint | None,
+        reasoning: ReasoningConstraint | None,
     ) -> Constraint:
         calls = None
         _check_tool_choice(chat)
         if _may_constrain_calls(chat, request):
             choice, parallel = chat.tool_choice, chat.parallel_tool_calls
             calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
-        return Constraint(request.response_format, calls, thought)
+        return Constraint(request.response_format, calls, reasoning)
 
-    def _thought_constraint(self, parameters: GenerationParameters, opened: bool) -> ThoughtConstraint | None:
-        parser = self._thinking_parser
+    def _reasoning_constraint(
+        self, parameters: GenerationParameters, opened: bool
+    ) -> ReasoningConstraint | None:
+        parser = self._reasoning_parser
         if not parser.markers:
             return None
         start, end = parser.markers[0]
         budget = parameters.thinking_budget
-        return ThoughtConstraint(start, end, opened, budget, parser.forced_end, parser.answer_starts)
+        return ReasoningConstraint(start, end, opened, budget, parser.forced_end, parser.answer_starts)
 
     def _get_compiler(self) -> GrammarCompiler:
         """Return the compiler, created at first use.

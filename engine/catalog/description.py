@@ -28,7 +28,7 @@ def known_of(
     if (folder := entry.folder) is None:
         return None, False
     try:
-        return detect(folder, trust_remote_code, entry.id, allow_vision=allow_vision), _thinks(
+        return detect(folder, trust_remote_code, entry.id, allow_vision=allow_vision), _supports_reasoning(
             _template(folder)
         )
     except ProblemError:
@@ -55,7 +55,7 @@ def describe(
         parameters=_parameters(folder),
         quantization=_quantization(folder),
         template=template,
-        thinks=_thinks(template),
+        supports_reasoning=_supports_reasoning(template),
         fills_gaps=find_fill_format(_added_tokens(folder)) is not None,
         generation=read_optional(folder / "generation_config.json"),
         notices=notices_of(folder, record) if record is not None else (),
@@ -63,7 +63,7 @@ def describe(
     )
 
 
-def _thinks(template: str) -> bool:
+def _supports_reasoning(template: str) -> bool:
     return re.search(r"think|reasoning", template) is not None
 
 

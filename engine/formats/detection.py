@@ -11,7 +11,7 @@ from types import MappingProxyType
 import attrs
 
 from greenroom.engine.formats.registry import FORMATS, TOOL_PARSERS, make_tool_parser
-from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS
+from greenroom.engine.parsers.reasoning.reasoning_markers import REASONING_MARKERS
 
 
 def detect_tool_parser(template: str, vocabulary: Mapping[str, int] = MappingProxyType({})) -> str | None:
@@ -44,9 +44,11 @@ def _shown_in(text: str, distinctive: bool) -> str | None:
     return None
 
 
-def detect_thinking_parser(template: str, vocabulary: Mapping[str, int] = MappingProxyType({})) -> str | None:
+def detect_reasoning_parser(
+    template: str, vocabulary: Mapping[str, int] = MappingProxyType({})
+) -> str | None:
     """Return the id of the reasoning parser that a template suggests; `Args` as in `detect_tool_parser`."""
-    for parser_id, shown in _SHOWN_THOUGHTS:
+    for parser_id, shown in _SHOWN_REASONING:
         if all(text in template for text in shown):
             return parser_id
     if not vocabulary:
@@ -54,12 +56,12 @@ def detect_thinking_parser(template: str, vocabulary: Mapping[str, int] = Mappin
     from mlx_lm.tokenizer_utils import _infer_thinking
 
     start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
-    known = {markers: parser_id for parser_id, markers in THOUGHT_MARKERS.items()}
+    known = {markers: parser_id for parser_id, markers in REASONING_MARKERS.items()}
     return {**known, ("<think>", "</think>"): "think_tag"}.get((start, end))
 
 
 # Templates that open the reasoning in the prompt may contain the end marker only.
-_SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+_SHOWN_REASONING: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("solar_open", ("<|think|>", "<|tool_call:name|>")),
     ("hunyuan_v3", ("</think:opensource>",)),
     ("hunyuan", ("</think>", "<answer>")),
@@ -69,9 +71,9 @@ _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("apertus", ("<|inner_prefix|>",)),
     ("harmony", ("<|channel|>analysis",)),
     ("muse", ("to=self<|message|>",)),
-    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." not in parser_id),
+    *((parser_id, (end,)) for parser_id, (_, end) in REASONING_MARKERS.items() if "mlx_lm." not in parser_id),
     ("think_tag", ("</think>",)),
-    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." in parser_id),
+    *((parser_id, (end,)) for parser_id, (_, end) in REASONING_MARKERS.items() if "mlx_lm." in parser_id),
 )
 
 

@@ -19,15 +19,15 @@ from greenroom.engine.formats.tagged_calls import (
     qwen3_coder,
 )
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax
-from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
-from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
-from greenroom.engine.parsers.thoughts.think_tag import (
-    MarkedThinkingParser,
-    SolarOpenThinkingParser,
+from greenroom.engine.parsers.null import NullReasoningParser, NullToolParser
+from greenroom.engine.parsers.reasoning.answer_tags import AnswerTagsParser
+from greenroom.engine.parsers.reasoning.reasoning_markers import REASONING_MARKERS, NamedReasoningParser
+from greenroom.engine.parsers.reasoning.think_tag import (
+    MarkedReasoningParser,
+    SolarOpenReasoningParser,
     ThinkTagParser,
 )
-from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 
 FORMATS: tuple[CallFormat, ...] = (
@@ -82,26 +82,26 @@ CALL_SYNTAXES: Mapping[str, CallSyntax] = {
 }
 """Syntaxes of calls that can be constrained, by parser id."""
 
-THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
+REASONING_PARSERS: dict[str, Callable[[], ReasoningParser]] = {
     "think_tag": ThinkTagParser,
-    "harmony": harmony.HarmonyThinkingParser,
-    "muse": muse.MuseThinkingParser,
-    **{parser_id: partial(NamedThinkingParser, parser_id) for parser_id in THOUGHT_MARKERS},
-    "hunyuan": partial(FramedAnswerParser, "hunyuan", ("<think>", "</think>"), ("<answer>", "</answer>")),
-    "hunyuan_v3": partial(MarkedThinkingParser, "hunyuan_v3", "<think:opensource>", "</think:opensource>"),
+    "harmony": harmony.HarmonyReasoningParser,
+    "muse": muse.MuseReasoningParser,
+    **{parser_id: partial(NamedReasoningParser, parser_id) for parser_id in REASONING_MARKERS},
+    "hunyuan": partial(AnswerTagsParser, "hunyuan", ("<think>", "</think>"), ("<answer>", "</answer>")),
+    "hunyuan_v3": partial(MarkedReasoningParser, "hunyuan_v3", "<think:opensource>", "</think:opensource>"),
     "granite33": partial(
-        FramedAnswerParser, "granite33", ("<think>", "</think>"), ("<response>", "</response>")
+        AnswerTagsParser, "granite33", ("<think>", "</think>"), ("<response>", "</response>")
     ),
-    "ernie45": partial(FramedAnswerParser, "ernie45", ("<think>", "</think>"), ("<response>", "</response>")),
+    "ernie45": partial(AnswerTagsParser, "ernie45", ("<think>", "</think>"), ("<response>", "</response>")),
     "apertus": partial(
-        MarkedThinkingParser,
+        MarkedReasoningParser,
         "apertus",
         "<|inner_prefix|>",
         "<|inner_suffix|>",
         ended_by=("<|tools_prefix|>",),
     ),
-    "solar_open": SolarOpenThinkingParser,
-    "null": NullThinkingParser,
+    "solar_open": SolarOpenReasoningParser,
+    "null": NullReasoningParser,
     "mlx_lm.think": partial(ThinkTagParser, "mlx_lm.think"),
 }
 
@@ -117,13 +117,13 @@ def make_tool_parser(parser_id: str) -> ToolCallParser:
     return TOOL_PARSERS[parser_id]()
 
 
-def make_thinking_parser(parser_id: str) -> ThinkingParser:
+def make_reasoning_parser(parser_id: str) -> ReasoningParser:
     """Return a new reasoning parser with that id.
 
     Raises:
         LookupError: No parser has that id.
     """
-    if parser_id not in THINKING_PARSERS:
-        parser_ids = ", ".join(THINKING_PARSERS)
+    if parser_id not in REASONING_PARSERS:
+        parser_ids = ", ".join(REASONING_PARSERS)
         raise LookupError(f"no reasoning parser is called {parser_id!r}; there are {parser_ids}")
-    return THINKING_PARSERS[parser_id]()
+    return REASONING_PARSERS[parser_id]()

@@ -102,7 +102,7 @@ class GrammarCompiler:
             calls = call_grammar(
                 constraint.calls, self._syntaxes, alone=not has_format, strict_only=strict_only
             )
-        compiled = CompiledConstraint(self._tokenizer, thought=constraint.thought)
+        compiled = CompiledConstraint(self._tokenizer, reasoning=constraint.reasoning)
         if calls is not None and calls.lazy and not has_format:
             bodies = tuple(self._prototype(body, "tools") for body in calls.body_rules())
             compiled = attrs.evolve(compiled, calls=bodies, repeats=calls.repeats)
@@ -119,37 +119,37 @@ class GrammarCompiler:
         def answer(text: GrammarBuilder) -> str:
             options = [] if calls is None else [calls.answer_rule(text)]
             if constraint.response_format is not None and (calls is None or not calls.required):
-                starts = () if thought is None else thought.answer_starts
+                starts = () if reasoning is None else reasoning.answer_starts
                 before = " | ".join(map(text.fixed_text, starts))
                 rule = text.rule(response_format_rule(text, constraint.response_format))
                 options.append(f"({before})? {rule}" if starts else rule)
             return " | ".join(options)
 
         def opening(text: GrammarBuilder) -> str:
-            assert thought is not None
-            return f"{text.fixed_text(thought.start)} | {answer(text)}"
+            assert reasoning is not None
+            return f"{text.fixed_text(reasoning.start)} | {answer(text)}"
 
-        def after_thought(text: GrammarBuilder) -> str:
+        def after_reasoning(text: GrammarBuilder) -> str:
             return f"{SPACE} ({text.rule(answer(text))})"
 
-        thought = constraint.thought
+        reasoning = constraint.reasoning
         param = "tools" if constraint.response_format is None else constraint.response_format.param
-        if thought is None:
+        if reasoning is None:
             return attrs.evolve(compiled, answer=self._prototype(answer, param))
-        first = None if thought.opened or thought.budget == 0 else self._prototype(opening, param)
-        return attrs.evolve(compiled, answer=self._prototype(after_thought, param), opening=first)
+        first = None if reasoning.opened or reasoning.budget == 0 else self._prototype(opening, param)
+        return attrs.evolve(compiled, answer=self._prototype(after_reasoning, param), opening=first)
 
     def _add_triggers(self, compiled: CompiledConstraint, triggers: tuple[str, ...]) -> CompiledConstraint:
         """Add the markers to search for in free text: the start of a call and the end of reasoning."""
         call_trigger = self._trigger(triggers, must_go_on=False) if triggers else None
-        thought = compiled.thought
-        if thought is None:
+        reasoning = compiled.reasoning
+        if reasoning is None:
             return attrs.evolve(compiled, call_trigger=call_trigger)
         return attrs.evolve(
             compiled,
             call_trigger=call_trigger,
-            thought_end=self._trigger((thought.end,), must_go_on=compiled.answer is not None),
-            closing=self._tokenizer.encode(thought.forced_end or f"\n{thought.end}\n\n"),
+            reasoning_end=self._trigger((reasoning.end,), must_go_on=compiled.answer is not None),
+            closing=self._tokenizer.encode(reasoning.forced_end or f"\n{reasoning.end}\n\n"),
         )
 
     def _trigger(self, markers: tuple[str, ...], *, must_go_on: bool) -> TriggerMatcher:

@@ -61,7 +61,7 @@ class _AnswerOrCallsStream(ToolCallStream):
         if begins is None and len(self._pending) < LONGEST_HEAD:
             return []
         self._chosen = self._calls if begins else NullToolStream()
-        self._chosen.behind_thoughts = self.behind_thoughts
+        self._chosen.reasoning_is_removed = self.reasoning_is_removed
         pending, self._pending = self._space.take() + self._pending, ""
         return self._chosen.feed(pending)
 

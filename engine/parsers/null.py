@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent
-from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ReasoningEvent
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser, ReasoningStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.messages.messages import Tool
 
@@ -31,22 +31,22 @@ class NullToolParser(ToolCallParser):
         return NullToolStream()
 
 
-class NullThinkingStream(ThinkingStream):
+class NullReasoningStream(ReasoningStream):
     """Emits all output as the answer."""
 
-    thought_ended = True
+    reasoning_ended = True
 
-    def feed(self, text: str) -> list[ThoughtEvent]:
+    def feed(self, text: str) -> list[ReasoningEvent]:
         return [PlainText(text)] if text else []
 
-    def finish(self) -> list[ThoughtEvent]:
+    def finish(self) -> list[ReasoningEvent]:
         return []
 
 
-class NullThinkingParser(ThinkingParser):
+class NullReasoningParser(ReasoningParser):
     """Parses no reasoning."""
 
     parser_id = "null"
 
-    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
-        return NullThinkingStream()
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
+        return NullReasoningStream()

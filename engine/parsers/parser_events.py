@@ -13,7 +13,7 @@ class PlainText:
 
 
 @attrs.frozen
-class ThoughtText:
+class ReasoningText:
     """Text of the reasoning."""
 
     text: str
@@ -39,4 +39,4 @@ class CallEnd:
 
 
 ParserEvent = PlainText | CallName | CallArguments | CallEnd
-ThoughtEvent = ThoughtText | PlainText
+ReasoningEvent = ReasoningText | PlainText

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
+from greenroom.engine.parsers.calls_in_reasoning import CallsInReasoning
+from greenroom.engine.parsers.leaked_tokens import LeakedTokens
+from greenroom.engine.parsers.null import NullReasoningParser, NullToolParser
 from greenroom.engine.parsers.parser_events import (
     CallArguments,
     CallEnd,
     CallName,
     ParserEvent,
     PlainText,
-    ThoughtEvent,
-    ThoughtText,
+    ReasoningEvent,
+    ReasoningText,
 )
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.stop_strings import StopStrings
-from greenroom.engine.parsers.stray_tokens import StrayTokens
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
-from greenroom.engine.parsers.thought_tail import ThoughtTail
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.control_tokens import ControlToken
@@ -40,7 +40,7 @@ class StreamProcessor:
 
     Args:
         tool_parser: Parser of the model's tool calls; without offered tools, calls are text.
-        thinking_parser: Parser of the model's reasoning.
+        reasoning_parser: Parser of the model's reasoning.
         prepared: Prepared prompt: offered tools, stop strings, and whether to parse and whether reasoning is
             open.
         new_call_id: Factory of call ids.
@@ -55,7 +55,7 @@ class StreamProcessor:
     def __init__(
         self,
         tool_parser: ToolCallParser,
-        thinking_parser: ThinkingParser,
+        reasoning_parser: ReasoningParser,
         prepared: PreparedPrompt,
         new_call_id: Callable[[], str],
         *,
@@ -64,10 +64,10 @@ class StreamProcessor:
     ) -> None:
         reads_calls = prepared.parse and (prepared.tools or tool_parser.frames_text)
         calls = tool_parser if reads_calls else NullToolParser()
-        thoughts = thinking_parser if prepared.parse else NullThinkingParser()
+        reasoning = reasoning_parser if prepared.parse else NullReasoningParser()
         self._calls = calls.new_stream(prepared.tools, release)
-        self._calls.behind_thoughts = not isinstance(thoughts, NullThinkingParser)
-        self._thoughts = thoughts.new_stream(prepared.starts_in_thinking)
+        self._calls.reasoning_is_removed = not isinstance(reasoning, NullReasoningParser)
+        self._reasoning = reasoning.new_stream(prepared.starts_in_reasoning)
         self._stop = StopStrings(prepared.stop) if prepared.stop else None
         self._new_call_id = new_call_id
         self._index = index
@@ -75,11 +75,11 @@ class StreamProcessor:
         self._open = True  # Closes at the end of the output or at a stop string.
         self._undecided_tokens = 0
         self._begun = False
-        self._thought_tail: ThoughtTail | None = None
-        if prepared.tools and release == "validated" and not isinstance(thoughts, NullThinkingParser):
-            self._thought_tail = ThoughtTail(calls, prepared.tools)
-        self._stray: StrayTokens | None = None
-        self._parsers = calls, thoughts
+        self._calls_in_reasoning: CallsInReasoning | None = None
+        if prepared.tools and release == "validated" and not isinstance(reasoning, NullReasoningParser):
+            self._calls_in_reasoning = CallsInReasoning(calls, prepared.tools)
+        self._leaked: LeakedTokens | None = None
+        self._parsers = calls, reasoning
         self.tokens = 0
         self.reasoning_tokens = 0
 
@@ -104,7 +104,7 @@ class StreamProcessor:
     @property
     def in_reasoning(self) -> bool:
         """True if the next text belongs to the reasoning, as far as is known."""
-        return self._thoughts.in_thought
+        return self._reasoning.in_reasoning
 
     def feed(self, text: str, tokens: int = 1, control: ControlToken | None = None) -> list[Delta]:
         """Return the deltas that a further piece of output completes.
@@ -116,18 +116,18 @@ class StreamProcessor:
         """
         if control is not None:
             return self._feed_control_token(text, tokens, control)
-        if self._stray is not None:
-            text = self._stray.feed(text)
+        if self._leaked is not None:
+            text = self._leaked.feed(text)
         self.tokens += tokens
         deltas: list[Delta] = []
         if not self._open or not (text or tokens):
             return deltas
-        if self._thoughts.thought_ended:
+        if self._reasoning.reasoning_ended:
             self._add_answer(deltas, self._calls.feed(text))
             return deltas
-        was_in_thought = self._thoughts.in_thought
-        events = self._thoughts.feed(text)
-        self._count_tokens(tokens, was_in_thought, events)
+        was_in_reasoning = self._reasoning.in_reasoning
+        events = self._reasoning.feed(text)
+        self._count_tokens(tokens, was_in_reasoning, events)
         self._add_events(deltas, events)
         return deltas
 
@@ -135,10 +135,10 @@ class StreamProcessor:
         """Feed a control token, whose text is dropped where no parser reads it."""
         before = text.removesuffix(token.text)
         deltas = self.feed(before, 0) if before and before != text else []
-        if self._thoughts.in_thought or self._calls.in_call or not text.endswith(token.text):
+        if self._reasoning.in_reasoning or self._calls.in_call or not text.endswith(token.text):
             return [*deltas, *self.feed(text.removeprefix(before) if deltas else text, tokens)]
-        stray = self._stray = self._stray or StrayTokens(*self._parsers)
-        read = stray.feed_token(token, thought_ended=self._thoughts.thought_ended, begun=self._begun)
+        leaked = self._leaked = self._leaked or LeakedTokens(*self._parsers)
+        read = leaked.feed_token(token, reasoning_ended=self._reasoning.reasoning_ended, begun=self._begun)
         return [*deltas, *self.feed(read, tokens)]
 
     def finish(self, *, ended_by_model: bool = True) -> list[Delta]:
@@ -150,9 +150,9 @@ class StreamProcessor:
         deltas: list[Delta] = []
         self._calls.cut = not ended_by_model
         if self._open:
-            is_thought = self._thoughts.in_thought
-            self._add_events(deltas, self._thoughts.finish())
-            self._end_thought(deltas, may_call=is_thought and ended_by_model)
+            is_reasoning = self._reasoning.in_reasoning
+            self._add_events(deltas, self._reasoning.finish())
+            self._end_reasoning(deltas, may_call=is_reasoning and ended_by_model)
         if self._open:
             self._add_answer(deltas, self._calls.finish())
         if self._open:
@@ -160,9 +160,13 @@ class StreamProcessor:
         self._open = False
         return deltas
 
-    def _count_tokens(self, tokens: int, was_in_thought: bool, events: list[ThoughtEvent]) -> None:
+    def _count_tokens(self, tokens: int, was_in_reasoning: bool, events: list[ReasoningEvent]) -> None:
         """Count reasoning tokens; tokens of a partial marker wait until the marker is complete."""
-        if was_in_thought or self._thoughts.in_thought or any(isinstance(e, ThoughtText) for e in events):
+        if (
+            was_in_reasoning
+            or self._reasoning.in_reasoning
+            or any(isinstance(e, ReasoningText) for e in events)
+        ):
             self.reasoning_tokens += tokens + self._undecided_tokens
             self._undecided_tokens = 0
         elif events:
@@ -170,21 +174,21 @@ class StreamProcessor:
         else:
             self._undecided_tokens += tokens
 
-    def _add_events(self, deltas: list[Delta], events: list[ThoughtEvent]) -> None:
+    def _add_events(self, deltas: list[Delta], events: list[ReasoningEvent]) -> None:
         for event in events:
-            if isinstance(event, ThoughtText):
-                text, tail = event.text, self._thought_tail
+            if isinstance(event, ReasoningText):
+                text, tail = event.text, self._calls_in_reasoning
                 if tail is not None and (tail.is_holding or tail.opening.search(text)):
                     text = tail.feed(text)
                 if text:
                     deltas.append(ReasoningDelta(text, self._index))
             else:
-                self._end_thought(deltas)
+                self._end_reasoning(deltas)
                 self._add_answer(deltas, self._calls.feed(event.text))
 
-    def _end_thought(self, deltas: list[Delta], *, may_call: bool = False) -> None:
+    def _end_reasoning(self, deltas: list[Delta], *, may_call: bool = False) -> None:
         """Emit the rest of the reasoning, and the calls at its end if `may_call`."""
-        tail = self._thought_tail
+        tail = self._calls_in_reasoning
         if tail is None:
             return
         text, calls = tail.finish() if may_call else (tail.release(), [])

@@ -30,14 +30,14 @@ class ToolCallStream(ABC):
         in_call: True if the next text belongs to a call, as far as is known.
         cut: Set before `finish`; True if the model did not end the text, so that an argument may be missing
             unless the text shows otherwise.
-        behind_thoughts: Set before `feed`; True if a reasoning parser has already removed the reasoning and
-            the header that a prompt may leave open.
+        reasoning_is_removed: Set before `feed`; True if a reasoning parser has already removed the reasoning
+            and the header that a prompt may leave open.
     """
 
     malformed_calls: int = 0
     in_call: bool = False
     cut: bool = False
-    behind_thoughts: bool = False
+    reasoning_is_removed: bool = False
 
     @abstractmethod
     def feed(self, text: str) -> list[ParserEvent]:

@@ -64,7 +64,7 @@ def _capabilities(model: ModelDescription) -> list[str]:
         "vision": "image" in inputs,
         "audio": "audio" in inputs,
         "insert": model.fills_gaps,
-        "thinking": model.thinks,
+        "thinking": model.supports_reasoning,
     }
     return [name for name, has in can.items() if has]
 

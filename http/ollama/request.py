@@ -12,9 +12,9 @@ from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.ollama.options import parse_options
 from greenroom.schemas.messages.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.messages import Role as NeutralRole
+from greenroom.schemas.messages.reasoning import EFFORTS, ReasoningSettings, effort_named
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
 from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
-from greenroom.schemas.messages.thinking import EFFORTS, Thinking, effort_named
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
@@ -89,11 +89,11 @@ def check_loading(keep_alive: Any) -> None:
         raise ProblemError(Problem(501, "not_implemented", detail, "keep_alive"))
 
 
-def _thinking(think: Any) -> Thinking:
+def _thinking(think: Any) -> ReasoningSettings:
     if think is None or isinstance(think, bool):
-        return Thinking(enabled=think)
+        return ReasoningSettings(enabled=think)
     if (effort := effort_named(think)) is not None:
-        return Thinking(enabled=True, effort=effort)
+        return ReasoningSettings(enabled=True, effort=effort)
     raise invalid(f"`think` must be true, false or one of {', '.join(map(repr, EFFORTS))}.", "think")
 
 

@@ -28,8 +28,8 @@ from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.request_parser import parse_prompt_request
 from greenroom.http.responses.requests.response_request import ParsedResponseRequest
 from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, ToolChoice
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.responses.converter import RESPONSES
@@ -115,7 +115,7 @@ def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
         chat,
         messages=(*chat.messages, _INSTRUCTION),
         tool_choice=ToolChoice("none"),
-        thinking=Thinking(False),
+        thinking=ReasoningSettings(False),
     )
     return attrs.evolve(
         request,

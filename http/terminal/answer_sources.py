@@ -125,8 +125,8 @@ async def _events(response: httpx.Response, url: str) -> AsyncIterator[Inference
 
 
 def _deltas(delta: Mapping[str, Any]) -> Iterator[InferenceEvent]:
-    if thought := delta.get("reasoning_content") or delta.get("reasoning"):
-        yield ReasoningDelta(thought)
+    if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+        yield ReasoningDelta(reasoning)
     if text := delta.get("content"):
         yield TextDelta(text)
 

@@ -113,7 +113,7 @@ class PreparedPrompt:
         stop_token_ids: Tokens that end a turn in this family, and the request's own stop tokens.
         end_of_turn_ids: Tokens that end a turn, without those that only the request names.
         control_tokens: Control tokens by id; they are removed from the output where no format reads them.
-        starts_in_thinking: True if the template has opened the reasoning block itself.
+        starts_in_reasoning: True if the template has opened the reasoning block itself.
         tools: Available tools; a call to any other tool is plain text.
         stop: Stop strings of the visible answer, which are not part of it.
         parse: True if the answer is parsed for reasoning and tool calls (False for raw completions).
@@ -140,7 +140,7 @@ class PreparedPrompt:
     parameters: GenerationParameters = GenerationParameters()
     end_of_turn_ids: frozenset[int] = frozenset()
     control_tokens: Mapping[int, ControlToken] = attrs.field(factory=dict, eq=False, repr=False)
-    starts_in_thinking: bool = False
+    starts_in_reasoning: bool = False
     tools: tuple[Tool, ...] = ()
     stop: tuple[str, ...] = ()
     parse: bool = True

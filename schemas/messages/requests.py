@@ -8,8 +8,8 @@ import attrs
 
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import JsonObject, Message, Tool, ToolChoice
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.response_format import ResponseFormat
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.model_key import ModelKey
 
 Verbosity = Literal["low", "medium", "high"]
@@ -40,7 +40,7 @@ class ChatInput:
     template_options: JsonObject = attrs.field(factory=dict)
     continue_final_message: bool = False
     parallel_tool_calls: bool = True
-    thinking: Thinking = Thinking()
+    thinking: ReasoningSettings = ReasoningSettings()
     verbosity: Verbosity = "medium"
     system_prompt: str | None = attrs.field(default=None, repr=False)
 

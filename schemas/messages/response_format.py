@@ -79,7 +79,7 @@ class CallConstraint:
 
 
 @attrs.frozen
-class ThoughtConstraint:
+class ReasoningConstraint:
     """The markers of reasoning, and its maximum length.
 
     Args:
@@ -106,9 +106,9 @@ class Constraint:
     Args:
         response_format: Required format of the visible answer.
         calls: Constraint on tool calls. With `auto` and a response format, the answer is either.
-        thought: Constraint on reasoning; None if the model does not reason in this request.
+        reasoning: Constraint on reasoning; None if the model does not reason in this request.
     """
 
     response_format: ResponseFormat | None = None
     calls: CallConstraint | None = None
-    thought: ThoughtConstraint | None = None
+    reasoning: ReasoningConstraint | None = None

@@ -58,7 +58,7 @@ class CapabilityRecord:
         architecture: `model_type` of config.json.
         context: Maximum length of prompt plus answer, in tokens.
         tool_parser: Parser id, or None to let the template and the family decide.
-        thinking_parser: Parser id for reasoning, or None, likewise.
+        reasoning_parser: Parser id for reasoning, or None, likewise.
         native_tools: True if the chat template accepts `tools`; None if that has not been probed yet.
         inputs: Modalities that the model supports; Greenroom does not serve video.
         multi_image: True if a prompt may contain more than one image.
@@ -71,7 +71,7 @@ class CapabilityRecord:
     architecture: str
     context: int
     tool_parser: str | None = None
-    thinking_parser: str | None = None
+    reasoning_parser: str | None = None
     native_tools: bool | None = None
     inputs: tuple[Modality, ...] = attrs.field(default=("text",), kw_only=True)
     multi_image: bool = attrs.field(default=False, kw_only=True)

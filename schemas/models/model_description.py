@@ -21,7 +21,7 @@ class ModelDescription:
         parameters: Number of weights.
         quantization: Bits per weight (`4-bit`), or the weights' type.
         template: Source of the chat template.
-        thinks: True if the template supports reasoning.
+        supports_reasoning: True if the template supports reasoning.
         fills_gaps: True if the vocabulary has fill-in-the-middle tokens.
         generation: Contents of its `generation_config.json`.
         folder: Path of the folder with its files.
@@ -36,7 +36,7 @@ class ModelDescription:
     parameters: int | None = None
     quantization: str = ""
     template: str = ""
-    thinks: bool = False
+    supports_reasoning: bool = False
     fills_gaps: bool = False
     generation: JsonObject = attrs.field(factory=dict)
     folder: str | None = None

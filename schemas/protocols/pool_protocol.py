@@ -83,14 +83,14 @@ class ModelCard:
 
     Args:
         record: Capabilities; None if its files are missing or unusable.
-        thinks: True if its chat template supports reasoning.
+        supports_reasoning: True if its chat template supports reasoning.
     """
 
     id: str
     created: int
     owned_by: str
     record: CapabilityRecord | None = None
-    thinks: bool = False
+    supports_reasoning: bool = False
 
 
 @attrs.frozen

@@ -8,10 +8,10 @@ from typing import Any
 import openai
 import trio
 
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.parsers.model_outputs import extract_calls, extract_thought
+from greenroom.tests.support.parsers.model_outputs import extract_calls, extract_reasoning
 from greenroom.tests.support.servers.http_servers import serving
 
 AnswerParts = tuple[str, str, list[tuple[str, Any]]]
@@ -20,7 +20,7 @@ AnswerParts = tuple[str, str, list[tuple[str, Any]]]
 
 def expected(prompt: DemoPrompt) -> AnswerParts:
     """Return the parts of the documented raw text that a client should receive."""
-    whole = extract_thought(make_thinking_parser("think_tag"), prompt.expected)
+    whole = extract_reasoning(make_reasoning_parser("think_tag"), prompt.expected)
     answer = extract_calls(make_tool_parser("hermes_json"), whole.text)
     calls = [(call.name, json.loads(call.arguments)) for call in answer.calls]
     return whole.reasoning or "", answer.text, calls

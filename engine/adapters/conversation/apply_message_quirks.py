@@ -15,7 +15,7 @@ from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError
 
 
-def drop_past_thoughts(messages: Sequence[Message]) -> list[Message]:
+def drop_past_reasoning(messages: Sequence[Message]) -> list[Message]:
     """Return the messages without the reasoning of turns before the last user message."""
     last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
     return [
@@ -60,15 +60,15 @@ def move_system_message(turns: Sequence[Message]) -> list[Message]:
     return list(turns)
 
 
-def content_with_thought(turn: Message, forms: MessageQuirks) -> Any:
+def content_with_reasoning(turn: Message, forms: MessageQuirks) -> Any:
     """Return a turn's content including its reasoning, as text or as a part before the text."""
-    thought, text = turn.reasoning or "", turn.text
-    if forms.thoughts == "parts":
+    reasoning, text = turn.reasoning or "", turn.text
+    if forms.reasoning_form == "parts":
         spoken = [{"type": "text", "text": text}] if text else []
-        return [{"type": "thinking", "thinking": thought}, *spoken]
-    start, end = forms.thought_markers
+        return [{"type": "thinking", "thinking": reasoning}, *spoken]
+    start, end = forms.reasoning_markers
     line, lines = ("\n", "\n\n") if start == "<think>" else ("", "")
-    return f"{start}{line}{thought}{line}{end}{lines}{text}"
+    return f"{start}{line}{reasoning}{line}{end}{lines}{text}"
 
 
 def render_turns(

@@ -13,18 +13,18 @@ import attrs
 
 from greenroom.engine.adapters.conversation import message_normalization as normalization
 from greenroom.engine.adapters.conversation.apply_message_quirks import (
-    content_with_thought,
-    drop_past_thoughts,
+    content_with_reasoning,
+    drop_past_reasoning,
     move_system_message,
     number_calls,
 )
 from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, marked_text, with_image_parts
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
+from greenroom.engine.adapters.reasoning.switches import NO_CHANGES, PromptChanges
+from greenroom.engine.adapters.reasoning.words import add_prompt_changes
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.templates.message_quirks import PLAIN_FORMS, MessageQuirks
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
-from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
-from greenroom.engine.adapters.thinking.words import add_thinking_words
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
@@ -64,21 +64,21 @@ class MessageConverter:
         self,
         messages: Sequence[Message],
         instructions: str = "",
-        thinking: ThinkingMeans = NO_MEANS,
+        changes: PromptChanges = NO_CHANGES,
     ) -> list[TemplateMessage]:
         """Return the conversation for the template.
 
         Args:
             messages: Messages of the conversation.
             instructions: The server's own text for the system message; it is not marked.
-            thinking: Changes to the messages that switch the model's reasoning.
+            changes: Changes to the messages that switch the model's reasoning.
 
         Raises:
             ProblemError: 400 for a tool result without a call.
         """
         traits, forms = self._traits, self._forms
-        if forms.thoughts == "text":
-            messages = drop_past_thoughts(messages)
+        if forms.reasoning_form == "text":
+            messages = drop_past_reasoning(messages)
         messages = normalization.tell_calls_apart(messages)
         named = normalization.add_tool_names(messages)
         if not forms.late_results:
@@ -86,7 +86,7 @@ class MessageConverter:
         if not forms.empty_answers:
             named = normalization.drop_empty_answers(named)
         marked = [self._mark(message) for message in named]
-        marked = add_thinking_words(marked, thinking)
+        marked = add_prompt_changes(marked, changes)
         turns = normalization.arrange_system_messages(marked, traits, instructions)
         if not traits.repeated_roles and traits.tool_calls:
             turns = normalization.merge_repeated_roles(turns)
@@ -123,10 +123,10 @@ class MessageConverter:
         converted: TemplateMessage = {"role": turn.role, "content": turn.text}
         if turn.name:
             converted["name"] = turn.name
-        if turn.reasoning and self._forms.thoughts == "field":
-            converted[self._forms.thought_field] = turn.reasoning
+        if turn.reasoning and self._forms.reasoning_form == "field":
+            converted[self._forms.reasoning_field] = turn.reasoning
         elif turn.reasoning:
-            converted["content"] = content_with_thought(turn, self._forms)
+            converted["content"] = content_with_reasoning(turn, self._forms)
         if turn.tool_call_id is not None:
             converted["tool_call_id"] = self._call_id(turn.tool_call_id)
         if turn.tool_calls:

@@ -14,17 +14,17 @@ import attrs
 
 from greenroom.engine.adapters.conversation.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.adapters.detection.rendered_turns import RenderedTurns
-from greenroom.engine.adapters.detection.round_trip import TOOLS, find_thinking_parser, find_tool_parser
+from greenroom.engine.adapters.detection.round_trip import TOOLS, find_reasoning_parser, find_tool_parser
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, with_calls_as_text
 from greenroom.engine.catalog.kinds.families import FamilyTraits
 from greenroom.engine.formats.detection import (
     described_tool_parser,
-    detect_thinking_parser,
+    detect_reasoning_parser,
     detect_tool_parser,
 )
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.null import NullToolParser
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -42,15 +42,15 @@ class ParserChoice:
         traits: Traits of the template, without those that the parser could not read back.
         native_tools: True if the template describes tools.
         calls_by: Source of the choice of the tool-call parser.
-        thoughts_by: Source of the choice of the reasoning parser.
+        reasoning_by: Source of the choice of the reasoning parser.
     """
 
     tool_parser: ToolCallParser
-    thinking_parser: ThinkingParser
+    reasoning_parser: ReasoningParser
     traits: TemplateTraits | None
     native_tools: bool
     calls_by: ChosenBy
-    thoughts_by: ChosenBy
+    reasoning_by: ChosenBy
 
 
 def choose_parsers(
@@ -71,21 +71,21 @@ def choose_parsers(
         LookupError: The record names an unknown parser.
     """
     turns = RenderedTurns(tokenizer, traits, stop_texts, TOOLS) if traits is not None else None
-    thoughts, thoughts_by = _choose_thinking_parser(record, tokenizer, turns, family)
+    reasoning_parser, reasoning_by = _choose_reasoning_parser(record, tokenizer, turns, family)
     marked = detect_tool_parser(tokenizer.chat_template or "", tokenizer.vocab)
     named = record.tool_parser or marked or family.tool_parser
     named_by: ChosenBy = "record" if record.tool_parser else "markers" if marked else "family"
     parser = make_tool_parser(named)
     if turns is None or traits is None:
-        return ParserChoice(parser, thoughts, None, False, named_by, thoughts_by)
+        return ParserChoice(parser, reasoning_parser, None, False, named_by, reasoning_by)
     described = described_tool_parser(turns.description())
     demanded = record.tool_parser or described
-    found = find_tool_parser(turns, traits, thoughts, demanded or named, only=demanded is not None)
+    found = find_tool_parser(turns, traits, reasoning_parser, demanded or named, only=demanded is not None)
     native = traits.tools if record.native_tools is None else record.native_tools
     if found is not None and (found.exact or not renders(found.parser)):
         by: ChosenBy = "record" if record.tool_parser else "round trip"
         if native or renders(found.parser):
-            return ParserChoice(found.parser, thoughts, found.traits, native, by, thoughts_by)
+            return ParserChoice(found.parser, reasoning_parser, found.traits, native, by, reasoning_by)
     elif found is not None:
         parser, named_by = found.parser, "record" if record.tool_parser else "round trip"
     elif record.tool_parser is None and described is not None:
@@ -94,10 +94,10 @@ def choose_parsers(
         parser = NullToolParser()
     as_text = with_calls_as_text(tokenizer, traits)
     if renders(parser):
-        return ParserChoice(parser, thoughts, as_text, native, named_by, thoughts_by)
+        return ParserChoice(parser, reasoning_parser, as_text, native, named_by, reasoning_by)
     fallback = make_tool_parser(FALLBACK_FORMAT)
     return ParserChoice(
-        fallback, thoughts, as_text, native and not settings.tool_injection, "fallback", thoughts_by
+        fallback, reasoning_parser, as_text, native and not settings.tool_injection, "fallback", reasoning_by
     )
 
 
@@ -106,13 +106,13 @@ def renders(parser: ToolCallParser) -> bool:
     return parser.render("name", "{}") is not None
 
 
-def _choose_thinking_parser(
+def _choose_reasoning_parser(
     record: CapabilityRecord, tokenizer: ChatTokenizer, turns: RenderedTurns | None, family: FamilyTraits
-) -> tuple[ThinkingParser, ChosenBy]:
-    if record.thinking_parser is not None:
-        return make_thinking_parser(record.thinking_parser), "record"
-    marked = detect_thinking_parser(tokenizer.chat_template or "", tokenizer.vocab)
-    found = find_thinking_parser(turns, marked or family.thinking_parser) if turns is not None else None
+) -> tuple[ReasoningParser, ChosenBy]:
+    if record.reasoning_parser is not None:
+        return make_reasoning_parser(record.reasoning_parser), "record"
+    marked = detect_reasoning_parser(tokenizer.chat_template or "", tokenizer.vocab)
+    found = find_reasoning_parser(turns, marked or family.reasoning_parser) if turns is not None else None
     if found is not None:
         return found, "round trip"
-    return make_thinking_parser(marked or family.thinking_parser), "markers" if marked else "family"
+    return make_reasoning_parser(marked or family.reasoning_parser), "markers" if marked else "family"

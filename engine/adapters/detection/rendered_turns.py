@@ -21,7 +21,7 @@ from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCal
 _BOUNDARIES = " \n\t>]▷"
 """Characters that end a marker, so that the text behind it starts cleanly."""
 
-_THINKING_OPTIONS: tuple[dict[str, Any], ...] = (
+_REASONING_OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"enable_thinking": True, "thinking": True},
     {"enable_thinking": False, "thinking": False},
@@ -120,7 +120,7 @@ class RenderedTurns:
     @cached_property
     def _openings(self) -> list[str]:
         """Texts between a user message and the assistant's output, with and without reasoning."""
-        rendered = [self._render([USER], **options) for options in _THINKING_OPTIONS]
+        rendered = [self._render([USER], **options) for options in _REASONING_OPTIONS]
         openings = [text[text.rfind(USER.text) + len(USER.text) :] for text in rendered if text is not None]
         return openings if any(openings) else [self._answered[0].partition(USER.text)[2]]
 

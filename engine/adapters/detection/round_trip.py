@@ -12,22 +12,22 @@ from greenroom.engine.adapters.detection.rendered_turns import RenderedTurn, Ren
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.formats.registry import (
     FURTHER_NAMES,
-    THINKING_PARSERS,
+    REASONING_PARSERS,
     TOOL_PARSERS,
-    make_thinking_parser,
+    make_reasoning_parser,
     make_tool_parser,
 )
+from greenroom.engine.parsers.dry_run import dry_run
 from greenroom.engine.parsers.null import NullToolParser
+from greenroom.engine.parsers.reasoning.answer_tags import AnswerTagsParser
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
-from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
-from greenroom.engine.parsers.trial import trial
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
-P = TypeVar("P", ToolCallParser, ThinkingParser)
+P = TypeVar("P", ToolCallParser, ReasoningParser)
 
 
 @attrs.frozen
@@ -48,7 +48,7 @@ class ParsedTurn:
 
 
 def read_turn(
-    shown: RenderedTurn, calls: ToolCallParser, thoughts: ThinkingParser, tools: tuple[Tool, ...]
+    shown: RenderedTurn, calls: ToolCallParser, reasoning_parser: ReasoningParser, tools: tuple[Tool, ...]
 ) -> ParsedTurn:
     """Return the turn as a client would receive it if the model had written it."""
     prepared = PreparedPrompt(
@@ -56,11 +56,11 @@ def read_turn(
         stop_token_ids=frozenset(),
         max_tokens=1,
         tools=tools,
-        starts_in_thinking=thoughts.is_opened_by(shown.prompt),
+        starts_in_reasoning=reasoning_parser.is_opened_by(shown.prompt),
     )
-    processor = StreamProcessor(calls, thoughts, prepared, str)
+    processor = StreamProcessor(calls, reasoning_parser, prepared, str)
     text, reasoning, found = "", "", list[tuple[str, str]]()
-    with trial():
+    with dry_run():
         deltas = [*processor.feed(shown.text), *processor.finish()]
     for delta in deltas:
         match delta:
@@ -75,18 +75,18 @@ def read_turn(
     return ParsedTurn(text, reasoning, tuple(found))
 
 
-def find_thinking_parser(turns: RenderedTurns, likely: str) -> ThinkingParser | None:
+def find_reasoning_parser(turns: RenderedTurns, likely: str) -> ReasoningParser | None:
     """Return a parser that reads the reasoning that the template shows; None if there is none.
 
     Args:
         turns: Renderer of turns.
         likely: Id of the parser to try first.
     """
-    for turn in (_THOUGHT, *(attrs.evolve(turn, reasoning=_THOUGHT.reasoning) for turn in _FLAT)):
+    for turn in (_REASONING, *(attrs.evolve(turn, reasoning=_REASONING.reasoning) for turn in _FLAT)):
         shown = turns.show(turn)
         if shown is None or "zqthought" not in shown.text:
             continue
-        for parser in _ordered(_thinking_parsers(), likely):
+        for parser in _ordered(_reasoning_parsers(), likely):
             if not _may_have_written(parser, shown):
                 continue
             read = read_turn(shown, _NO_CALLS, parser, ())
@@ -111,14 +111,18 @@ class FoundToolParser:
 
 
 def find_tool_parser(
-    turns: RenderedTurns, traits: TemplateTraits, thoughts: ThinkingParser, likely: str, only: bool = False
+    turns: RenderedTurns,
+    traits: TemplateTraits,
+    reasoning_parser: ReasoningParser,
+    likely: str,
+    only: bool = False,
 ) -> FoundToolParser | None:
     """Return a parser that reads the calls that the template shows; None if there is none.
 
     Args:
         turns: Renderer of turns.
         traits: Traits of the template.
-        thoughts: Parser of reasoning.
+        reasoning_parser: Parser of reasoning.
         likely: Id of the parser to try first.
         only: True to try no other parser.
     """
@@ -134,7 +138,7 @@ def find_tool_parser(
         for parser in _ordered(_tool_parsers(), likely):
             if only and parser.parser_id != likely:
                 break
-            if _may_read(parser, shown) and read_turn(shown, parser, thoughts, TOOLS).is_like(turn):
+            if _may_read(parser, shown) and read_turn(shown, parser, reasoning_parser, TOOLS).is_like(turn):
                 seen = attrs.evolve(
                     traits,
                     text_beside_calls=traits.text_beside_calls and beside,
@@ -150,8 +154,8 @@ def _may_read(parser: ToolCallParser, shown: RenderedTurn) -> bool:
     )
 
 
-def _may_have_written(parser: ThinkingParser, shown: RenderedTurn) -> bool:
-    if isinstance(parser, FramedAnswerParser) and parser.answer[0] not in shown.text:
+def _may_have_written(parser: ReasoningParser, shown: RenderedTurn) -> bool:
+    if isinstance(parser, AnswerTagsParser) and parser.answer[0] not in shown.text:
         return False
     return any(marker in shown.prompt + shown.text for pair in parser.markers for marker in pair)
 
@@ -167,8 +171,8 @@ def _tool_parsers() -> tuple[ToolCallParser, ...]:
 
 
 @cache
-def _thinking_parsers() -> tuple[ThinkingParser, ...]:
-    return tuple(make_thinking_parser(parser_id) for parser_id in THINKING_PARSERS if parser_id != "null")
+def _reasoning_parsers() -> tuple[ReasoningParser, ...]:
+    return tuple(make_reasoning_parser(parser_id) for parser_id in REASONING_PARSERS if parser_id != "null")
 
 
 def _same_json(one: str, other: str) -> bool:
@@ -188,7 +192,7 @@ def _call(number: int, **arguments: Any) -> ToolCall:
 
 
 _NO_CALLS = NullToolParser()
-_THOUGHT = Message("assistant", (TextPart("zqanswer"),), reasoning="zqthought")
+_REASONING = Message("assistant", (TextPart("zqanswer"),), reasoning="zqthought")
 _DEPTH = {"zqinner": ["zqone", 2, True], "zqother": {"zqlast": 1.5}}
 _BOTH = (_call(1, zqkey="zq value, two", zqnumber=3, zqdepth=_DEPTH), _call(2, zqkey="zqother"))
 _NESTED = tuple(_says(*calls, text=text) for calls in (_BOTH, _BOTH[:1]) for text in ("zqbeside", ""))

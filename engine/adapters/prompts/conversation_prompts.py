@@ -18,7 +18,7 @@ from greenroom.engine.adapters.prompts.oldest_turns import (
 from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderExpander
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer, RenderedPrompt
 from greenroom.engine.adapters.prompts.system_messages import SystemMessages
-from greenroom.engine.adapters.thinking.switches import ThinkingMeans
+from greenroom.engine.adapters.reasoning.switches import PromptChanges
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.messages import Message
 from greenroom.schemas.messages.prepared_input import PreparedImage
@@ -82,13 +82,13 @@ class ConversationPrompts:
         self._images = images
 
     def encode(
-        self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
+        self, chat: ChatInput, changes: PromptChanges, overflow: Overflow, max_tokens: int | None
     ) -> EncodedConversation:
         """Return a conversation as token ids that fit the context.
 
         Args:
             chat: Conversation of the request.
-            thinking: Changes to the prompt that switch the model's reasoning.
+            changes: Changes to the prompt that switch the model's reasoning.
             overflow: Handling of conversations that are too long.
             max_tokens: Limit on the answer in tokens. `drop_oldest` leaves that many if possible, but no more
                 than a quarter of the context.
@@ -97,18 +97,18 @@ class ConversationPrompts:
             ProblemError: 400 for anything that the request or the template cannot do.
         """
         default = self._system_messages.default_of(chat)
-        encoded = self._encode_fitting(self._system_messages.complete(chat), thinking, overflow, max_tokens)
+        encoded = self._encode_fitting(self._system_messages.complete(chat), changes, overflow, max_tokens)
         return attrs.evolve(encoded, system_prompt=default)
 
     def _encode_fitting(
-        self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
+        self, chat: ChatInput, changes: PromptChanges, overflow: Overflow, max_tokens: int | None
     ) -> EncodedConversation:
         if overflow == "refuse":
-            return self._encode(chat, thinking)
+            return self._encode(chat, changes)
         length = self._context_length
         room = length - max(1, min(max_tokens or length, length // 4))
-        fitting = None if self._is_too_long(chat.messages) else self._encode_within(chat, thinking, room)
-        return fitting or self._encode_rest(chat, thinking, room)
+        fitting = None if self._is_too_long(chat.messages) else self._encode_within(chat, changes, room)
+        return fitting or self._encode_rest(chat, changes, room)
 
     def prepared_images(self, encoded: EncodedConversation) -> tuple[PreparedImage, ...]:
         """Return the images of a conversation, with the positions of their tokens."""
@@ -122,7 +122,7 @@ class ConversationPrompts:
         text = encoded.prompt.text
         return text if self._images is None else self._images.shown_text(text)
 
-    def _encode_rest(self, chat: ChatInput, thinking: ThinkingMeans, room: int) -> EncodedConversation:
+    def _encode_rest(self, chat: ChatInput, changes: PromptChanges, room: int) -> EncodedConversation:
         messages = chat.messages
         # Errors must name positions in the client's complete conversation.
         add_tool_names(messages)
@@ -132,22 +132,22 @@ class ConversationPrompts:
             kept = without_oldest(messages, start)
             if self._is_too_long(kept):
                 return None
-            encoded = self._encode_within(attrs.evolve(chat, messages=kept), thinking, room)
+            encoded = self._encode_within(attrs.evolve(chat, messages=kept), changes, room)
             return encoded and attrs.evolve(encoded, dropped_messages=len(messages) - len(kept))
 
         coarse = starts_on_grid(messages, starts, self._step)
         fine = [start for start in starts if not coarse or start > coarse[-1]]
         fitting = first_fitting(coarse, attempt) or first_fitting(fine, attempt)
-        return fitting or self._encode_last_turn(chat, thinking, starts)
+        return fitting or self._encode_last_turn(chat, changes, starts)
 
     def _encode_last_turn(
-        self, chat: ChatInput, thinking: ThinkingMeans, starts: list[int]
+        self, chat: ChatInput, changes: PromptChanges, starts: list[int]
     ) -> EncodedConversation:
         """Return the last turn alone, even if it leaves too few tokens for the answer."""
         kept = without_oldest(chat.messages, starts[-1] if starts else 0)
         dropped = len(chat.messages) - len(kept)
         try:
-            encoded = self._encode(attrs.evolve(chat, messages=kept), thinking)
+            encoded = self._encode(attrs.evolve(chat, messages=kept), changes)
         except ProblemError as refused:
             if not dropped or refused.problem.code != "context_length_exceeded":
                 raise
@@ -155,19 +155,19 @@ class ConversationPrompts:
             raise ProblemError(attrs.evolve(refused.problem, detail=detail)) from None
         return attrs.evolve(encoded, dropped_messages=dropped)
 
-    def _encode(self, chat: ChatInput, thinking: ThinkingMeans) -> EncodedConversation:
+    def _encode(self, chat: ChatInput, changes: PromptChanges) -> EncodedConversation:
         check_text_length(_characters(chat.messages), self._tokenizer, self._context_length)
-        prompt = self._renderer.render(chat, thinking)
+        prompt = self._renderer.render(chat, changes)
         check_text_length(len(prompt.text), self._tokenizer, self._context_length)
         pieces = self._encode_prompt(prompt, chat)
         tokens = collect_tokens(pieces, len(prompt.text), self._context_length)
         return EncodedConversation(chat, prompt, tokens)
 
     def _encode_within(
-        self, chat: ChatInput, thinking: ThinkingMeans, room: int
+        self, chat: ChatInput, changes: PromptChanges, room: int
     ) -> EncodedConversation | None:
         """Return a tokenized conversation; None if it has more than `room` tokens."""
-        prompt = self._renderer.render(chat, thinking)
+        prompt = self._renderer.render(chat, changes)
         tokens: list[int] = []
         for piece in self._encode_prompt(prompt, chat):
             tokens += piece

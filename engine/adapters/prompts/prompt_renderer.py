@@ -12,6 +12,7 @@ from greenroom.engine.adapters.conversation.message_converter import MessageConv
 from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, numbers_in_parts
 from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice, renders
+from greenroom.engine.adapters.reasoning.switches import NO_CHANGES, PromptChanges
 from greenroom.engine.adapters.templates.chat_template import (
     TEMPLATE_ERROR,
     TemplateMessage,
@@ -20,7 +21,6 @@ from greenroom.engine.adapters.templates.chat_template import (
 )
 from greenroom.engine.adapters.templates.message_quirks import PLAIN_FORMS, MessageQuirks, find_message_quirks
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, template_renderer
-from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.messages import JsonObject, Tool
@@ -35,13 +35,13 @@ class RenderedPrompt:
     Args:
         text: Prompt text, with control tokens of user text marked.
         tools: Tools offered to the model.
-        opens_thought: True if the prompt ends inside reasoning.
+        opens_reasoning: True if the prompt ends inside reasoning.
         image_parts: Numbers of the images and audio passed to the template as content parts, in order.
     """
 
     text: str
     tools: tuple[Tool, ...]
-    opens_thought: bool
+    opens_reasoning: bool
     image_parts: tuple[int, ...] = ()
 
 
@@ -66,21 +66,21 @@ class PromptRenderer:
         self._tokenizer = tokenizer
         self._traits = choice.traits
         self._tool_parser = choice.tool_parser
-        self._thinking_parser = choice.thinking_parser
+        self._reasoning_parser = choice.reasoning_parser
         self._native_tools = choice.native_tools
         self._tool_injection = tool_injection
         self._media = media
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
         self._forms = self._find_forms()
 
-    def render(self, chat: ChatInput, thinking: ThinkingMeans = NO_MEANS) -> RenderedPrompt:
+    def render(self, chat: ChatInput, changes: PromptChanges = NO_CHANGES) -> RenderedPrompt:
         """Return the prompt of a chat request.
 
         Tools that the template fails to describe are described in the system message.
 
         Args:
             chat: Conversation of the request.
-            thinking: Changes to the prompt that switch the model's reasoning.
+            changes: Changes to the prompt that switch the model's reasoning.
 
         Raises:
             ProblemError: 400 for anything that the request or the template cannot do.
@@ -88,22 +88,22 @@ class PromptRenderer:
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
         try:
-            text, images = self._render(chat, traits, thinking, offered, native=self._native_tools)
+            text, images = self._render(chat, traits, changes, offered, native=self._native_tools)
         except ProblemError as refused:
             may_inject = offered and self._native_tools and self._tool_injection
             if refused.problem.code != TEMPLATE_ERROR or not may_inject or not renders(self._tool_parser):
                 raise
             try:
-                text, images = self._render(chat, traits, thinking, offered, native=False)
+                text, images = self._render(chat, traits, changes, offered, native=False)
             except ProblemError:
                 raise refused from None
-        return RenderedPrompt(text, offered, self._opens_thought(text, chat), images)
+        return RenderedPrompt(text, offered, self._opens_reasoning(text, chat), images)
 
     def _render(
         self,
         chat: ChatInput,
         traits: TemplateTraits,
-        thinking: ThinkingMeans,
+        changes: PromptChanges,
         offered: tuple[Tool, ...],
         *,
         native: bool,
@@ -116,7 +116,7 @@ class PromptRenderer:
             self._tokenizer,
             tools=[as_openai_tool(self._mark(tool)) for tool in described if native] or traits.without_tools,
             continue_final_message=chat.continue_final_message,
-            options=self._mark_json({**thinking.options, **chat.template_options}, "chat_template_kwargs"),
+            options=self._mark_json({**changes.options, **chat.template_options}, "chat_template_kwargs"),
         )
 
         images: tuple[int, ...] = ()
@@ -124,12 +124,12 @@ class PromptRenderer:
         def convert(forms: MessageQuirks) -> list[TemplateMessage]:
             nonlocal images
             converter = MessageConverter(traits, self._tool_parser, self._marker, forms, self._media)
-            converted = converter.convert(chat.messages, instructions, thinking)
+            converted = converter.convert(chat.messages, instructions, changes)
             images = numbers_in_parts(converted)
             return converted
 
         text = render_turns(convert, render, self._forms, without_content=traits.calls_without_content)
-        ended = text if chat.continue_final_message else text + self._thought_end(text, thinking)
+        ended = text if chat.continue_final_message else text + self._reasoning_end(text, changes)
         return ended, images
 
     def _find_forms(self) -> MessageQuirks:
@@ -137,7 +137,7 @@ class PromptRenderer:
             return PLAIN_FORMS
         render = template_renderer(self._tokenizer, self._traits)
         source = self._tokenizer.chat_template
-        return find_message_quirks(render, source, self._traits, self._tool_parser, self._thinking_parser)
+        return find_message_quirks(render, source, self._traits, self._tool_parser, self._reasoning_parser)
 
     def _check(self, chat: ChatInput) -> TemplateTraits:
         if self._traits is None:
@@ -177,17 +177,17 @@ class PromptRenderer:
             raise invalid(f"`{field}` is {error}.", field) from None
         return marked
 
-    def _thought_end(self, text: str, thinking: ThinkingMeans) -> str:
+    def _reasoning_end(self, text: str, changes: PromptChanges) -> str:
         """Return the text that ends the reasoning; empty if it would close reasoning that is not open."""
-        for start, end in self._thinking_parser.markers:
-            closes_only = thinking.prompt_end.lstrip().startswith(end)
+        for start, end in self._reasoning_parser.markers:
+            closes_only = changes.prompt_end.lstrip().startswith(end)
             if closes_only and not text.rstrip().endswith(start):
                 return ""
-        return thinking.prompt_end
+        return changes.prompt_end
 
-    def _opens_thought(self, text: str, chat: ChatInput) -> bool:
+    def _opens_reasoning(self, text: str, chat: ChatInput) -> bool:
         """Return whether the answer continues reasoning opened by the template or the answer's prefix."""
         if not chat.continue_final_message:
-            return self._thinking_parser.is_opened_by(text)
+            return self._reasoning_parser.is_opened_by(text)
         begun = unmark(chat.messages[-1].text)
-        return any(begun.rfind(start) > begun.rfind(end) for start, end in self._thinking_parser.markers)
+        return any(begun.rfind(start) > begun.rfind(end) for start, end in self._reasoning_parser.markers)

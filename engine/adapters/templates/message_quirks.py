@@ -10,14 +10,14 @@ import attrs
 
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
 
 Render = Callable[[Sequence[TemplateMessage]], str | None]
 
 _FUNCTION_ID = "functions.zqtool:"
-_THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Field names of reasoning; transformers fills the first and `thinking` from either."""
 
 
@@ -30,10 +30,11 @@ class MessageQuirks:
         call_head: Template text that precedes the first tool call of a turn and follows assistant text; empty
             if the template shows such text itself or never.
         text_frame: Texts around that assistant text.
-        thoughts: Form of past reasoning: a field of its turn, a content part, or text between markers. Such
-            text is limited to turns after the last user message, since the template cannot drop it later.
-        thought_field: Name of the field.
-        thought_markers: Markers around reasoning in text.
+        reasoning_form: Form of past reasoning: a field of its turn, a content part, or text between markers.
+            Such text is limited to turns after the last user message, since the template cannot drop it
+            later.
+        reasoning_field: Name of the field.
+        reasoning_markers: Markers around reasoning in text.
         call_ids: Form of call ids: any, or `functions.NAME:INDEX`, counted per conversation or per turn.
         system_with_result: True if a system message is shown although a tool result comes last.
         empty_answers: True if assistant turns may be empty.
@@ -44,9 +45,9 @@ class MessageQuirks:
     text_beside_calls: bool = True
     call_head: str = ""
     text_frame: tuple[str, str] = ("", "")
-    thoughts: Literal["field", "parts", "text"] = "field"
-    thought_field: str = _THOUGHT_FIELDS[0]
-    thought_markers: tuple[str, str] = ("", "")
+    reasoning_form: Literal["field", "parts", "text"] = "field"
+    reasoning_field: str = _REASONING_FIELDS[0]
+    reasoning_markers: tuple[str, str] = ("", "")
     call_ids: Literal["any", "conversation", "turn"] = "any"
     system_with_result: bool = True
     empty_answers: bool = True
@@ -63,7 +64,7 @@ def find_message_quirks(
     source: str | None,
     traits: TemplateTraits,
     tool_parser: ToolCallParser,
-    thinking_parser: ThinkingParser,
+    reasoning_parser: ReasoningParser,
 ) -> MessageQuirks:
     """Return the forms of past turns for a template, found by rendering small conversations.
 
@@ -72,12 +73,12 @@ def find_message_quirks(
         source: Source of the template; None if it is code.
         traits: Traits of the template.
         tool_parser: Parser of the model's calls.
-        thinking_parser: Parser of the model's reasoning.
+        reasoning_parser: Parser of the model's reasoning.
     """
     said_nothing = render([_USER, {"role": "assistant", "content": ""}, _LAST])
     began_empty = render([{"role": "user", "content": ""}])
     forms = attrs.evolve(
-        _find_thoughts(render, source, traits, thinking_parser),
+        _find_reasoning(render, source, traits, reasoning_parser),
         empty_answers=said_nothing is not None,
         empty_beginning=began_empty is not None,
     )
@@ -172,8 +173,8 @@ def _find_call_ids(render: Render, probe: _CallProbe) -> Literal["any", "convers
     return "conversation" if shown and renamed == shown else "any"
 
 
-def _find_thoughts(
-    render: Render, source: str | None, traits: TemplateTraits, parser: ThinkingParser
+def _find_reasoning(
+    render: Render, source: str | None, traits: TemplateTraits, parser: ReasoningParser
 ) -> MessageQuirks:
     if traits.tool_calls:
         turn, *behind = _CallProbe(traits).round("zqone")
@@ -184,9 +185,9 @@ def _find_thoughts(
     def shown(**fields: Any) -> str:
         return render([_USER, {**turn, **fields}, *behind]) or ""
 
-    for field in _THOUGHT_FIELDS:
+    for field in _REASONING_FIELDS:
         if "zqthought" in shown(**{field: "zqthought"}):
-            return MessageQuirks(thought_field=field)
+            return MessageQuirks(reasoning_field=field)
     start, end = parser.markers[0] if parser.markers else ("", "")
     if not start or (source is not None and end not in source):  # Nothing shows that the model reasons.
         return MessageQuirks()
@@ -197,9 +198,9 @@ def _find_thoughts(
     ]
     marked = rf"{re.escape(start)}\s*zqthought\s*{re.escape(end)}"
     if re.search(marked, shown(content=parts)):
-        return MessageQuirks(thoughts="parts", thought_markers=(start, end))
+        return MessageQuirks(reasoning_form="parts", reasoning_markers=(start, end))
     written = shown(content=f"{start}zqthought{end}{text}")
     closed_before = rf"{re.escape(end)}\s*{marked}"
     if re.search(marked, written) and not re.search(closed_before, written):
-        return MessageQuirks(thoughts="text", thought_markers=(start, end))
+        return MessageQuirks(reasoning_form="text", reasoning_markers=(start, end))
     return MessageQuirks()

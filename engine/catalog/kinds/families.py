@@ -22,21 +22,21 @@ class FamilyTraits:
         prefixes: Prefixes of `model_type`; the first family with a match is taken.
         names: Prefixes of words in model names, for a `model_type` without a family.
         tool_parser: Id of the tool call parser, for models whose template shows no format.
-        thinking_parser: Id of the reasoning parser, likewise.
+        reasoning_parser: Id of the reasoning parser, likewise.
         end_of_turn_tokens: Tokens that end a turn but are not declared in the model's files.
-        thinking_lines: System messages that switch reasoning on and off, if the template cannot.
-        thinking_words: Words after the user's message that do so, likewise.
-        empty_thought: Text at the end of the prompt that makes the model skip reasoning, likewise.
+        reasoning_lines: System messages that switch reasoning on and off, if the template cannot.
+        reasoning_words: Words after the user's message that do so, likewise.
+        empty_reasoning: Text at the end of the prompt that makes the model skip reasoning, likewise.
     """
 
     prefixes: tuple[str, ...] = ()
     names: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     tool_parser: str = "null"
-    thinking_parser: str = "null"
+    reasoning_parser: str = "null"
     end_of_turn_tokens: tuple[str, ...] = ()
-    thinking_lines: tuple[str, str] | None = None
-    thinking_words: tuple[str, str] | None = None
-    empty_thought: str = ""
+    reasoning_lines: tuple[str, str] | None = None
+    reasoning_words: tuple[str, str] | None = None
+    empty_reasoning: str = ""
 
 
 FAMILIES: Mapping[Family, FamilyTraits] = {
@@ -77,12 +77,12 @@ FAMILIES: Mapping[Family, FamilyTraits] = {
         ("nemotron-nas",),
         "null",
         "think_tag",
-        thinking_lines=("detailed thinking on", "detailed thinking off"),
+        reasoning_lines=("detailed thinking on", "detailed thinking off"),
     ),
     "mimo": FamilyTraits(
-        ("mimo",), "hermes_json", "think_tag", thinking_words=("/think", "/no_think"), names=("mimo",)
+        ("mimo",), "hermes_json", "think_tag", reasoning_words=("/think", "/no_think"), names=("mimo",)
     ),
-    "deepseek": FamilyTraits(("deepseek",), empty_thought="<think>\n\n</think>\n\n", names=("deepseek",)),
+    "deepseek": FamilyTraits(("deepseek",), empty_reasoning="<think>\n\n</think>\n\n", names=("deepseek",)),
     "nemotron": FamilyTraits(("nemotron",), end_of_turn_tokens=("<SPECIAL_12>",), names=("nemotron",)),
     "apertus": FamilyTraits(
         ("apertus",),

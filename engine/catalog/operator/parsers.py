@@ -18,5 +18,5 @@ def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: 
     return attrs.evolve(
         record,
         tool_parser=first_match(model, settings.tool_parsers) or record.tool_parser,
-        thinking_parser=first_match(model, settings.thinking_parsers) or record.thinking_parser,
+        reasoning_parser=first_match(model, settings.thinking_parsers) or record.reasoning_parser,
     )

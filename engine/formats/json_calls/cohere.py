@@ -10,9 +10,9 @@ from greenroom.engine.grammar.calls.call_syntax import CallSyntax, single_trigge
 from greenroom.engine.grammar.calls.json_call_bodies import tagged_array
 from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.reasoning.reasoning_markers import COHERE_STRUCTURE
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
-from greenroom.engine.parsers.thoughts.thought_markers import COHERE_STRUCTURE
 from greenroom.engine.parsers.values.json_calls import render_json_call
 
 
@@ -24,7 +24,7 @@ class Cohere2Parser(OneBlockParser):
     body_start = JSON_BODY
     dropped = COHERE_STRUCTURE
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
@@ -39,7 +39,7 @@ class CommandRParser(OneBlockParser):
     markers = (("Action:\n```json", "```"), ("Action: ```json", "```"), ("Action:```json", "```"))
     body_start = JSON_BODY
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:

@@ -18,7 +18,7 @@ from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.values.json_calls import render_json_call
 
@@ -75,7 +75,7 @@ class JsonBlockParser(BlockParser):
         self._format = block_format
         super().__init__()
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text, self._format.shape == "keyed list")
 
     def render(self, name: str, arguments: str) -> str:

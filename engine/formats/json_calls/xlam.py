@@ -10,7 +10,7 @@ from greenroom.engine.grammar.calls.call_syntax import CallSyntax, no_call
 from greenroom.engine.grammar.calls.json_call_bodies import json_list
 from greenroom.engine.parsers.blocks.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.values.json_calls import render_json_call
 
@@ -28,7 +28,7 @@ class XlamParser(BareBlockParser):
     def begins_bare(self, text: str) -> bool | None:
         return begins_bare_json(text, _LIST_STARTS)
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text)
 
     def render(self, name: str, arguments: str) -> str:

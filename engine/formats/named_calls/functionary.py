@@ -14,7 +14,7 @@ from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
@@ -42,7 +42,7 @@ class FunctionaryV32Parser(BlockParser):
     json_header = re.compile(r"[^\s<>{}]+\n\s*(?=\{)")
     _header = re.compile(r"([^\s<>{}]+)\n\s*(?=\{)")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_headed_call(text, self._header)
 
     def new_stream(

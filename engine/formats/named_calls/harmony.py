@@ -18,13 +18,13 @@ from greenroom.engine.parsers.messages.harmony_messages import (
 )
 from greenroom.engine.parsers.messages.message_streams import (
     CALL_END,
-    MessageThinkingStream,
+    MessageReasoningStream,
     MessageToolStream,
 )
 from greenroom.engine.parsers.null import NullToolStream
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser, ReasoningStream
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
-from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.messages.messages import Tool
 
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
     from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
-THOUGHT_START, THOUGHT_END = "<|channel|>analysis<|message|>", "<|end|>"
+REASONING_START, REASONING_END = "<|channel|>analysis<|message|>", "<|end|>"
 
 
-class HarmonyThinkingParser(ThinkingParser):
+class HarmonyReasoningParser(ReasoningParser):
     """Parses messages in the channel `analysis` as reasoning and others without a recipient as the answer.
 
     Tool calls pass through unchanged for the tool-call parser.
     """
 
     parser_id = "harmony"
-    markers = ((THOUGHT_START, THOUGHT_END),)
-    forced_end = f"{THOUGHT_END}{START}assistant"
+    markers = ((REASONING_START, REASONING_END),)
+    forced_end = f"{REASONING_END}{START}assistant"
     answer_starts = tuple(
         f"{start}<|channel|>final{kind}<|message|>"
         for start in ("", f"{START}assistant")
         for kind in ("", " <|constrain|>json")
     )
 
-    def reads_outside_thoughts(self, token: str) -> bool:
+    def reads_outside_reasoning(self, token: str) -> bool:
         return token in CONTROL_TOKENS
 
-    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
-        return MessageThinkingStream(HarmonyMessages("thought" if starts_open else "outside"))
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
+        return MessageReasoningStream(HarmonyMessages("thought" if starts_open else "outside"))
 
 
 class HarmonyParser(ToolCallParser):
@@ -62,7 +62,7 @@ class HarmonyParser(ToolCallParser):
 
     parser_id = "harmony"
     markers = ((CHANNEL, CALL_END), (START, CALL_END))
-    preamble_frame = ("<|channel|>commentary<|message|>", f"{THOUGHT_END}{START}assistant")
+    preamble_frame = ("<|channel|>commentary<|message|>", f"{REASONING_END}{START}assistant")
 
     def __init__(self) -> None:
         self._calls = _AddressedCalls()
@@ -92,7 +92,7 @@ class _AddressedCalls(BlockParser):
         re.DOTALL,
     )
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_headed_call(text, self._header, may_be_bare=True)
 
     def is_whole(self, body: str, rest: str) -> bool:

@@ -16,7 +16,7 @@ from greenroom.engine.grammar.calls.text_arguments import json_arguments
 from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_headed_section
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class HeadedCallParser(BlockParser):
         self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*(?=\{{)")
         super().__init__()
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_headed_section(text, self._head, self._format.tail)
 
     def render(self, name: str, arguments: str) -> str:

@@ -11,7 +11,7 @@ from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.json_call_bodies import alternatives, json_list
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_named_or_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class MistralParser(BlockParser):
     _named = re.compile(rf"{_NAMED}(?=\{{)")
     json_header = re.compile(rf"(?:{_NAMED}|\s*)(?=[\[{{])")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_named_or_json(text, self._named)
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:

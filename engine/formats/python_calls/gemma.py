@@ -15,7 +15,7 @@ from greenroom.engine.grammar.calls.gemma_calls import gemma_calls
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import Malformed
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_values import (
     ValueEnd,
     add_json_string,
@@ -61,7 +61,7 @@ class GemmaParser(BlockParser):
         self._format = call_format
         super().__init__()
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return _GemmaBlock(text, self._format.quote).read()
 
     def render(self, name: str, arguments: str) -> str:
@@ -93,15 +93,15 @@ class _GemmaBlock:
         quote: Marker on both sides of a string.
     """
 
-    def __init__(self, text: GrowingText, quote: str) -> None:
+    def __init__(self, text: StreamBuffer, quote: str) -> None:
         self._text = text
         self._quote = quote
         self._string_end = ValueEnd((quote,))
 
-    def read(self) -> Reading[None]:
+    def read(self) -> IncrementalParser[None]:
         """Parse all calls and their block's end marker."""
         text = self._text
-        while not (text.begun and (yield from text.take_end())):
+        while not (text.started and (yield from text.take_end())):
             yield from text.peek()
             head = yield from text.match(_HEAD)
             text.begin_call(head.group(1))
@@ -109,7 +109,7 @@ class _GemmaBlock:
             text.end_call()
             yield from text.take_any([","])
 
-    def _value(self, depth: int) -> Reading[None]:
+    def _value(self, depth: int) -> IncrementalParser[None]:
         text = self._text
         if depth > _MAX_DEPTH:
             raise Malformed("a value is nested too deep")
@@ -127,7 +127,7 @@ class _GemmaBlock:
                 bare = yield from text.match_run(_BARE)
                 text.add(dump_json(_bare_value(bare.rstrip())))
 
-    def _list(self, depth: int) -> Reading[None]:
+    def _list(self, depth: int) -> IncrementalParser[None]:
         text, before = self._text, ""
         yield from text.expect("[")
         text.add("[")
@@ -138,7 +138,7 @@ class _GemmaBlock:
             yield from self._separator("]")
         text.add("]")
 
-    def _object(self, depth: int) -> Reading[None]:
+    def _object(self, depth: int) -> IncrementalParser[None]:
         text, keys = self._text, set[str]()
         yield from text.expect("{")
         text.add("{")
@@ -153,11 +153,11 @@ class _GemmaBlock:
             yield from self._separator("}")
         text.add("}")
 
-    def _separator(self, closing: str) -> Reading[None]:
+    def _separator(self, closing: str) -> IncrementalParser[None]:
         if (yield from self._text.peek()) != closing:
             yield from self._text.expect(",", in_value=True)
 
-    def _key(self) -> Reading[str]:
+    def _key(self) -> IncrementalParser[str]:
         text = self._text
         if (yield from text.take_any([self._quote])):
             return (yield from raw_value(text, self._string_end))

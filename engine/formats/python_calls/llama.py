@@ -16,7 +16,7 @@ from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
 from greenroom.engine.parsers.streaming.streamed_python import read_python_or_json
 from greenroom.engine.parsers.values.json_calls import render_json_call
@@ -37,7 +37,7 @@ class LlamaXmlParser(BlockParser):
     markers = (("<function=", "</function>"),)
     body_start = re.compile(r"[^\s<>{}]*(?:\Z|>\s*(?:\Z|\{|<))")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_headed_call(text, _NAMED, may_be_bare=True)
 
     def is_whole(self, body: str, rest: str) -> bool:
@@ -59,7 +59,7 @@ class LlamaPythonParser(BlockParser):
     def new_block_end(self, start: str) -> BlockEnd:
         return _TagEnd(start, self.ends[start], following=start)
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text)
 
     def render(self, name: str, arguments: str) -> str:
@@ -135,7 +135,7 @@ class BarePythonicParser(BareBlockParser):
     def new_block_end(self, start: str) -> BlockEnd:
         return BlockEnd(start, self.ends[start]) if start else JsonBlockEnd("", re.compile(""), PythonScanner)
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text)
 
     def render(self, name: str, arguments: str) -> str:

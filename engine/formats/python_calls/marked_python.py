@@ -10,7 +10,7 @@ from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.pythonic_calls import pythonic_block, pythonic_lines
 from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_python import read_python_calls, read_python_or_json
 from greenroom.engine.parsers.values.pythonic_calls import render_pythonic_call
 
@@ -22,7 +22,7 @@ class Olmo3Parser(OneBlockParser):
     markers = (("<function_calls>", "</function_calls>"),)
     body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*(?:\Z|[ \t]*\())")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_calls(text)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
@@ -37,7 +37,7 @@ class Lfm2Parser(OneBlockParser):
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
     body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*(?:\Z|[ \t]*\())")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text, listed=True)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:

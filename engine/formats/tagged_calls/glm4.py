@@ -14,7 +14,7 @@ from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call, read_json_calls
 from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
@@ -52,7 +52,7 @@ class Glm4NativeParser(BlockParser):
         )
         super().__init__()
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         if (yield from text.peek()) in ("{", "["):  # Some of these models fall back on JSON.
             yield from read_json_calls(text)
         else:
@@ -91,7 +91,7 @@ class Glm4XmlParser(BlockParser):
     body_start = re.compile(rf"\s*(?:\Z|<name>|{prefix_pattern('<name>')}\Z)")
     _header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_headed_call(text, self._header, may_be_bare=True)
 
     def is_whole(self, body: str, rest: str) -> bool:

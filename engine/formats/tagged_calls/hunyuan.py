@@ -15,7 +15,7 @@ from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
@@ -66,7 +66,7 @@ class _TaggedCalls(SectionParser):
     common_end = "</tool_call"
     label = ""
 
-    def read_call(self, text: GrowingText) -> Reading[None]:
+    def read_call(self, text: StreamBuffer) -> IncrementalParser[None]:
         yield from text.match(_HEAD)
         yield from text.peek()
         name = yield from text.match_run(_NAME)
@@ -98,7 +98,7 @@ class HunyuanParser(_TaggedCalls):
     markers = (("<tool_calls>", "</tool_calls>"),)
     body_start = re.compile(rf"\s*(?:\Z|[\[{{]|<tool_call>|{prefix_pattern('<tool_call>')}\Z)")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         if (yield from text.peek()) in ("[", "{"):
             yield from read_json_calls(text)
         else:
@@ -122,7 +122,7 @@ class HunyuanV3Parser(_TaggedCalls):
     )
     read_with_start = ("<tool_call:opensource>", "<tool_call>")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return self.read_call(text) if start in self.read_with_start else super().read_calls(text, start)
 
     def new_block_end(self, start: str) -> BlockEnd:

@@ -13,7 +13,7 @@ from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.tagged_arguments import (
@@ -50,7 +50,7 @@ class InvokeTags:
             cut_tail=re.compile(rf"(?=</){prefix_pattern(end)}\s*"),
         )
 
-    def read(self, text: GrowingText) -> Reading[None]:
+    def read(self, text: StreamBuffer) -> IncrementalParser[None]:
         """Parse the call that comes next.
 
         Raises:
@@ -86,7 +86,7 @@ class InvokeSectionParser(SectionParser):
     common_end = "</"
     tags: InvokeTags
 
-    def read_call(self, text: GrowingText) -> Reading[None]:
+    def read_call(self, text: StreamBuffer) -> IncrementalParser[None]:
         return self.tags.read(text)
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
@@ -126,7 +126,7 @@ class Step3Parser(InvokeSectionParser):
     _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?(?=<s)")
     _tail = "<｜tool_call_end｜>"
 
-    def read_call(self, text: GrowingText) -> Reading[None]:
+    def read_call(self, text: StreamBuffer) -> IncrementalParser[None]:
         yield from text.match(self._head)
         yield from self.tags.read(text)
         yield from text.expect_cut(self._tail)

@@ -12,7 +12,7 @@ from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
@@ -35,7 +35,7 @@ class KimiK3Parser(SectionParser):
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "<|close|>"
 
-    def read_call(self, text: GrowingText) -> Reading[None]:
+    def read_call(self, text: StreamBuffer) -> IncrementalParser[None]:
         head = yield from text.match(_CALL)
         name = _attributes(head.group(1), "tool", "index").get("tool", "")
         if not name:

@@ -8,7 +8,7 @@ from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, written_value
@@ -27,7 +27,7 @@ class Minicpm5Parser(BlockParser):
     markers = (("<function name=", "</function>"),)
     body_start = re.compile(r"\s*(?:\Z|[\"'][^\"'<>]*(?:\Z|[\"']\s*(?:\Z|>\s*(?:\Z|[<{]))))")
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         yield from text.peek()
         head = yield from text.match(_NAME)
         yield from TaggedCall(text, head.group(1) or head.group(2), _TAGS).read()

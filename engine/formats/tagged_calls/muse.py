@@ -22,9 +22,9 @@ from greenroom.engine.parsers.messages.harmony_messages import (
     HarmonyMessages,
     Kind,
 )
-from greenroom.engine.parsers.messages.message_streams import MessageThinkingStream, MessageToolStream
+from greenroom.engine.parsers.messages.message_streams import MessageReasoningStream, MessageToolStream
 from greenroom.engine.parsers.null import NullToolStream
-from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser, ReasoningStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.schemas.messages.messages import Tool
 
@@ -43,7 +43,7 @@ class _MuseMessages(HarmonyMessages):
         return "thought" if recipient is not None and recipient.group(1) == "self" else "answer"
 
 
-class MuseThinkingParser(ThinkingParser):
+class MuseReasoningParser(ReasoningParser):
     """Parses messages to `self` as reasoning."""
 
     parser_id = "muse"
@@ -51,11 +51,11 @@ class MuseThinkingParser(ThinkingParser):
     forced_end = f"<|eom|>{START}assistant to=user<|message|>"
     answer_starts = tuple(f"{start} to=user<|message|>" for start in ("", f"{START}assistant"))
 
-    def reads_outside_thoughts(self, token: str) -> bool:
+    def reads_outside_reasoning(self, token: str) -> bool:
         return token in _CONTROL_TOKENS
 
-    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
-        return MessageThinkingStream(_MuseMessages("thought" if starts_open else "outside"))
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
+        return MessageReasoningStream(_MuseMessages("thought" if starts_open else "outside"))
 
 
 class MuseParser(InvokeSectionParser):

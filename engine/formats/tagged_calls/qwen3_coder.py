@@ -11,7 +11,7 @@ from greenroom.engine.grammar.calls.call_syntax import CallSyntax
 from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.streaming.streamed_tags import ArgumentTags, TaggedCall
 from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
@@ -48,7 +48,7 @@ class Qwen3CoderParser(BlockParser):
         rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|[<{{])))"
     )
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         if start not in self.read_with_start and (yield from text.peek()) == "{":
             yield from read_json_calls(text)
             return
@@ -61,7 +61,7 @@ class Qwen3CoderParser(BlockParser):
 
     def new_text(
         self, offered: OfferedTools, start: str, body: str = "", *, complete: bool = False
-    ) -> GrowingText:
+    ) -> StreamBuffer:
         closed = f"{body}{_END}" if complete and start in self.read_with_start else body
         return super().new_text(offered, start, closed, complete=complete)
 

@@ -10,7 +10,7 @@ from greenroom.engine.grammar.matching.mask_latency import MaskLatency
 from greenroom.engine.grammar.matching.token_mask import TokenMask, allow_only
 from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.messages.response_format import ThoughtConstraint
+from greenroom.schemas.messages.response_format import ReasoningConstraint
 
 
 @attrs.frozen(eq=False)
@@ -21,25 +21,25 @@ class CompiledConstraint:
 
     Args:
         tokenizer: Tokenizer that the constraint was compiled for.
-        thought: Constraint on the reasoning; None if the model does not reason.
+        reasoning: Constraint on the reasoning; None if the model does not reason.
         answer: llguidance matcher at the start of the constrained answer; None if the text is free.
         opening: llguidance matcher of the answer or the marker that starts reasoning.
         calls: llguidance matchers behind each start marker of a call.
         repeats: True if another call may follow a call.
         call_trigger: Matcher of a call's start in free text.
-        thought_end: Matcher of the reasoning's end.
+        reasoning_end: Matcher of the reasoning's end.
         closing: Token ids that end reasoning over its budget.
         mask_latency: Speed record of its masks.
     """
 
     tokenizer: GrammarTokenizer
-    thought: ThoughtConstraint | None = None
+    reasoning: ReasoningConstraint | None = None
     answer: Any = None
     opening: Any = None
     calls: tuple[Any, ...] = ()
     repeats: bool = True
     call_trigger: TriggerMatcher | None = None
-    thought_end: TriggerMatcher | None = None
+    reasoning_end: TriggerMatcher | None = None
     closing: tuple[int, ...] = ()
     mask_latency: MaskLatency = attrs.field(factory=MaskLatency)
     stop_mask: TokenMask = attrs.field(init=False)
@@ -51,5 +51,5 @@ class CompiledConstraint:
     @property
     def is_empty(self) -> bool:
         """True if every token is allowed at every step."""
-        has_budget = self.thought is not None and self.thought.budget is not None
+        has_budget = self.reasoning is not None and self.reasoning.budget is not None
         return self.answer is None and not self.calls and not has_budget

@@ -59,7 +59,7 @@ class Matcher:
             return bool(state.grammar.is_accepting())
         if state.phase in (Phase.FREE, Phase.ENDED):
             return True
-        return state.phase is Phase.THOUGHT and self.constraint.answer is None
+        return state.phase is Phase.REASONING and self.constraint.answer is None
 
     @property
     def is_terminated(self) -> bool:
@@ -83,9 +83,9 @@ class Matcher:
         return self.constraint.answer is not None or bool(self.constraint.calls)
 
     @property
-    def allows_thought(self) -> bool:
+    def allows_reasoning(self) -> bool:
         """True if reasoning may precede the answer."""
-        return self.constraint.thought is not None
+        return self.constraint.reasoning is not None
 
     @property
     def mask_words(self) -> int:

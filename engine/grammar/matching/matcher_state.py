@@ -19,7 +19,7 @@ class Phase(Enum):
     OPENING = auto()
     """Start of the output, where reasoning or the constrained answer may begin."""
 
-    THOUGHT = auto()
+    REASONING = auto()
     CLOSING = auto()
     """Forced end of reasoning that has used up its budget."""
 
@@ -43,7 +43,7 @@ class MatcherState:
         trigger: Matcher of the markers in this phase's free text.
         position: Matched length of each marker at the end of the text, in bytes.
         grammar: llguidance matcher of a phase under a grammar; it changes with each token.
-        thought_tokens: Number of reasoning tokens so far.
+        reasoning_tokens: Number of reasoning tokens so far.
         closing_tokens: Number of tokens of the forced end so far.
         tail: Last bytes of the reasoning; before the answer has begun, all text.
         answer_begun: True if the visible answer has begun, so that no reasoning may follow.
@@ -53,7 +53,7 @@ class MatcherState:
     trigger: TriggerMatcher | None = None
     position: Position = ()
     grammar: Any = None
-    thought_tokens: int = 0
+    reasoning_tokens: int = 0
     closing_tokens: int = 0
     tail: bytes = b""
     answer_begun: bool = False
@@ -64,14 +64,14 @@ class Transitions:
 
     def __init__(self, constraint: CompiledConstraint) -> None:
         self._constraint = constraint
-        self._thought = constraint.thought
-        self._token_bytes = constraint.tokenizer.token_bytes if constraint.thought is not None else []
+        self._reasoning = constraint.reasoning
+        self._token_bytes = constraint.tokenizer.token_bytes if constraint.reasoning is not None else []
         self._stop_token_ids = constraint.tokenizer.stop_token_ids
 
     def start(self) -> MatcherState:
         """Return the state before the first token."""
-        if self._thought is not None and self._thought.opened:
-            return self._begin_thought()
+        if self._reasoning is not None and self._reasoning.opened:
+            return self._begin_reasoning()
         if self._constraint.opening is not None:
             return MatcherState(Phase.OPENING, grammar=self._constraint.opening.deep_copy())
         return self._begin_answer()
@@ -85,8 +85,8 @@ class Transitions:
         if state.phase is Phase.ENDED or token in self._stop_token_ids:
             return MatcherState(Phase.ENDED)
         match state.phase:
-            case Phase.THOUGHT:
-                return self._advance_thought(state, token)
+            case Phase.REASONING:
+                return self._advance_reasoning(state, token)
             case Phase.CLOSING:
                 written = state.closing_tokens + 1
                 if written == len(self._constraint.closing):
@@ -97,41 +97,43 @@ class Transitions:
             case _:
                 return self._advance_grammar(state, token)
 
-    def _begin_thought(self) -> MatcherState:
-        trigger = self._constraint.thought_end
+    def _begin_reasoning(self) -> MatcherState:
+        trigger = self._constraint.reasoning_end
         assert trigger is not None
         if self._is_spent(0):
             return MatcherState(Phase.CLOSING)
-        return MatcherState(Phase.THOUGHT, trigger, trigger.start)
+        return MatcherState(Phase.REASONING, trigger, trigger.start)
 
     def _is_spent(self, tokens: int) -> bool:
-        thought = self._thought
-        return thought is not None and thought.budget is not None and tokens >= thought.budget
+        reasoning = self._reasoning
+        return reasoning is not None and reasoning.budget is not None and tokens >= reasoning.budget
 
     def _begin_free(self, answer_begun: bool) -> MatcherState:
         trigger = self._constraint.call_trigger
         position = trigger.start if trigger else ()
-        return MatcherState(Phase.FREE, trigger, position, answer_begun=answer_begun or self._thought is None)
+        return MatcherState(
+            Phase.FREE, trigger, position, answer_begun=answer_begun or self._reasoning is None
+        )
 
     def _begin_answer(self) -> MatcherState:
         if self._constraint.answer is None:
             return self._begin_free(answer_begun=False)
         return MatcherState(Phase.ANSWER, grammar=self._constraint.answer.deep_copy())
 
-    def _advance_thought(self, state: MatcherState, token: int) -> MatcherState:
+    def _advance_reasoning(self, state: MatcherState, token: int) -> MatcherState:
         assert state.trigger is not None
         position, found = state.trigger.step(state.position, token)
         if found is not None:
             return self._begin_answer()
-        tokens = state.thought_tokens + 1
+        tokens = state.reasoning_tokens + 1
         tail = (state.tail + self._token_bytes[token])[-3:]
         if self._is_spent(tokens) and not (ends_inside_character(tail) and not self._is_spent(tokens - 3)):
             return MatcherState(Phase.CLOSING)
-        return attrs.evolve(state, position=position, thought_tokens=tokens, tail=tail)
+        return attrs.evolve(state, position=position, reasoning_tokens=tokens, tail=tail)
 
     def _advance_free(self, state: MatcherState, token: int) -> MatcherState:
         if not state.answer_begun:
-            state = self._look_for_thought(state, token)
+            state = self._look_for_reasoning(state, token)
             if state.phase is not Phase.FREE:
                 return state
         if state.trigger is None:
@@ -141,20 +143,20 @@ class Transitions:
             return attrs.evolve(state, position=position)
         return MatcherState(Phase.CALL, grammar=self._constraint.calls[found].deep_copy())
 
-    def _look_for_thought(self, state: MatcherState, token: int) -> MatcherState:
+    def _look_for_reasoning(self, state: MatcherState, token: int) -> MatcherState:
         """Return the state after checking whether the text begins reasoning, may do so, or does not."""
-        assert self._thought is not None
+        assert self._reasoning is not None
         text = state.tail + self._token_bytes[token]
-        start, written = self._thought.start.encode(), text.lstrip()
+        start, written = self._reasoning.start.encode(), text.lstrip()
         if written.startswith(start):
-            return self._begin_thought()
+            return self._begin_reasoning()
         return attrs.evolve(state, tail=text, answer_begun=not start.startswith(written))
 
     def _advance_grammar(self, state: MatcherState, token: int) -> MatcherState:
         if not state.grammar.consume_token(token):
             check_grammar(state.grammar)
         if state.phase is Phase.OPENING:
-            state = self._look_for_thought(state, token)
+            state = self._look_for_reasoning(state, token)
             if state.phase is not Phase.OPENING:
                 return state
             if state.answer_begun:

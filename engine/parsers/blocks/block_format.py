@@ -8,7 +8,7 @@ from abc import abstractmethod
 from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.markers import marker_pattern
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading, calls_of_block
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer, calls_of_block
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
@@ -43,7 +43,7 @@ class BlockFormat(ToolCallParser):
         self.opening = marker_pattern([*self.ends, *self.dropped])
 
     @abstractmethod
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         """Parse the calls of a block and its end, while it is written or as a whole.
 
         Args:
@@ -71,11 +71,11 @@ class BlockFormat(ToolCallParser):
 
     def new_text(
         self, offered: OfferedTools, start: str, body: str = "", *, complete: bool = False
-    ) -> GrowingText:
+    ) -> StreamBuffer:
         """Return the buffer of a block that a marker opens."""
         opened = start if start in self.read_with_start else ""
         end = self.ends.get(start, "")
-        return GrowingText(offered, opened + body, end, cut_end=self.common_end, complete=complete)
+        return StreamBuffer(offered, opened + body, end, cut_end=self.common_end, complete=complete)
 
     def reads_outside_calls(self, token: str) -> bool:
         return super().reads_outside_calls(token) or any(token in text for text in self.dropped)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from greenroom.engine.parsers.blocks.backtrack_limit import BacktrackLimit
 from greenroom.engine.parsers.blocks.block_format import BlockFormat
-from greenroom.engine.parsers.blocks.retries import Retries
 from greenroom.engine.parsers.blocks.streamed_block import StreamedBlock
 from greenroom.engine.parsers.blocks.text_stream import TextStream
+from greenroom.engine.parsers.dry_run import is_dry_run
 from greenroom.engine.parsers.markers import LONGEST_HEAD
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release
-from greenroom.engine.parsers.trial import is_trial
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.logs import get_logger
 
@@ -35,7 +35,7 @@ class BlockStream(TextStream):
         self._streams = release == "immediate"
         self._streamed: StreamedBlock | None = None
         self._start = ""
-        self._retries = Retries()
+        self._backtracks = BacktrackLimit()
         self._has_called = self._begins_cut_call = False
 
     @property
@@ -56,7 +56,7 @@ class BlockStream(TextStream):
         block = self._streamed
         if block is None:
             return self._read_whole_block(events)
-        if not block.text.begun and not self._begin_streamed(block):
+        if not block.text.started and not self._begin_streamed(block):
             # A head that is too long or no call is parsed again once the whole block is there.
             if block.state == "open" and block.fed < LONGEST_HEAD and not self._final:
                 return False
@@ -73,10 +73,10 @@ class BlockStream(TextStream):
             block.state = "refused"
             return False
         block.feed(self._pending[inside + block.fed : inside + LONGEST_HEAD])
-        if block.text.begun:
+        if block.text.started:
             self._at = inside + block.fed
             self._drop_padding()
-        return block.text.begun
+        return block.text.started
 
     def _read_streamed(self, events: list[ParserEvent], block: StreamedBlock) -> bool:
         if block.state == "open" and self._at < len(self._pending):
@@ -85,9 +85,9 @@ class BlockStream(TextStream):
         events += block.take_events(self._final)
         if block.state == "open":
             return False
-        unread = block.text.unread
-        self._dropped += self._at - len(unread)
-        self._pending, self._at = unread + self._pending[self._at :], 0
+        remaining = block.text.remaining
+        self._dropped += self._at - len(remaining)
+        self._pending, self._at = remaining + self._pending[self._at :], 0
         self._streamed = None
         self._end_block(0)
         return True
@@ -128,7 +128,7 @@ class BlockStream(TextStream):
     def _read_on(self, events: list[ParserEvent], error: Malformed, end: int) -> bool:
         """Continue behind an end marker inside a value, or return the text that is certainly no call."""
         begin = self._dropped + self._at
-        furthest = self._retries.count(begin + end)
+        furthest = self._backtracks.count(begin + end)
         if furthest is not None:
             return self._return_as_text(events, "read too often", furthest - begin)
         if isinstance(error, Unclosed):
@@ -168,7 +168,7 @@ class BlockStream(TextStream):
 
 
 def _log_broken_call(parser: str, reason: str, text: str) -> None:
-    if is_trial():
+    if is_dry_run():
         return
     _log.warning("tool call returned as text", parser=parser, reason=reason, characters=len(text))
     _log.debug("text of the broken tool call", parser=parser, text=text)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 
 
 class _SectionEnd(BlockEnd):
@@ -28,7 +28,7 @@ class SectionParser(BlockParser):
     """A format whose blocks are lists of calls, with optional white space between them."""
 
     @abstractmethod
-    def read_call(self, text: GrowingText) -> Reading[None]:
+    def read_call(self, text: StreamBuffer) -> IncrementalParser[None]:
         """Parse the call that comes next.
 
         Raises:
@@ -39,8 +39,8 @@ class SectionParser(BlockParser):
     def new_block_end(self, start: str) -> BlockEnd:
         return _SectionEnd(start, self.ends[start], self.common_end)
 
-    def read_calls(self, text: GrowingText, start: str) -> Reading[None]:
-        while not (text.begun and (yield from text.take_end())):
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
+        while not (text.started and (yield from text.take_end())):
             yield from text.peek()
             yield from self.read_call(text)
 

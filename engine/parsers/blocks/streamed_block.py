@@ -6,7 +6,7 @@ from typing import Literal
 
 from greenroom.engine.parsers.parsed_call import Malformed
 from greenroom.engine.parsers.parser_events import CallEnd, ParserEvent
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 
 
 class StreamedBlock:
@@ -14,10 +14,10 @@ class StreamedBlock:
 
     Attributes:
         fed: Number of characters fed so far.
-        state: `read` once the block is complete; `refused` if it is malformed from `text.unread` on.
+        state: `read` once the block is complete; `refused` if it is malformed from `text.remaining` on.
     """
 
-    def __init__(self, text: GrowingText, reading: Reading[None]) -> None:
+    def __init__(self, text: StreamBuffer, reading: IncrementalParser[None]) -> None:
         self.text = text
         self.fed = 0
         self.state: Literal["open", "read", "refused"] = "open"

@@ -95,7 +95,7 @@ class HarmonyMessages:
         self._pending = ""
         self._space_before = HeldText()
         self._final = False
-        self._after_thought = False
+        self._after_reasoning = False
         self._scanner = JsonScanner()
         self._call_is_whole = False
         self._state: Literal["first", "text", "header", "end", "ended"] = (
@@ -184,7 +184,7 @@ class HarmonyMessages:
 
     def _end_message(self, parts: list[MessagePart]) -> None:
         parts.append(MessagePart(self.kind, ends=True))
-        self._after_thought = self.kind == "thought"
+        self._after_reasoning = self.kind == "thought"
         self.kind = "outside"
         self._state = "ended"
 
@@ -195,7 +195,7 @@ class HarmonyMessages:
         if not marker and not self._final and any(one.startswith(text) for one in self._markers):
             return False
         space = self._space_before.take()
-        if not (marker or self._after_thought):
+        if not (marker or self._after_reasoning):
             self._pending = space + text
         if marker in self.ends:
             self._pending = text[len(marker) :]

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.messages.harmony_messages import CHANNEL, START, HarmonyMessages, MessagePart
-from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent, ThoughtText
-from greenroom.engine.parsers.thinking_parser import ThinkingStream
+from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ReasoningEvent, ReasoningText
+from greenroom.engine.parsers.reasoning_parser import ReasoningStream
 from greenroom.engine.parsers.tool_call_parser import ToolCallStream
 
 CALL_END = "<|call|>"
 """Marker that ends a message that is a call."""
 
 
-class MessageThinkingStream(ThinkingStream):
+class MessageReasoningStream(ReasoningStream):
     """Joins consecutive messages with a blank line and strips the white space around each."""
 
     def __init__(self, messages: HarmonyMessages) -> None:
         self._messages = messages
-        self._thoughts, self._answers = _Paragraphs(), _Paragraphs()
-        self.in_thought = messages.kind == "thought"
+        self._reasoning, self._answers = _Paragraphs(), _Paragraphs()
+        self.in_reasoning = messages.kind == "thought"
 
-    def feed(self, text: str) -> list[ThoughtEvent]:
+    def feed(self, text: str) -> list[ReasoningEvent]:
         return self._events(self._messages.feed(text))
 
-    def finish(self) -> list[ThoughtEvent]:
+    def finish(self) -> list[ReasoningEvent]:
         return self._events(self._messages.finish())
 
-    def _events(self, parts: list[MessagePart]) -> list[ThoughtEvent]:
-        events: list[ThoughtEvent] = []
+    def _events(self, parts: list[MessagePart]) -> list[ReasoningEvent]:
+        events: list[ReasoningEvent] = []
         for part in parts:
             match part.kind:
                 case "thought":
-                    if text := self._thoughts.add(part):
-                        events.append(ThoughtText(text))
+                    if text := self._reasoning.add(part):
+                        events.append(ReasoningText(text))
                 case "answer":
                     if text := self._answers.add(part):
                         events.append(PlainText(text))
@@ -40,7 +40,7 @@ class MessageThinkingStream(ThinkingStream):
                     events.append(PlainText(part.text))
                 case "call":
                     events.append(PlainText(_call_text(part)))
-        self.in_thought = self._messages.kind == "thought"
+        self.in_reasoning = self._messages.kind == "thought"
         return events
 
 
@@ -82,7 +82,7 @@ class MessageToolStream(ToolCallStream):
 
     def __init__(self, calls: ToolCallStream, messages: HarmonyMessages) -> None:
         self._raw_messages = messages
-        self._messages = MessageThinkingStream(messages)
+        self._messages = MessageReasoningStream(messages)
         self._calls = calls
 
     @property
@@ -94,7 +94,7 @@ class MessageToolStream(ToolCallStream):
         return self._calls.in_call
 
     def feed(self, text: str) -> list[ParserEvent]:
-        if self.behind_thoughts:
+        if self.reasoning_is_removed:
             self._raw_messages.expect_no_header()
         return self._read(self._messages.feed(text))
 
@@ -102,6 +102,6 @@ class MessageToolStream(ToolCallStream):
         self._calls.cut = self.cut
         return [*self._read(self._messages.finish()), *self._calls.finish()]
 
-    def _read(self, events: list[ThoughtEvent]) -> list[ParserEvent]:
+    def _read(self, events: list[ReasoningEvent]) -> list[ParserEvent]:
         texts = [event.text for event in events if isinstance(event, PlainText)]
         return self._calls.feed("".join(texts)) if texts else []

@@ -6,14 +6,16 @@ import re
 from typing import Any
 
 from greenroom.engine.parsers.parsed_call import Malformed
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_values import add_json_object, json_text, json_value
 from greenroom.engine.parsers.values.json_calls import ARGUMENTS, LABELS, NAMES, normalize_object
 
 _REPEATED_MARKER = "<tool_call>"
 
 
-def read_headed_call(text: GrowingText, head: re.Pattern[str], may_be_bare: bool = False) -> Reading[None]:
+def read_headed_call(
+    text: StreamBuffer, head: re.Pattern[str], may_be_bare: bool = False
+) -> IncrementalParser[None]:
     """Parse a call in which the name precedes the arguments.
 
     Args:
@@ -34,9 +36,9 @@ def read_headed_call(text: GrowingText, head: re.Pattern[str], may_be_bare: bool
         raise Malformed("something follows the arguments")
 
 
-def read_headed_section(text: GrowingText, head: re.Pattern[str], tail: str) -> Reading[None]:
+def read_headed_section(text: StreamBuffer, head: re.Pattern[str], tail: str) -> IncrementalParser[None]:
     """Parse calls with a head and a tail, one after the other, up to the section's end."""
-    while not (text.begun and (yield from text.take_end())):
+    while not (text.started and (yield from text.take_end())):
         yield from text.peek()
         found = yield from text.match(head)
         text.begin_call(found.group(1))
@@ -46,7 +48,7 @@ def read_headed_section(text: GrowingText, head: re.Pattern[str], tail: str) -> 
             yield from text.expect_cut(part)
 
 
-def read_named_or_json(text: GrowingText, head: re.Pattern[str]) -> Reading[None]:
+def read_named_or_json(text: StreamBuffer, head: re.Pattern[str]) -> IncrementalParser[None]:
     """Parse a call headed by its name, or calls that are JSON."""
     if (yield from text.peek()) in ("[", "{"):
         yield from read_json_calls(text)
@@ -54,7 +56,7 @@ def read_named_or_json(text: GrowingText, head: re.Pattern[str]) -> Reading[None
         yield from read_headed_call(text, head)
 
 
-def read_json_calls(text: GrowingText, keyed: bool = False) -> Reading[None]:
+def read_json_calls(text: StreamBuffer, keyed: bool = False) -> IncrementalParser[None]:
     """Parse calls that are JSON objects: one, several in a row, or an array of them.
 
     Around the objects, brackets, commas and Llama's semicolons are skipped, as are the extra brace that small
@@ -72,7 +74,7 @@ def read_json_calls(text: GrowingText, keyed: bool = False) -> Reading[None]:
             extra_brace = text.at
             if not (depth or text.end or text.complete):
                 return
-        elif text.begun and (yield from text.take_end()):
+        elif text.started and (yield from text.take_end()):
             return
         elif character in ("[", "]", ",", ";") or (character == "}" and text.at == extra_brace):
             text.at += 1
@@ -83,7 +85,7 @@ def read_json_calls(text: GrowingText, keyed: bool = False) -> Reading[None]:
             raise Malformed("this is no call")
 
 
-def _read_keyed_object(text: GrowingText) -> Reading[None]:
+def _read_keyed_object(text: StreamBuffer) -> IncrementalParser[None]:
     """Parse a call behind its opening brace, whose only key is the tool's name."""
     name = yield from json_text(text)
     yield from text.expect(":")
@@ -105,13 +107,13 @@ class _JsonCall:
     Arguments that follow the name are copied while they are written; others wait for the name.
     """
 
-    def __init__(self, text: GrowingText) -> None:
+    def __init__(self, text: StreamBuffer) -> None:
         self._text = text
         self._keys: set[str] = set()
         self._name = self._arguments = ""
         self._called = False
 
-    def read(self) -> Reading[None]:
+    def read(self) -> IncrementalParser[None]:
         """Parse the members up to the closing brace, which may be missing behind complete arguments."""
         text = self._text
         while not (yield from text.take_any(["}"])):
@@ -139,7 +141,7 @@ class _JsonCall:
             raise Malformed("something in the call would be lost")
         self._keys.add(key)
 
-    def _read_member(self, key: str) -> Reading[None]:
+    def _read_member(self, key: str) -> IncrementalParser[None]:
         text, character = self._text, (yield from self._text.peek())
         if key in NAMES and character == "{":
             text.at += 1
@@ -157,7 +159,7 @@ class _JsonCall:
             written, value = yield from json_value(text)
             self._arguments = normalize_object(written) if isinstance(value, dict) else _object_of(value)
 
-    def _read_nested(self) -> Reading[None]:
+    def _read_nested(self) -> IncrementalParser[None]:
         """Parse a call that is the value of a name's key; arguments beside it would be lost."""
         if not self._keys.isdisjoint(ARGUMENTS):
             raise Malformed("something in the call would be lost")

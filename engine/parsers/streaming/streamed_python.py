@@ -6,7 +6,7 @@ import json
 import re
 
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
 from greenroom.engine.parsers.streaming.streamed_values import string_inside
 from greenroom.engine.parsers.values.json_calls import dump_json
@@ -25,7 +25,7 @@ _LONG_ESCAPES = frozenset("xuU01234567")
 _LONGEST_ESCAPE = 10
 
 
-def read_python_calls(text: GrowingText) -> Reading[None]:
+def read_python_calls(text: StreamBuffer) -> IncrementalParser[None]:
     """Parse calls in a list, one per line, or separated by commas or semicolons.
 
     Argument names may be Python keywords, and values may be JSON literals.
@@ -36,9 +36,9 @@ def read_python_calls(text: GrowingText) -> Reading[None]:
         lists += 1
     while True:
         character = yield from _next(text)
-        if lists and character == "]" and text.begun:
+        if lists and character == "]" and text.started:
             break
-        if text.begun and not lists and (yield from text.take_end()):
+        if text.started and not lists and (yield from text.take_end()):
             return
         if not character:
             raise Unclosed("the list has no end")
@@ -53,7 +53,7 @@ def read_python_calls(text: GrowingText) -> Reading[None]:
         raise Malformed("something follows the calls")
 
 
-def read_python_or_json(text: GrowingText, listed: bool = False) -> Reading[None]:
+def read_python_or_json(text: StreamBuffer, listed: bool = False) -> IncrementalParser[None]:
     """Parse calls written as Python, or as JSON, which some models write instead.
 
     Args:
@@ -61,19 +61,19 @@ def read_python_or_json(text: GrowingText, listed: bool = False) -> Reading[None
     """
     character = yield from text.peek()
     if listed and character == "[":
-        begun = yield from text.match(_BEGUN)
-        text.at, character = begun.start(), begun.group(1)
+        started = yield from text.match(_BEGUN)
+        text.at, character = started.start(), started.group(1)
     yield from read_json_calls(text) if character == "{" else read_python_calls(text)
 
 
-def _next(text: GrowingText) -> Reading[str]:
+def _next(text: StreamBuffer) -> IncrementalParser[str]:
     """Skip white space and continued lines, and return the next character; empty at the end of the text."""
     while (character := (yield from text.peek())) == "\\":
         yield from text.expect("\\\n")
     return character
 
 
-def _read_arguments(text: GrowingText, name: str) -> Reading[None]:
+def _read_arguments(text: StreamBuffer, name: str) -> IncrementalParser[None]:
     """Parse the arguments of a call and its closing bracket.
 
     Arguments without a name, in the order of the tool's schema, are read in a whole block only.
@@ -102,7 +102,7 @@ def _read_arguments(text: GrowingText, name: str) -> Reading[None]:
             yield from text.expect(",", in_value=True)
 
 
-def _read_value(text: GrowingText) -> Reading[None]:
+def _read_value(text: StreamBuffer) -> IncrementalParser[None]:
     character = yield from _next(text)
     if text.complete:
         value, text.at = read_literal(text.text, text.at)
@@ -119,7 +119,7 @@ def _read_value(text: GrowingText) -> Reading[None]:
         text.add(dump_json(value))
 
 
-def _add_container(text: GrowingText) -> Reading[None]:
+def _add_container(text: StreamBuffer) -> IncrementalParser[None]:
     scanner, pieces = PythonScanner(), list[str]()
     while True:
         end = scanner.feed(text.text, text.at)
@@ -130,7 +130,7 @@ def _add_container(text: GrowingText) -> Reading[None]:
         yield
 
 
-def _add_strings(text: GrowingText) -> Reading[None]:
+def _add_strings(text: StreamBuffer) -> IncrementalParser[None]:
     """Parse a string; adjacent strings are joined, as in Python."""
     text.add('"')
     while (yield from text.peek()) in _QUOTES:
@@ -143,7 +143,7 @@ def _add_strings(text: GrowingText) -> Reading[None]:
     text.add('"')
 
 
-def _add_string(text: GrowingText, quote: str) -> Reading[None]:
+def _add_string(text: StreamBuffer, quote: str) -> IncrementalParser[None]:
     """Parse a string behind its opening quote; hold back an escape that may continue."""
     while True:
         end = STRING_PARTS[quote].match(text.text, text.at).end()  # type: ignore[union-attr]

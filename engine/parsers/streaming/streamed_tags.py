@@ -9,7 +9,7 @@ from collections.abc import Callable
 import attrs
 
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_values import (
     ValueEnd,
     add_json_object,
@@ -58,12 +58,12 @@ class TaggedCall:
         name: Name of the tool.
     """
 
-    def __init__(self, text: GrowingText, name: str, tags: ArgumentTags) -> None:
+    def __init__(self, text: StreamBuffer, name: str, tags: ArgumentTags) -> None:
         self._text = text
         self._name = name
         self._tags = tags
 
-    def read(self) -> Reading[None]:
+    def read(self) -> IncrementalParser[None]:
         """Parse the call from behind its head to the end of its tail."""
         text, tags = self._text, self._tags
         opened = (yield from text.peek()) == "{" if tags.json is None else False
@@ -82,7 +82,7 @@ class TaggedCall:
             text.add("}" if keys else "{}")
             text.end_call()
 
-    def _next_tag(self, keys: set[str]) -> Reading[re.Match[str] | None]:
+    def _next_tag(self, keys: set[str]) -> IncrementalParser[re.Match[str] | None]:
         """Return the tag of an argument or of JSON in its place; None behind the tail."""
         text, tags = self._text, self._tags
         yield from text.peek()
@@ -107,7 +107,7 @@ class TaggedCall:
             raise Malformed("the call has no end")
         text.at = len(text.text)
 
-    def _read_argument(self, tag: re.Match[str], keys: set[str]) -> Reading[None]:
+    def _read_argument(self, tag: re.Match[str], keys: set[str]) -> IncrementalParser[None]:
         text, tags = self._text, self._tags
         key, is_string = tags.key(tag)
         if not key or key in keys:
@@ -126,7 +126,7 @@ class TaggedCall:
                 raise Malformed("a value holds the tags of another")
         text.add(dump_json(value if is_string else text.offered.parse_value(self._name, key, value)))
 
-    def _read_cdata(self) -> Reading[str]:
+    def _read_cdata(self) -> IncrementalParser[str]:
         """Parse a CDATA section; a value that contains its end is split over two sections."""
         text, parts = self._text, list[str]()
         ending = ValueEnd((_CDATA_END,), (_CDATA_START, *self._tags.value_end.tags))
@@ -139,7 +139,7 @@ class TaggedCall:
                 yield from text.expect(*self._tags.value_end.tags)
                 return "".join(parts)
 
-    def _read_json(self) -> Reading[None]:
+    def _read_json(self) -> IncrementalParser[None]:
         """Parse a JSON object in place of the arguments."""
         text, tags = self._text, self._tags
         yield from text.peek()

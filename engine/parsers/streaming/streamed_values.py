@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.engine.parsers.markers import WHITESPACE, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
-from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.values.json_calls import normalize_object, read_value
 from greenroom.engine.parsers.values.json_scanner import JsonScanner
 
@@ -23,7 +23,7 @@ def string_inside(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def add_json_object(text: GrowingText) -> Reading[None]:
+def add_json_object(text: StreamBuffer) -> IncrementalParser[None]:
     """Copy a JSON object to the arguments, of a block that is being written unchanged.
 
     Raises:
@@ -44,7 +44,7 @@ def add_json_object(text: GrowingText) -> Reading[None]:
         yield
 
 
-def json_value(text: GrowingText) -> Reading[tuple[str, Any]]:
+def json_value(text: StreamBuffer) -> IncrementalParser[tuple[str, Any]]:
     """Return the JSON text of the next value, and the value; wait for all of it.
 
     Raises:
@@ -71,7 +71,7 @@ def json_value(text: GrowingText) -> Reading[tuple[str, Any]]:
     return written, value
 
 
-def json_text(text: GrowingText) -> Reading[str]:
+def json_text(text: StreamBuffer) -> IncrementalParser[str]:
     """Return the decoded text of a JSON string.
 
     Raises:
@@ -87,7 +87,7 @@ def json_text(text: GrowingText) -> Reading[str]:
 _SCALAR = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+(?=[^-+.\w]))', re.DOTALL)
 
 
-def add_json_string(text: GrowingText) -> Reading[None]:
+def add_json_string(text: StreamBuffer) -> IncrementalParser[None]:
     """Copy a JSON string with no more escapes than necessary."""
     if text.complete:
         text.add(json.dumps((yield from json_text(text)), ensure_ascii=False))
@@ -140,7 +140,7 @@ class ValueEnd:
     def _compile_tags(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, self.tags)))
 
-    def find(self, text: GrowingText) -> tuple[int, int]:
+    def find(self, text: StreamBuffer) -> tuple[int, int]:
         """Return the certain end of the value and the position behind its end tag, or -1 if not found yet.
 
         Raises:
@@ -163,7 +163,7 @@ class ValueEnd:
             written, at, self._tag_begun(written, max(begin, len(written) - longest + 1))
         ), -1
 
-    def _is_followed(self, text: GrowingText, behind: int) -> bool | None:
+    def _is_followed(self, text: StreamBuffer, behind: int) -> bool | None:
         if not self.followers:
             return True
         at = skip_space(text.text, behind)
@@ -188,7 +188,7 @@ class ValueEnd:
         return end - 1 if self.line_break and end > at and text[end - 1] == "\n" else end
 
 
-def add_raw_string(text: GrowingText, ending: ValueEnd) -> Reading[None]:
+def add_raw_string(text: StreamBuffer, ending: ValueEnd) -> IncrementalParser[None]:
     """Copy an unquoted string as JSON, and read its end tag."""
     text.add('"')
     yield from _begin_value(text, ending)
@@ -202,7 +202,7 @@ def add_raw_string(text: GrowingText, ending: ValueEnd) -> Reading[None]:
         yield
 
 
-def raw_value(text: GrowingText, ending: ValueEnd) -> Reading[str]:
+def raw_value(text: StreamBuffer, ending: ValueEnd) -> IncrementalParser[str]:
     """Return an unquoted value, and read its end tag.
 
     Raises:
@@ -219,7 +219,7 @@ def raw_value(text: GrowingText, ending: ValueEnd) -> Reading[str]:
         yield
 
 
-def _begin_value(text: GrowingText, ending: ValueEnd) -> Reading[None]:
+def _begin_value(text: StreamBuffer, ending: ValueEnd) -> IncrementalParser[None]:
     """Skip what stands before a value and is not part of it."""
     if ending.stripped:
         yield from text.peek()

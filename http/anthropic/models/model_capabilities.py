@@ -15,15 +15,15 @@ def chats(record: CapabilityRecord) -> bool:
     return record.model_type in ("text", "vision")
 
 
-def model_capabilities(record: CapabilityRecord, *, thinks: bool) -> dict[str, Any]:
+def model_capabilities(record: CapabilityRecord, *, supports_reasoning: bool) -> dict[str, Any]:
     """Return the features of a model.
 
     Args:
-        thinks: True if its chat template supports reasoning.
+        supports_reasoning: True if its chat template supports reasoning.
     """
     asked = chats(record)
     takes_images = asked and "image" in record.inputs
-    thoughts = asked and thinks
+    thoughts = asked and supports_reasoning
     return {
         "batch": _support(False),
         "citations": _support(False),

@@ -51,7 +51,7 @@ def _model(card: ModelCard) -> ModelBody:
     known = ModelBody(card.id, card.id, timestamp(card.created))
     if (record := card.record) is None:
         return known
-    capabilities = model_capabilities(record, thinks=card.thinks)
+    capabilities = model_capabilities(record, supports_reasoning=card.supports_reasoning)
     if not chats(record):
         return attrs.evolve(known, capabilities=capabilities)
     context = record.context

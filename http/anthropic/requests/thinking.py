@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from greenroom.schemas.anthropic.messages import PromptRequest
 from greenroom.schemas.messages.messages import Message
-from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking, effort_named
+from greenroom.schemas.messages.reasoning import EFFORTS, Effort, ReasoningSettings, effort_named
 from greenroom.schemas.problems import invalid, missing
 
 ANTHROPIC_EFFORTS = EFFORTS[1:]
@@ -15,7 +15,7 @@ INTERLEAVED = "interleaved-thinking"
 """Prefix of the beta under which a budget may exceed `max_tokens`, since it covers several responses."""
 
 
-def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> Thinking:
+def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> ReasoningSettings:
     """Return the reasoning settings.
 
     Reasoning is off by default: clients that expect it ask for it.
@@ -29,12 +29,12 @@ def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> Thinki
     effort, preserved = _effort(wire), _preserved(wire)
     match wire.thinking.type if wire.thinking else "disabled":
         case "enabled" | "adaptive":
-            return Thinking(True, effort, preserved)
+            return ReasoningSettings(True, effort, preserved)
         case "disabled":
-            return Thinking(False, None, preserved)
+            return ReasoningSettings(False, None, preserved)
         case "between_tools":
             thinks = bool(messages) and messages[-1].role == "tool"
-            return Thinking(thinks, effort if thinks else None, preserved)
+            return ReasoningSettings(thinks, effort if thinks else None, preserved)
     detail = "`thinking.type` must be 'enabled', 'adaptive', 'between_tools' or 'disabled'."
     raise invalid(detail, "thinking.type")
 

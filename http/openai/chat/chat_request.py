@@ -23,8 +23,8 @@ from greenroom.http.openai.text.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.messages import Role as NeutralRole
+from greenroom.schemas.messages.reasoning import EFFORTS, Effort, ReasoningSettings, effort_named
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking, effort_named
 from greenroom.schemas.openai.chat import ChatRequest, MessageParam, ToolCallParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
 
@@ -84,16 +84,16 @@ def _parameters(body: JsonObject) -> dict[str, Any]:
     return parameters
 
 
-def _thinking(wire: ChatRequest) -> Thinking:
+def _thinking(wire: ChatRequest) -> ReasoningSettings:
     """Return the reasoning settings; the more explicit field wins."""
     enabled, effort = _effort(wire)
     preserved = None
     if wire.thinking is not None:
         enabled = _thinking_enabled(wire.thinking)
-        preserved = _thoughts_preserved(wire.thinking)
+        preserved = _reasoning_preserved(wire.thinking)
     if wire.enable_thinking is not None:
         enabled = wire.enable_thinking
-    return Thinking(enabled, effort, preserved)
+    return ReasoningSettings(enabled, effort, preserved)
 
 
 def _effort(wire: ChatRequest) -> tuple[bool | None, Effort | None]:
@@ -117,7 +117,7 @@ def _thinking_enabled(thinking: dict[str, Any]) -> bool | None:
     return bool(kind != "disabled")
 
 
-def _thoughts_preserved(thinking: dict[str, Any]) -> bool | None:
+def _reasoning_preserved(thinking: dict[str, Any]) -> bool | None:
     """Return whether earlier turns keep their reasoning, from the field that Z.ai's clients send."""
     cleared = thinking.get("clear_thinking")
     if cleared is not None and not isinstance(cleared, bool):

@@ -20,8 +20,8 @@ from greenroom.http.responses.tools.tool_choice import parse_tool_choice
 from greenroom.http.responses.tools.tools import parse_tools
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.reasoning import EFFORTS, ReasoningSettings, effort_named
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.thinking import EFFORTS, Thinking, effort_named
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.responses.items import Item
 from greenroom.schemas.responses.requests import PromptRequest, ReasoningParam, ResponseRequest
@@ -156,17 +156,17 @@ def _items(wire: PromptRequest, field: str, *, needed: bool) -> tuple[Item, ...]
     return items
 
 
-def _thinking(reasoning: ReasoningParam) -> Thinking:
+def _thinking(reasoning: ReasoningParam) -> ReasoningSettings:
     preserved = _PRESERVED.get(reasoning.context or "auto")
     if reasoning.summary is not None and reasoning.generate_summary is not None:
         detail = "`reasoning.generate_summary` is the old name of `reasoning.summary`: send one of them."
         raise invalid(detail, "reasoning.generate_summary")
     if reasoning.effort is None:
-        return Thinking(None, None, preserved)
+        return ReasoningSettings(None, None, preserved)
     if reasoning.effort == _NO_EFFORT:
-        return Thinking(False, None, preserved)
+        return ReasoningSettings(False, None, preserved)
     effort = effort_named(reasoning.effort)
     if effort is None:
         known = ", ".join(map(repr, (_NO_EFFORT, *EFFORTS)))
         raise invalid(f"`reasoning.effort` must be one of {known}.", "reasoning.effort")
-    return Thinking(True, effort, preserved)
+    return ReasoningSettings(True, effort, preserved)

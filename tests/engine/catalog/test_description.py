@@ -18,7 +18,7 @@ def test_a_model_is_described_by_its_files(tiny_model: Callable[..., Path]) -> N
     known = describe(CatalogEntry("a", folder, 7))
     assert (known.id, known.created, known.folder, known.problem) == ("a", 7, str(folder), None)
     assert known.record is not None
-    assert (known.record.architecture, known.thinks) == ("qwen3", True)
+    assert (known.record.architecture, known.supports_reasoning) == ("qwen3", True)
     assert known.nbytes == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert known.template
 
@@ -30,7 +30,7 @@ def test_size_and_quantization_are_read_where_they_stand(tmp_path: Path) -> None
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     known = describe(CatalogEntry("a", tmp_path))
     assert (known.quantization, known.parameters) == ("4-bit", 7_000_000_000)
-    assert (known.thinks, known.template) == (False, "")
+    assert (known.supports_reasoning, known.template) == (False, "")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "torch_dtype": "bfloat16"}))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": [1]}))
     known = describe(CatalogEntry("a", tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.formats.detection import detect_thinking_parser, detect_tool_parser
+from greenroom.engine.formats.detection import detect_reasoning_parser, detect_tool_parser
 from greenroom.engine.formats.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
 from greenroom.schemas.models.capabilities import CapabilityRecord
 
@@ -83,15 +83,15 @@ def test_the_template_shows_the_format_of_calls(template: str) -> None:
     ],
 )
 def test_the_template_shows_the_markers_of_thoughts(template: str, parser_id: str) -> None:
-    assert detect_thinking_parser(template) == parser_id
+    assert detect_reasoning_parser(template) == parser_id
 
 
 def test_markers_may_stand_in_the_vocabulary_only() -> None:
     words = {"a": 0, "<|tool_call_start|>": 1, "<|tool_call_end|>": 2, "<|channel>": 3, "<channel|>": 4}
     assert detect_tool_parser("{{ messages }}", words) == "mlx_lm.pythonic"
-    assert detect_thinking_parser("{{ messages }}", words) == "mlx_lm.channel"
-    assert detect_thinking_parser("", {"<think>": 0, "</think>": 1}) == "think_tag"
-    assert detect_thinking_parser("") is None
+    assert detect_reasoning_parser("{{ messages }}", words) == "mlx_lm.channel"
+    assert detect_reasoning_parser("", {"<think>": 0, "</think>": 1}) == "think_tag"
+    assert detect_reasoning_parser("") is None
 
 
 def test_every_parser_of_mlx_lm_is_known_by_its_name() -> None:

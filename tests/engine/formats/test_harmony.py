@@ -10,17 +10,17 @@ from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import parse_case
 from greenroom.tests.support.parsers.tool_call_examples import PARIS, TOOLS, WRITTEN
 
-THOUGHT = "<|channel|>analysis<|message|>Rain or sun?<|end|>"
+REASONING = "<|channel|>analysis<|message|>Rain or sun?<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>Sun.<|return|>"
 CALL = f"<|start|>assistant{WRITTEN['harmony']}"
 ARGUMENTS = json.dumps(PARIS)
 
 
-def read(text: str, tools: tuple[Tool, ...] = TOOLS, *, open_thought: bool = False) -> tuple[str, str, int]:
+def read(text: str, tools: tuple[Tool, ...] = TOOLS, *, open_reasoning: bool = False) -> tuple[str, str, int]:
     """Return the reasoning, the answer and the number of calls, equal for whole and split text."""
     offered = [{"name": tool.name, "parameters": dict(tool.parameters)} for tool in tools]
-    whole = parse_case("harmony", "harmony", offered, open_thought, [text])
-    assert parse_case("harmony", "harmony", offered, open_thought, list(text)) == whole
+    whole = parse_case("harmony", "harmony", offered, open_reasoning, [text])
+    assert parse_case("harmony", "harmony", offered, open_reasoning, list(text)) == whole
     assert all(call["arguments"] == PARIS for call in whole["calls"])
     return whole["reasoning"] or "", whole["content"], len(whole["calls"])
 
@@ -28,12 +28,12 @@ def read(text: str, tools: tuple[Tool, ...] = TOOLS, *, open_thought: bool = Fal
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (THOUGHT + FINAL, ("Rain or sun?", "Sun.", 0)),
-        (THOUGHT + CALL, ("Rain or sun?", "", 1)),
+        (REASONING + FINAL, ("Rain or sun?", "Sun.", 0)),
+        (REASONING + CALL, ("Rain or sun?", "", 1)),
         (FINAL, ("", "Sun.", 0)),
         ("Just text, and <|end|> in it.", ("", "Just text, and <|end|> in it.", 0)),
-        (THOUGHT + THOUGHT + FINAL, ("Rain or sun?\n\nRain or sun?", "Sun.", 0)),
-        (THOUGHT + CALL + THOUGHT + FINAL, ("Rain or sun?\n\nRain or sun?", "Sun.", 1)),
+        (REASONING + REASONING + FINAL, ("Rain or sun?\n\nRain or sun?", "Sun.", 0)),
+        (REASONING + CALL + REASONING + FINAL, ("Rain or sun?\n\nRain or sun?", "Sun.", 1)),
         (
             f"<|channel|>commentary<|message|>Let me look.<|end|>{CALL}",
             ("", "Let me look.", 1),
@@ -44,7 +44,7 @@ def read(text: str, tools: tuple[Tool, ...] = TOOLS, *, open_thought: bool = Fal
         ),
         (f" to=functions.get_weather<|channel|>commentary json<|message|>{ARGUMENTS}", ("", "", 1)),
         (
-            f"{THOUGHT}<|start|>assistant to=functions.get_weather<|channel|>commentary<|message|>"
+            f"{REASONING}<|start|>assistant to=functions.get_weather<|channel|>commentary<|message|>"
             f"{ARGUMENTS}<|call|>",
             ("Rain or sun?", "", 1),
         ),
@@ -55,7 +55,7 @@ def read(text: str, tools: tuple[Tool, ...] = TOOLS, *, open_thought: bool = Fal
         ),
         ("<|channel|>final<|message|>one <|end|> two<|end|><|return|>", ("", "one <|end|> two", 0)),
         ("<|channel|>final<|message|>The <|channel|> (a marker).", ("", "The <|channel|> (a marker).", 0)),
-        (THOUGHT + '{"answer": 1}', ("Rain or sun?", '{"answer": 1}', 0)),
+        (REASONING + '{"answer": 1}', ("Rain or sun?", '{"answer": 1}', 0)),
     ],
 )
 def test_channels(text: str, found: tuple[str, str, int]) -> None:
@@ -63,17 +63,17 @@ def test_channels(text: str, found: tuple[str, str, int]) -> None:
 
 
 def test_a_thought_that_the_prompt_has_opened() -> None:
-    assert read("Rain or sun?<|end|>" + FINAL, open_thought=True) == ("Rain or sun?", "Sun.", 0)
+    assert read("Rain or sun?<|end|>" + FINAL, open_reasoning=True) == ("Rain or sun?", "Sun.", 0)
 
 
 @pytest.mark.parametrize("tools", [(), TOOLS[1:]])
 def test_a_call_to_what_was_not_offered_is_text(tools: tuple[Tool, ...]) -> None:
-    assert read(THOUGHT + CALL, tools) == ("Rain or sun?", CALL, 0)
+    assert read(REASONING + CALL, tools) == ("Rain or sun?", CALL, 0)
 
 
 def test_a_call_that_is_cut_is_text() -> None:
     torn = CALL[: CALL.index("days")]
-    assert read(THOUGHT + torn) == ("Rain or sun?", torn, 0)
+    assert read(REASONING + torn) == ("Rain or sun?", torn, 0)
 
 
 def test_an_end_inside_a_string_of_the_arguments_ends_no_call() -> None:
@@ -85,5 +85,5 @@ def test_an_end_inside_a_string_of_the_arguments_ends_no_call() -> None:
 
 def test_without_a_parser_of_thoughts_they_are_still_no_text() -> None:
     tools = [{"name": "get_weather", "parameters": {}}]
-    found = parse_case("harmony", "null", tools, False, [THOUGHT + CALL + FINAL])
+    found = parse_case("harmony", "null", tools, False, [REASONING + CALL + FINAL])
     assert (found["content"], len(found["calls"])) == ("Sun.", 1)

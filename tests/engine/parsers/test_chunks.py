@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.formats.registry import (
-    THINKING_PARSERS,
-    make_thinking_parser,
+    REASONING_PARSERS,
+    make_reasoning_parser,
     make_tool_parser,
 )
 from greenroom.engine.parsers.parser_events import (
@@ -20,11 +20,11 @@ from greenroom.engine.parsers.parser_events import (
     CallName,
     ParserEvent,
     PlainText,
-    ThoughtText,
+    ReasoningText,
 )
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.json_scanner import JsonScanner
-from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_thought
+from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_reasoning
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 PARSERS = {parser_id: make_tool_parser(parser_id) for parser_id in [*WRITTEN, "null"]}
@@ -89,19 +89,19 @@ THOUGHTS = ["<think>", "</think>", "<thi", "nk>", "</th", "\n", "\n\n", "  ", "w
 
 
 @pytest.mark.parametrize("starts_open", [False, True])
-@pytest.mark.parametrize("parser_id", THINKING_PARSERS)
+@pytest.mark.parametrize("parser_id", REASONING_PARSERS)
 @settings(max_examples=60)
 @given(data=st.data())
 def test_thoughts_do_not_depend_on_boundaries(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
-    parser = make_thinking_parser(parser_id)
+    parser = make_reasoning_parser(parser_id)
     ((start, end),) = parser.markers or (("<think>", "</think>"),)
     fragments = [part.replace("<think>", start).replace("</think>", end) for part in THOUGHTS]
     text = "".join(data.draw(st.lists(st.sampled_from(fragments), max_size=10)))
-    whole = extract_thought(parser, text, starts_open)
+    whole = extract_reasoning(parser, text, starts_open)
     for pieces in (cut(text, data.draw(BOUNDARIES)), list(text)):
         stream = parser.new_stream(starts_open)
         events = [event for piece in pieces for event in stream.feed(piece)] + stream.finish()
-        thought = "".join(event.text for event in events if isinstance(event, ThoughtText))
+        thought = "".join(event.text for event in events if isinstance(event, ReasoningText))
         answer = "".join(event.text for event in events if isinstance(event, PlainText))
         assert (thought or None, answer) == (whole.reasoning, whole.text)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.formats.detection import detect_thinking_parser
+from greenroom.engine.formats.detection import detect_reasoning_parser
 from greenroom.tests.support.parsers.model_outputs import parse_case
 from greenroom.tests.support.parsers.tool_call_examples import WRITTEN
 
@@ -16,14 +16,14 @@ MUSE = WRITTEN["mlx_lm.muse_spark"]
 GIGACHAT = WRITTEN["gigachat3"]
 
 
-def read(tool_parser: str, thinking_parser: str, text: str, starts: bool = False) -> dict[str, Any]:
+def read(tool_parser: str, reasoning_parser: str, text: str, starts: bool = False) -> dict[str, Any]:
     """Return the result of a text, equal for the whole text and for single characters."""
-    whole = parse_case(tool_parser, thinking_parser, TOOLS, starts, [text])
-    assert parse_case(tool_parser, thinking_parser, TOOLS, starts, list(text)) == whole
+    whole = parse_case(tool_parser, reasoning_parser, TOOLS, starts, [text])
+    assert parse_case(tool_parser, reasoning_parser, TOOLS, starts, list(text)) == whole
     return whole
 
 
-@pytest.mark.parametrize("thinking_parser", ["muse", "null"])
+@pytest.mark.parametrize("reasoning_parser", ["muse", "null"])
 @pytest.mark.parametrize(
     ("text", "thought", "content", "calls"),
     [
@@ -48,11 +48,11 @@ def read(tool_parser: str, thinking_parser: str, text: str, starts: bool = False
     ],
 )
 def test_muse_writes_messages(
-    thinking_parser: str, text: str, thought: str | None, content: str, calls: int
+    reasoning_parser: str, text: str, thought: str | None, content: str, calls: int
 ) -> None:
-    found = read("mlx_lm.muse_spark", thinking_parser, text)
+    found = read("mlx_lm.muse_spark", reasoning_parser, text)
     assert (found["content"], len(found["calls"])) == (content, calls)
-    assert found["reasoning"] == (thought if thinking_parser == "muse" else None)
+    assert found["reasoning"] == (thought if reasoning_parser == "muse" else None)
 
 
 def test_an_answer_of_muse_may_begin_like_a_header() -> None:
@@ -121,4 +121,4 @@ def test_granite_frames_its_answer(text: str, thought: str | None, content: str)
     ],
 )
 def test_templates_of_framed_answers(template: str, parser_id: str) -> None:
-    assert detect_thinking_parser(template) == parser_id
+    assert detect_reasoning_parser(template) == parser_id

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -30,7 +30,7 @@ def processor(
 ) -> StreamProcessor:
     given_input = PreparedPrompt((1,), frozenset(), 100, **{"tools": TOOLS, **prepared})
     return StreamProcessor(
-        make_tool_parser(tool_format), make_thinking_parser(thoughts), given_input, call_ids()
+        make_tool_parser(tool_format), make_reasoning_parser(thoughts), given_input, call_ids()
     )
 
 
@@ -86,7 +86,7 @@ def test_text_is_shown_token_by_token() -> None:
 
 
 def test_a_call_inside_a_thought_is_part_of_the_thought() -> None:
-    stream = processor(starts_in_thinking=True)
+    stream = processor(starts_in_reasoning=True)
     assert run(stream, f"I could {CALL}. No.") == [ReasoningDelta(f"I could {CALL}. No.")]
     assert not stream.has_tool_calls
 
@@ -114,7 +114,7 @@ def test_a_call_to_another_tool_is_text_and_counted_and_logged_without_its_conte
 
 
 def test_raw_output_is_text_up_to_a_stop_string() -> None:
-    stream = processor(parse=False, starts_in_thinking=True, stop=("END",))
+    stream = processor(parse=False, starts_in_reasoning=True, stop=("END",))
     text = f"<think>a</think>{CALL}\n"
     assert run(stream, text + "EN" + "END" + "more") == [TextDelta(text + "EN")]
     assert stream.stopped == "END"
@@ -174,7 +174,7 @@ def test_tokens_that_only_look_like_a_thought_are_not_counted_as_one() -> None:
     for piece in ["<", "th", "en"]:
         stream.feed(piece)
     assert (stream.tokens, stream.reasoning_tokens) == (3, 0)
-    opened = processor(starts_in_thinking=True)
+    opened = processor(starts_in_reasoning=True)
     assert opened.in_reasoning
     opened.feed("Hm", 2)
     assert opened.reasoning_tokens == 2
@@ -182,7 +182,7 @@ def test_tokens_that_only_look_like_a_thought_are_not_counted_as_one() -> None:
 
 def test_deltas_carry_the_choice_and_calls_may_be_shown_while_they_are_written() -> None:
     given_input = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
-    parsers = make_tool_parser("hermes_json"), make_thinking_parser("null")
+    parsers = make_tool_parser("hermes_json"), make_reasoning_parser("null")
     stream = StreamProcessor(*parsers, given_input, call_ids(), index=3, release="immediate")
     assert stream.feed("Hm.") == [TextDelta("Hm.", 3)]
     torn = CALL.index("Paris")
@@ -214,12 +214,12 @@ PIECES = [
 @given(
     parts=st.lists(st.sampled_from(PIECES), max_size=10),
     boundaries=st.lists(st.integers(0, 1_000), max_size=10),
-    starts_in_thinking=st.booleans(),
+    starts_in_reasoning=st.booleans(),
     stop=st.sampled_from([(), ("stop",), ("ab", "top", "\n\n")]),
     parse=st.booleans(),
 )
 def test_deltas_do_not_depend_on_boundaries(
-    parts: list[str], boundaries: list[int], starts_in_thinking: bool, stop: tuple[str, ...], parse: bool
+    parts: list[str], boundaries: list[int], starts_in_reasoning: bool, stop: tuple[str, ...], parse: bool
 ) -> None:
     text = "".join(parts)
     at = sorted({0, len(text), *(boundary % (len(text) + 1) for boundary in boundaries)})
@@ -230,7 +230,7 @@ def test_deltas_do_not_depend_on_boundaries(
     ]
     outcomes = []
     for pieces in cuts:
-        stream = processor(starts_in_thinking=starts_in_thinking, stop=stop, parse=parse)
+        stream = processor(starts_in_reasoning=starts_in_reasoning, stop=stop, parse=parse)
         deltas = run(stream, pieces)
         broken = stream.malformed_calls if stream.stopped is None else 0
         outcomes.append((deltas, stream.stopped, stream.has_tool_calls, broken))

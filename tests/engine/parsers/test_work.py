@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from greenroom.engine.formats.registry import (
-    THINKING_PARSERS,
-    make_thinking_parser,
+    REASONING_PARSERS,
+    make_reasoning_parser,
     make_tool_parser,
 )
-from greenroom.engine.parsers.thinking_parser import ThinkingStream
+from greenroom.engine.parsers.reasoning_parser import ReasoningStream
 from greenroom.engine.parsers.tool_call_parser import ToolCallStream
 from greenroom.tests.support.parsers.model_outputs import collect_calls
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
@@ -49,7 +49,7 @@ class CopiedCharacters:
                 self.count += len(value)
 
 
-def copied(stream: ToolCallStream | ThinkingStream, text: str, size: int = 4) -> int:
+def copied(stream: ToolCallStream | ReasoningStream, text: str, size: int = 4) -> int:
     with CopiedCharacters() as characters:
         for at in range(0, len(text), size):
             stream.feed(text[at : at + size])
@@ -98,7 +98,7 @@ def test_arguments_are_handed_out_in_work_that_grows_with_them(parser_id: str) -
 
 
 def thoughts(parser_id: str) -> Iterator[Callable[[int], str]]:
-    ((start, end),) = make_thinking_parser(parser_id).markers
+    ((start, end),) = make_reasoning_parser(parser_id).markers
     yield lambda length: start + (PROSE * length)[:length]
     yield lambda length: start + "a" + " " * length
     yield lambda length: " " * length
@@ -107,9 +107,9 @@ def thoughts(parser_id: str) -> Iterator[Callable[[int], str]]:
     yield lambda length: f"{start}a{end}<answer>b</answer>" + "\n" * length
 
 
-@pytest.mark.parametrize("parser_id", sorted(set(THINKING_PARSERS) - {"null"}))
+@pytest.mark.parametrize("parser_id", sorted(set(REASONING_PARSERS) - {"null"}))
 def test_twice_the_thought_is_twice_the_work(parser_id: str) -> None:
-    parser = make_thinking_parser(parser_id)
+    parser = make_reasoning_parser(parser_id)
     factors = [grown(parser.new_stream, text) for text in thoughts(parser_id)]
     factors += [grown(lambda: parser.new_stream(starts_open=True), lambda length: "\n" * length)]
     assert max(factors) < 2.3

@@ -8,8 +8,8 @@ import pytest
 
 from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.schemas.messages.messages import TextPart
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
 from greenroom.schemas.problems import ProblemError
@@ -83,13 +83,13 @@ def test_ids_of_clients_that_know_them_are_kept() -> None:
 @pytest.mark.parametrize(
     ("think", "thinking"),
     [
-        (None, Thinking()),
-        (True, Thinking(enabled=True)),
-        (False, Thinking(enabled=False)),
-        ("high", Thinking(enabled=True, effort="high")),
+        (None, ReasoningSettings()),
+        (True, ReasoningSettings(enabled=True)),
+        (False, ReasoningSettings(enabled=False)),
+        ("high", ReasoningSettings(enabled=True, effort="high")),
     ],
 )
-def test_thinking_is_switched(think: Any, thinking: Thinking) -> None:
+def test_thinking_is_switched(think: Any, thinking: ReasoningSettings) -> None:
     assert chat(think=think).thinking == thinking
 
 

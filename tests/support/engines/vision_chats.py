@@ -16,9 +16,9 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.messages.response_format import JsonSchemaFormat
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.engines.vision_engines import library, picture
 from greenroom.tests.support.grammars.random_schemas import RandomSchemas
@@ -87,7 +87,7 @@ class RandomChats:
             tools,
             choice,
             parallel_tool_calls=demand != "forced call" or self._choose.random() < 0.3,
-            thinking=Thinking(enabled=False),
+            thinking=ReasoningSettings(enabled=False),
         )
         request = InferenceRequest(str(number), ModelKey("tiny"), chat, overrides, response_format=form)
         return VisionChat(demand, request, tuple(images))

@@ -9,7 +9,7 @@ import openai
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Tell me about Rome."}]
 PLAIN: dict[str, Any] = {"model": "qwen3", "messages": MESSAGES, "max_tokens": 400}
-WITHOUT_THOUGHT: dict[str, Any] = {**PLAIN, "reasoning_effort": "none"}
+WITHOUT_REASONING: dict[str, Any] = {**PLAIN, "reasoning_effort": "none"}
 
 PERSON = {
     "type": "object",
@@ -58,4 +58,4 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools
 
 
 def chat(**fields: Any) -> Callable[[openai.OpenAI], Any]:
-    return lambda client: client.chat.completions.create(**{**WITHOUT_THOUGHT, **fields})
+    return lambda client: client.chat.completions.create(**{**WITHOUT_REASONING, **fields})

@@ -39,14 +39,14 @@ class ForeignCase:
     text: str
     tools: list[dict[str, Any]] | None
     parsers: tuple[str, str]
-    starts_in_thinking: bool
+    starts_in_reasoning: bool
     expected: tuple[Outcome, ...]
     reason: str
     stays_text: bool
 
     def read(self, pieces: list[str]) -> Outcome:
         """Return the outcome of parsing the text in these pieces."""
-        return parse_case(*self.parsers, self.tools, self.starts_in_thinking, pieces)
+        return parse_case(*self.parsers, self.tools, self.starts_in_reasoning, pieces)
 
     def cuts(self) -> Iterator[list[str]]:
         """Yield the text in single characters, and three times in pieces of random length."""
@@ -89,16 +89,16 @@ def load_foreign_cases(folder: Path) -> list[ForeignCase]:
 
 
 def _foreign_case(case: dict[str, Any], reason: str, stays_text: bool) -> ForeignCase:
-    tool_parser, thinking_parser = (
-        case[key].removeprefix("gap:") for key in ("tool_parser", "thinking_parser")
+    tool_parser, reasoning_parser = (
+        case[key].removeprefix("gap:") for key in ("tool_parser", "reasoning_parser")
     )
     expected = (case["expect"], *(other["expect"] for other in case.get("also", ())))
     return ForeignCase(
         case["id"],
         case["text"],
         case["tools"],
-        (tool_parser, thinking_parser),
-        case["starts_in_thinking"],
+        (tool_parser, reasoning_parser),
+        case["starts_in_reasoning"],
         expected,
         reason,
         stays_text,

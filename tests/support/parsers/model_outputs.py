@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import (
     CallArguments,
@@ -16,10 +16,10 @@ from greenroom.engine.parsers.parser_events import (
     CallName,
     ParserEvent,
     PlainText,
-    ThoughtText,
+    ReasoningText,
 )
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.messages import Tool, ToolCall
@@ -66,7 +66,7 @@ class ExtractedCalls:
 
 
 @attrs.frozen
-class ExtractedThought:
+class ExtractedReasoning:
     """An output split into reasoning and text; `reasoning` is None if there is none."""
 
     reasoning: str | None
@@ -97,13 +97,13 @@ def collect_calls(events: Iterable[ParserEvent]) -> ExtractedCalls:
     return ExtractedCalls(tuple(calls), "".join(texts))
 
 
-def extract_thought(parser: ThinkingParser, text: str, starts_open: bool = False) -> ExtractedThought:
+def extract_reasoning(parser: ReasoningParser, text: str, starts_open: bool = False) -> ExtractedReasoning:
     """Parse a whole output with one reasoning parser."""
     stream = parser.new_stream(starts_open)
     events = [*stream.feed(text), *stream.finish()]
-    thoughts = [event.text for event in events if isinstance(event, ThoughtText)]
+    thoughts = [event.text for event in events if isinstance(event, ReasoningText)]
     answer = "".join(event.text for event in events if isinstance(event, PlainText))
-    return ExtractedThought("".join(thoughts) if thoughts else None, answer)
+    return ExtractedReasoning("".join(thoughts) if thoughts else None, answer)
 
 
 class _AnyName(ToolCallParser):
@@ -121,9 +121,9 @@ class _AnyName(ToolCallParser):
 
 def parse_case(
     tool_parser_id: str,
-    thinking_parser_id: str,
+    reasoning_parser_id: str,
     tools: list[dict[str, Any]] | None,
-    starts_in_thinking: bool,
+    starts_in_reasoning: bool,
     pieces: Sequence[str],
 ) -> dict[str, Any]:
     """Parse a foreign case, given and returned as plain data.
@@ -139,9 +139,9 @@ def parse_case(
         stop_token_ids=frozenset(),
         max_tokens=1 << 20,
         tools=tuple(Tool(tool["name"], "", tool["parameters"]) for tool in tools),
-        starts_in_thinking=starts_in_thinking,
+        starts_in_reasoning=starts_in_reasoning,
     )
-    processor = StreamProcessor(calls, make_thinking_parser(thinking_parser_id), prepared, lambda: "id")
+    processor = StreamProcessor(calls, make_reasoning_parser(reasoning_parser_id), prepared, lambda: "id")
     answer = parse_answer(processor, pieces)
     return {
         "content": answer.text,

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import structlog
 
 from greenroom.engine.formats.registry import (
-    THINKING_PARSERS,
+    REASONING_PARSERS,
     TOOL_PARSERS,
-    make_thinking_parser,
+    make_reasoning_parser,
     make_tool_parser,
 )
 from greenroom.engine.parsers.stream_processor import StreamProcessor
@@ -44,16 +44,20 @@ def repeated(text: str, characters: int) -> str:
     return (text * (characters // len(text) + 1))[:characters]
 
 
-def microseconds(tool_parser: str, thinking_parser: str, text: str, in_thought: bool) -> float:
+def microseconds(tool_parser: str, reasoning_parser: str, text: str, in_reasoning: bool) -> float:
     """Return the time to parse one token, in µs."""
     pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
     best = float("inf")
     for _ in range(ROUNDS if len(text) <= 50_000 else 1):
         prepared = PreparedPrompt(
-            tokens=(1,), stop_token_ids=frozenset(), max_tokens=1, tools=TOOLS, starts_in_thinking=in_thought
+            tokens=(1,),
+            stop_token_ids=frozenset(),
+            max_tokens=1,
+            tools=TOOLS,
+            starts_in_reasoning=in_reasoning,
         )
         processor = StreamProcessor(
-            make_tool_parser(tool_parser), make_thinking_parser(thinking_parser), prepared, lambda: "id"
+            make_tool_parser(tool_parser), make_reasoning_parser(reasoning_parser), prepared, lambda: "id"
         )
         began = time.process_time()
         for piece in pieces:
@@ -74,15 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in sorted(chosen.formats or TOOL_PARSERS):
         if name in TOOL_PARSERS:
             costs = [
-                microseconds(name, "null", text, in_thought=False) if text else 0.0
+                microseconds(name, "null", text, in_reasoning=False) if text else 0.0
                 for text in texts(name, chosen.characters).values()
             ]
             print(f"{name:24}{costs[0]:9.2f}{costs[1]:9.2f}{costs[2]:12.2f}", flush=True)
     print(f"\n{'thoughts':24}{'thought':>9}{'answer':>9}")
     prose = repeated(PROSE, chosen.characters)
-    for name in sorted(chosen.formats or THINKING_PARSERS):
-        if name in THINKING_PARSERS:
-            thought, answer = (microseconds("null", name, prose, in_thought) for in_thought in (True, False))
+    for name in sorted(chosen.formats or REASONING_PARSERS):
+        if name in REASONING_PARSERS:
+            thought, answer = (
+                microseconds("null", name, prose, in_reasoning) for in_reasoning in (True, False)
+            )
             print(f"{name:24}{thought:9.2f}{answer:9.2f}", flush=True)
 
 

@@ -107,7 +107,7 @@ class Row:
         return (
             _WRITTEN[choice.native_tools, shown],
             _parser(choice.tool_parser.parser_id, choice.calls_by),
-            _parser(choice.thinking_parser.parser_id, choice.thoughts_by),
+            _parser(choice.reasoning_parser.parser_id, choice.reasoning_by),
         )
 
 
@@ -202,7 +202,7 @@ def _unread(adapter: Adapter, messages: Sequence[Message], read: str) -> list[st
         ):
             faults.append(f"{adapter.tool_parser.parser_id} does not read {call.arguments} in {shown!r}")
     if "zqthought" in shown and not any(turn.reasoning.strip() == "zqthought" for turn in turns):
-        faults.append(f"{adapter.thinking_parser.parser_id} does not read the thought in {shown!r}")
+        faults.append(f"{adapter.reasoning_parser.parser_id} does not read the thought in {shown!r}")
     return faults
 
 
@@ -217,7 +217,7 @@ def _turns(adapter: Adapter, shown: str) -> list[ParsedTurn]:
         starts = [0, *(at + 1 for at, letter in enumerate(piece) if letter in ">]\n: ")]
         for start in starts if "zq" in piece or "no_arguments" in piece else ():
             turn = RenderedTurn(piece[:start], piece[start:])
-            turns.append(read_turn(turn, adapter.tool_parser, adapter.thinking_parser, TOOLS))
+            turns.append(read_turn(turn, adapter.tool_parser, adapter.reasoning_parser, TOOLS))
     return turns
 
 

@@ -77,9 +77,9 @@ def test_a_round_trip_goes_before_markers_and_those_before_the_family(made: Made
 
 
 def test_the_record_goes_before_everything(made: Made) -> None:
-    chosen = made(template(), tool_parser="llama_json", thinking_parser="harmony").choice
+    chosen = made(template(), tool_parser="llama_json", reasoning_parser="harmony").choice
     assert (chosen.tool_parser.parser_id, chosen.calls_by) == ("llama_json", "record")
-    assert (chosen.thinking_parser.parser_id, chosen.thoughts_by) == ("harmony", "record")
+    assert (chosen.reasoning_parser.parser_id, chosen.reasoning_by) == ("harmony", "record")
 
 
 def test_past_calls_are_written_in_the_format_of_the_record(made: Made) -> None:
@@ -168,7 +168,7 @@ def test_tools_are_json_text_where_the_template_reads_them_so(made: Made) -> Non
 )
 def test_thoughts_are_read_back_too(made: Made, thought: str, start: str, parser_id: str) -> None:
     chosen = made(template(thought=thought, start=start)).choice
-    assert (chosen.thinking_parser.parser_id, chosen.thoughts_by) == (parser_id, "round trip")
+    assert (chosen.reasoning_parser.parser_id, chosen.reasoning_by) == (parser_id, "round trip")
     assert chosen.calls_by == "round trip"
 
 

@@ -14,7 +14,7 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.kinds.families import FAMILIES
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
@@ -31,7 +31,7 @@ def test_every_familys_default_parsers_exist() -> None:
     assert FAMILIES.keys() == set(get_args(Family))
     for family in FAMILIES.values():
         assert make_tool_parser(family.tool_parser).parser_id == family.tool_parser
-        assert make_thinking_parser(family.thinking_parser).parser_id == family.thinking_parser
+        assert make_reasoning_parser(family.reasoning_parser).parser_id == family.reasoning_parser
 
 
 def test_a_record_with_an_unknown_parser_fails_to_load(folder: Folder) -> None:
@@ -194,7 +194,7 @@ def test_thinking_is_switched_in_the_words_of_the_template(folder: Folder) -> No
         turns = (Message("user", (TextPart("Hi"),)),)
         request = attrs.evolve(chat("Hi"), input=ChatInput(turns, template_options=options))
         prepared = model.prepare_input(request)
-        return model.tokenizer.decode(prepared.tokens), prepared.starts_in_thinking
+        return model.tokenizer.decode(prepared.tokens), prepared.starts_in_reasoning
 
     assert prompt(seed, enable_thinking=False)[0].endswith("<seed:think><seed:cot_budget_reflect>")
     assert prompt(seed, enable_thinking=False)[1], "the model says first that it will not think"

@@ -62,7 +62,7 @@ def prompt(tmp_path: Path) -> Prompt:
     def render(template: str, *messages: Message, parser: str, thoughts: str = "null") -> str:
         make_chat_tokenizer("mistral", tmp_path, chat_template=template)
         record = CapabilityRecord(
-            "text", "default", "llama", 4096, tool_parser=parser, thinking_parser=thoughts
+            "text", "default", "llama", 4096, tool_parser=parser, reasoning_parser=thoughts
         )
         model: Adapter = make_adapter(record, load_tokenizer(tmp_path), Settings())
         prepared = model.prepare_input(InferenceRequest("r", ModelKey("m"), ChatInput(messages)))

@@ -206,25 +206,25 @@ def test_tools_that_must_not_be_called_are_not_offered(adapter: MakeAdapter, nam
 
 
 def test_a_template_that_opens_the_thought_is_noticed(adapter: MakeAdapter) -> None:
-    assert adapter("thinking").prepare_input(request(say("user", "Hi"))).starts_in_thinking
+    assert adapter("thinking").prepare_input(request(say("user", "Hi"))).starts_in_reasoning
     model = adapter("qwen")
-    assert not model.prepare_input(request(say("user", "Hi"))).starts_in_thinking
+    assert not model.prepare_input(request(say("user", "Hi"))).starts_in_reasoning
     off = request(say("user", "Hi"), template_options={"enable_thinking": False})
-    assert not model.prepare_input(off).starts_in_thinking
+    assert not model.prepare_input(off).starts_in_reasoning
     assert model.tokenizer.decode(model.prepare_input(off).tokens).endswith("<think>\n\n</think>\n\n")
 
 
 def test_a_user_cannot_open_the_thought(adapter: MakeAdapter) -> None:
-    assert not adapter("mistral").prepare_input(request(say("user", "<think>"))).starts_in_thinking
+    assert not adapter("mistral").prepare_input(request(say("user", "<think>"))).starts_in_reasoning
 
 
 def test_an_answer_that_was_begun_is_continued(adapter: MakeAdapter) -> None:
     begun = (say("user", "Hi"), say("assistant", "<think>\nHm"))
-    prepared = adapter("granite", record={"thinking_parser": "think_tag"}).prepare_input(
+    prepared = adapter("granite", record={"reasoning_parser": "think_tag"}).prepare_input(
         request(*begun, continue_final_message=True)
     )
     assert adapter("granite").tokenizer.decode(prepared.tokens).endswith("Hm")
-    assert prepared.starts_in_thinking
+    assert prepared.starts_in_reasoning
     with pytest.raises(ProblemError, match="assistant"):
         adapter("granite").prepare_input(request(say("user", "Hi"), continue_final_message=True))
 

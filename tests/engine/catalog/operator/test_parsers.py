@@ -25,5 +25,5 @@ def test_nothing_but_a_star_stands_for_other_text_in_a_name() -> None:
 def test_the_operators_parser_of_thoughts_goes_before_the_records() -> None:
     settings = Settings(thinking_parsers=(("org/model", "think_tag"),))
     record = with_operators_parsers(RECORD, settings, "org/model")
-    assert (record.tool_parser, record.thinking_parser) == ("qwen3_coder", "think_tag")
+    assert (record.tool_parser, record.reasoning_parser) == ("qwen3_coder", "think_tag")
     assert with_operators_parsers(RECORD, settings, "org/another") == RECORD

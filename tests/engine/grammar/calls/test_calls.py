@@ -15,7 +15,7 @@ from greenroom.schemas.messages.response_format import (
     CallConstraint,
     Constraint,
     JsonSchemaFormat,
-    ThoughtConstraint,
+    ReasoningConstraint,
 )
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
@@ -270,9 +270,9 @@ def test_with_a_response_format_the_answer_is_either(grammars: Grammars) -> None
 
 @pytest.mark.parametrize("choice", [REQUIRED, AUTO])
 def test_a_marker_inside_a_thought_begins_no_call(grammars: Grammars, choice: ToolChoice) -> None:
-    thought = ThoughtConstraint("<think>", "</think>", opened=True)
+    reasoning = ReasoningConstraint("<think>", "</think>", opened=True)
     calls = CallConstraint((WEATHER,), choice, "hermes_json")
-    matcher = grammars.matcher(Constraint(calls=calls, thought=thought))
+    matcher = grammars.matcher(Constraint(calls=calls, reasoning=reasoning))
     for token in grammars.tokenizer.encode("Shall I <tool_call> it? </think>"):
         mask = matcher.mask()
         assert mask is None or mask.allows(token)
@@ -286,11 +286,11 @@ def test_a_marker_inside_a_thought_begins_no_call(grammars: Grammars, choice: To
 
 def test_a_thought_may_come_first_under_auto(grammars: Grammars) -> None:
     calls = CallConstraint((WEATHER,), AUTO, "hermes_json")
-    thought = ThoughtConstraint("<think>", "</think>")
-    matcher = grammars.matcher(Constraint(calls=calls, thought=thought))
+    reasoning = ReasoningConstraint("<think>", "</think>")
+    matcher = grammars.matcher(Constraint(calls=calls, reasoning=reasoning))
     for text, phase in (
-        ("\n<think>", Phase.THOUGHT),
-        ("hm <tool_call>", Phase.THOUGHT),
+        ("\n<think>", Phase.REASONING),
+        ("hm <tool_call>", Phase.REASONING),
         ("</think>", Phase.FREE),
         ("So: <think>", Phase.FREE),
         ("<tool_call>", Phase.CALL),

@@ -6,32 +6,32 @@ import json
 
 import pytest
 
-from greenroom.engine.formats.registry import make_thinking_parser
+from greenroom.engine.formats.registry import make_reasoning_parser
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.response_format import (
     CallConstraint,
     Constraint,
     JsonSchemaFormat,
-    ThoughtConstraint,
+    ReasoningConstraint,
 )
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars
 from greenroom.tests.support.parsers.model_outputs import parse_case
 
-PARSER = make_thinking_parser("harmony")
+PARSER = make_reasoning_parser("harmony")
 (MARKERS,) = PARSER.markers
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 TOOL = Tool("look", parameters={**SCHEMA, "additionalProperties": False}, strict=True)
 CALLS = CallConstraint((TOOL,), ToolChoice("required"), "harmony")
 ANSWER = JsonSchemaFormat({**SCHEMA, "additionalProperties": False})
-THOUGHT = f"{MARKERS[0]}Hm. {MARKERS[1]}"
+REASONING = f"{MARKERS[0]}Hm. {MARKERS[1]}"
 
 
-def thought(budget: int | None = None) -> ThoughtConstraint:
-    return ThoughtConstraint(*MARKERS, False, budget, PARSER.forced_end, PARSER.answer_starts)
+def reasoning(budget: int | None = None) -> ReasoningConstraint:
+    return ReasoningConstraint(*MARKERS, False, budget, PARSER.forced_end, PARSER.answer_starts)
 
 
-@pytest.mark.parametrize("written", ["", THOUGHT])
+@pytest.mark.parametrize("written", ["", REASONING])
 @pytest.mark.parametrize(
     "header",
     [
@@ -42,7 +42,7 @@ def thought(budget: int | None = None) -> ThoughtConstraint:
     ],
 )
 def test_an_answer_may_stand_in_the_final_channel(grammars: Grammars, written: str, header: str) -> None:
-    matcher = grammars.matcher(Constraint(ANSWER, thought=thought()))
+    matcher = grammars.matcher(Constraint(ANSWER, reasoning=reasoning()))
     opening = grammars.tokenizer.encode(f'{written}{header}{{"ok"')
     for token in opening:
         mask = matcher.mask()
@@ -56,8 +56,8 @@ def test_an_answer_may_stand_in_the_final_channel(grammars: Grammars, written: s
 
 @pytest.mark.parametrize("start", ["", "<|start|>assistant"])
 def test_a_forced_call_follows_a_thought(grammars: Grammars, start: str) -> None:
-    matcher = grammars.matcher(Constraint(calls=CALLS, thought=thought()))
-    opening = grammars.tokenizer.encode(f"{THOUGHT}{start}<|channel|>commentary to=functions.look")
+    matcher = grammars.matcher(Constraint(calls=CALLS, reasoning=reasoning()))
+    opening = grammars.tokenizer.encode(f"{REASONING}{start}<|channel|>commentary to=functions.look")
     for token in opening:
         mask = matcher.mask()
         assert mask is None or mask.allows(token)
@@ -71,10 +71,10 @@ def test_a_forced_call_follows_a_thought(grammars: Grammars, start: str) -> None
 
 
 def test_a_thought_whose_budget_is_spent_ends_as_a_message(grammars: Grammars) -> None:
-    matcher = grammars.matcher(Constraint(calls=CALLS, thought=thought(budget=8)))
+    matcher = grammars.matcher(Constraint(calls=CALLS, reasoning=reasoning(budget=8)))
     for token in grammars.tokenizer.encode(MARKERS[0]):
         matcher.accept_token(token)
-    assert matcher.phase is Phase.THOUGHT
+    assert matcher.phase is Phase.REASONING
     written = grammars.walk(matcher, eager={END: 1.0})
     assert "<|end|><|start|>assistant" in written.text
     tools = [{"name": "look", "parameters": TOOL.parameters}]

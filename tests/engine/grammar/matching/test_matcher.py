@@ -20,8 +20,8 @@ from greenroom.schemas.messages.response_format import (
     Constraint,
     JsonObjectFormat,
     JsonSchemaFormat,
+    ReasoningConstraint,
     RegexFormat,
-    ThoughtConstraint,
 )
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
@@ -34,8 +34,8 @@ SCHEMA = {
     "additionalProperties": False,
 }
 WANTED = Constraint(JsonSchemaFormat(SCHEMA))
-OPENED = ThoughtConstraint("<think>", "</think>", opened=True)
-CLOSED = ThoughtConstraint("<think>", "</think>")
+OPENED = ReasoningConstraint("<think>", "</think>", opened=True)
+CLOSED = ReasoningConstraint("<think>", "</think>")
 
 
 def allowed(matcher: Matcher) -> list[int]:
@@ -99,8 +99,8 @@ def test_rows_are_masked_together_as_each_would_be_alone(grammars: Grammars) -> 
     constraints = (
         WANTED,
         Constraint(RegexFormat("[a-f]+")),
-        Constraint(JsonObjectFormat(), thought=OPENED),
-        Constraint(thought=ThoughtConstraint("<think>", "</think>", opened=True, budget=50)),
+        Constraint(JsonObjectFormat(), reasoning=OPENED),
+        Constraint(reasoning=ReasoningConstraint("<think>", "</think>", opened=True, budget=50)),
     )
     matchers = {row: grammars.matcher(constraint) for row, constraint in enumerate(constraints)}
     masks = compute_masks(matchers)
@@ -138,14 +138,14 @@ def test_a_sequence_whose_grammar_grows_beyond_its_limits_says_so(grammars: Gram
     pytest.fail("the limit was never reached")
 
 
-@pytest.mark.parametrize("thought", [OPENED, CLOSED])
+@pytest.mark.parametrize("reasoning", [OPENED, CLOSED])
 def test_a_thought_is_free_and_the_answer_after_it_is_held(
-    grammars: Grammars, thought: ThoughtConstraint
+    grammars: Grammars, reasoning: ReasoningConstraint
 ) -> None:
-    matcher = grammars.matcher(Constraint(JsonSchemaFormat(SCHEMA), thought=thought))
-    if not thought.opened:
+    matcher = grammars.matcher(Constraint(JsonSchemaFormat(SCHEMA), reasoning=reasoning))
+    if not reasoning.opened:
         feed(grammars, matcher, "<think>")
-    assert phase_of(matcher) is Phase.THOUGHT
+    assert phase_of(matcher) is Phase.REASONING
     mask = matcher.mask()
     assert mask is not None
     assert not mask.allows(grammars.token(END)), "an answer has to follow"
@@ -158,7 +158,7 @@ def test_a_thought_is_free_and_the_answer_after_it_is_held(
 
 
 def test_a_thought_may_be_left_out(grammars: Grammars) -> None:
-    constraint = Constraint(JsonSchemaFormat(SCHEMA), thought=CLOSED)
+    constraint = Constraint(JsonSchemaFormat(SCHEMA), reasoning=CLOSED)
     matcher = grammars.matcher(constraint)
     assert phase_of(matcher) is Phase.OPENING
     feed(grammars, matcher, '{"name": "<thi')
@@ -171,10 +171,10 @@ def test_a_thought_may_be_left_out(grammars: Grammars) -> None:
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("opened", [True, False])
 def test_a_budget_ends_a_thought_cleanly(grammars: Grammars, budget: int, held: bool, opened: bool) -> None:
-    thought = ThoughtConstraint("<think>", "</think>", opened, budget)
+    reasoning = ReasoningConstraint("<think>", "</think>", opened, budget)
     wanted = JsonSchemaFormat(SCHEMA) if held else None
     for seed in range(10):
-        matcher = grammars.matcher(Constraint(wanted, thought=thought))
+        matcher = grammars.matcher(Constraint(wanted, reasoning=reasoning))
         if not opened and not (held and budget == 0):
             feed(grammars, matcher, "<think>")
         written = grammars.walk(matcher, seed, limit=800, eager={END: 0.0})
@@ -191,10 +191,10 @@ def test_a_budget_ends_a_thought_cleanly(grammars: Grammars, budget: int, held: 
 
 
 def test_a_budget_counts_tokens(grammars: Grammars) -> None:
-    thought = ThoughtConstraint("<think>", "</think>", opened=True, budget=3)
-    matcher = grammars.matcher(Constraint(thought=thought))
+    reasoning = ReasoningConstraint("<think>", "</think>", opened=True, budget=3)
+    matcher = grammars.matcher(Constraint(reasoning=reasoning))
     for token in grammars.tokenizer.encode("one two three")[:3]:
-        assert phase_of(matcher) is Phase.THOUGHT
+        assert phase_of(matcher) is Phase.REASONING
         matcher.accept_token(token)
     assert phase_of(matcher) is Phase.CLOSING
     closing: list[int] = []
@@ -207,12 +207,12 @@ def test_a_budget_counts_tokens(grammars: Grammars) -> None:
 
 
 def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
-    thought = ThoughtConstraint("<think>", "</think>", opened=True, budget=1)
-    matcher = grammars.matcher(Constraint(thought=thought))
+    reasoning = ReasoningConstraint("<think>", "</think>", opened=True, budget=1)
+    matcher = grammars.matcher(Constraint(reasoning=reasoning))
     single = {text: token for token, text in enumerate(grammars.tokenizer.token_bytes) if len(text) == 1}
     for byte in "€".encode()[:2]:
         matcher.accept_token(single[bytes([byte])])
-        assert phase_of(matcher) is Phase.THOUGHT
+        assert phase_of(matcher) is Phase.REASONING
     matcher.accept_token(single["€".encode()[2:]])
     assert phase_of(matcher) is Phase.CLOSING
 
@@ -239,7 +239,7 @@ def test_the_order_of_properties_makes_another_constraint(grammars: Grammars) ->
 
 def test_nothing_to_hold_is_no_matcher(grammars: Grammars) -> None:
     assert grammars.compiler.compile(Constraint()) is None
-    assert grammars.compiler.compile(Constraint(thought=OPENED)) is None
+    assert grammars.compiler.compile(Constraint(reasoning=OPENED)) is None
 
 
 def test_a_model_s_own_tokenizer_serves(tmp_path: Path) -> None:
@@ -276,6 +276,6 @@ def test_a_large_vocabulary_is_held_as_a_small_one(large: Grammars) -> None:
         written = large.walk(WANTED, seed)
         assert written.stopped
         validate(SCHEMA, written.text)
-    thought = ThoughtConstraint("<think>", "</think>", opened=True, budget=20)
-    written = large.walk(Constraint(JsonSchemaFormat(SCHEMA), thought=thought))
+    reasoning = ReasoningConstraint("<think>", "</think>", opened=True, budget=20)
+    written = large.walk(Constraint(JsonSchemaFormat(SCHEMA), reasoning=reasoning))
     validate(SCHEMA, written.text.partition("</think>")[2])

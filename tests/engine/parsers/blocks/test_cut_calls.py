@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
@@ -22,7 +22,7 @@ def answer_of(
     tool_format: str, pieces: Iterable[str], *, ended_by_model: bool = False, release: Release = "validated"
 ) -> ParsedAnswer:
     prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
-    parsers = make_tool_parser(tool_format), make_thinking_parser("null")
+    parsers = make_tool_parser(tool_format), make_reasoning_parser("null")
     stream = StreamProcessor(*parsers, prepared, lambda: "id", release=release)
     deltas = [delta for piece in pieces for delta in stream.feed(piece)]
     return collect_answer([*deltas, *stream.finish(ended_by_model=ended_by_model)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.formats.registry import make_thinking_parser
+from greenroom.engine.formats.registry import make_reasoning_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
@@ -69,7 +69,7 @@ def test_calls_in_an_open_thought_are_made_where_the_model_itself_ends(
 ) -> None:
     adapter = loaded(tiny_model("qwen3"))[1]
     tools = (Tool("ring", parameters={"type": "object"}),)
-    prepared = PreparedPrompt(PROMPT, frozenset({2, 3}), 2, tools=tools, starts_in_thinking=True)
+    prepared = PreparedPrompt(PROMPT, frozenset({2, 3}), 2, tools=tools, starts_in_reasoning=True)
     row = Sequence(
         "a",
         PROMPT,
@@ -79,7 +79,7 @@ def test_calls_in_an_open_thought_are_made_where_the_model_itself_ends(
         sampling=SamplingParameters(),
         detokenizer=Scripted('Ring!\n<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', ""),
         processor=StreamProcessor(
-            adapter.tool_parser, make_thinking_parser("think_tag"), prepared, lambda: "call_1"
+            adapter.tool_parser, make_reasoning_parser("think_tag"), prepared, lambda: "call_1"
         ),
     )
     events = [*row.append_token(50), *row.append_token(last)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from greenroom.http.answering.requests.request_parameters import refuse_unsupported
 from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
 from greenroom.schemas.messages.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Message, TextPart
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.response_format import JsonSchemaFormat
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.clients.anthropic_clients import USER, conversation, parse
 
@@ -49,28 +49,28 @@ def edits(*edits: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "thinking", "budget"),
     [
-        ({}, Thinking(False), None),
-        ({"thinking": {"type": "disabled"}}, Thinking(False), None),
-        ({"thinking": {"type": "adaptive", "display": "omitted"}}, Thinking(True), None),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, Thinking(True), 1024),
-        ({"thinking": {"type": "between_tools"}}, Thinking(False), None),
-        ({**ADAPTIVE, "output_config": {"effort": "high"}}, Thinking(True, "high"), None),
-        ({"output_config": {"effort": "low"}}, Thinking(False), None),
+        ({}, ReasoningSettings(False), None),
+        ({"thinking": {"type": "disabled"}}, ReasoningSettings(False), None),
+        ({"thinking": {"type": "adaptive", "display": "omitted"}}, ReasoningSettings(True), None),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, ReasoningSettings(True), 1024),
+        ({"thinking": {"type": "between_tools"}}, ReasoningSettings(False), None),
+        ({**ADAPTIVE, "output_config": {"effort": "high"}}, ReasoningSettings(True, "high"), None),
+        ({"output_config": {"effort": "low"}}, ReasoningSettings(False), None),
         (
             {**ADAPTIVE, **edits({"type": "clear_thinking_20251015", "keep": "all"})},
-            Thinking(True, None, True),
+            ReasoningSettings(True, None, True),
             None,
         ),
-        (edits({"type": "clear_thinking_20251015"}), Thinking(False, None, False), None),
+        (edits({"type": "clear_thinking_20251015"}), ReasoningSettings(False, None, False), None),
         (
             edits({"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}),
-            Thinking(False, None, False),
+            ReasoningSettings(False, None, False),
             None,
         ),
     ],
 )
 def test_thinking_is_asked_for_and_bounded(
-    fields: dict[str, Any], thinking: Thinking, budget: int | None
+    fields: dict[str, Any], thinking: ReasoningSettings, budget: int | None
 ) -> None:
     request = parse(asked(**fields))
     assert request.input.thinking == thinking  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def test_thoughts_between_tools_come_after_a_result_only() -> None:
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
     result = user({"type": "tool_result", "tool_use_id": "t", "content": "1"})
     asked = conversation(USER, call, result, tools=[TOOL], thinking={"type": "between_tools"})
-    assert asked.thinking == Thinking(True)
+    assert asked.thinking == ReasoningSettings(True)
 
 
 def test_a_budget_may_exceed_one_answer_where_thoughts_are_interleaved() -> None:

@@ -19,8 +19,8 @@ from greenroom.schemas.messages.messages import (
     Tool,
     ToolCall,
 )
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
@@ -121,20 +121,20 @@ def test_parameters_arrive_under_their_neutral_names() -> None:
 @pytest.mark.parametrize(
     ("fields", "thinking"),
     [
-        ({}, Thinking()),
-        ({"reasoning_effort": "none"}, Thinking(False)),
-        ({"reasoning_effort": "minimal"}, Thinking(True, "minimal")),
-        ({"reasoning_effort": "max"}, Thinking(True, "max")),
-        ({"reasoning": {"effort": "low"}}, Thinking(True, "low")),
-        ({"thinking": {"type": "disabled"}}, Thinking(False)),
-        ({"thinking": {"type": "enabled", "clear_thinking": False}}, Thinking(True, preserved=True)),
-        ({"enable_thinking": False}, Thinking(False)),
-        ({"reasoning_effort": "none", "enable_thinking": True}, Thinking(True)),
-        ({"reasoning_effort": "high", "enable_thinking": False}, Thinking(False, "high")),
+        ({}, ReasoningSettings()),
+        ({"reasoning_effort": "none"}, ReasoningSettings(False)),
+        ({"reasoning_effort": "minimal"}, ReasoningSettings(True, "minimal")),
+        ({"reasoning_effort": "max"}, ReasoningSettings(True, "max")),
+        ({"reasoning": {"effort": "low"}}, ReasoningSettings(True, "low")),
+        ({"thinking": {"type": "disabled"}}, ReasoningSettings(False)),
+        ({"thinking": {"type": "enabled", "clear_thinking": False}}, ReasoningSettings(True, preserved=True)),
+        ({"enable_thinking": False}, ReasoningSettings(False)),
+        ({"reasoning_effort": "none", "enable_thinking": True}, ReasoningSettings(True)),
+        ({"reasoning_effort": "high", "enable_thinking": False}, ReasoningSettings(False, "high")),
     ],
 )
 def test_thinking_is_switched_in_every_way_that_clients_know(
-    fields: dict[str, Any], thinking: Thinking
+    fields: dict[str, Any], thinking: ReasoningSettings
 ) -> None:
     assert conversation(USER, **fields).thinking == thinking
 
@@ -142,7 +142,7 @@ def test_thinking_is_switched_in_every_way_that_clients_know(
 def test_options_of_the_template_are_passed_on_as_they_are() -> None:
     options = {"enable_thinking": True, "style": 1}
     chat = conversation(USER, reasoning_effort="none", chat_template_kwargs=options)
-    assert (chat.template_options, chat.thinking) == (options, Thinking(False))
+    assert (chat.template_options, chat.thinking) == (options, ReasoningSettings(False))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from greenroom.tests.support.grammars.constrained_chats import (
     PERSON,
     SCHEMAS,
     TOOLS,
-    WITHOUT_THOUGHT,
+    WITHOUT_REASONING,
     chat,
     formatted,
     tool,
@@ -39,7 +39,7 @@ async def test_forced_calls_are_made_and_validate(
     settings: Settings, choice: Any, names: set[str] | None, model: str
 ) -> None:
     body: dict[str, Any] = {
-        **{**WITHOUT_THOUGHT, "model": model},
+        **{**WITHOUT_REASONING, "model": model},
         "tools": TOOLS,
         "tool_choice": choice,
         "parallel_tool_calls": False,

@@ -21,7 +21,7 @@ from greenroom.tests.support.grammars.constrained_chats import (
     PLAIN,
     SCHEMAS,
     TOOLS,
-    WITHOUT_THOUGHT,
+    WITHOUT_REASONING,
     chat,
     formatted,
     tool,
@@ -95,16 +95,16 @@ async def test_json_object_is_an_object_or_length(settings: Settings) -> None:
 
 async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Settings) -> None:
     def parse(client: openai.OpenAI) -> Any:
-        return client.chat.completions.parse(response_format=City, **WITHOUT_THOUGHT)
+        return client.chat.completions.parse(response_format=City, **WITHOUT_REASONING)
 
     def stream(client: openai.OpenAI) -> Any:
-        with client.chat.completions.stream(response_format=City, **WITHOUT_THOUGHT) as events:
+        with client.chat.completions.stream(response_format=City, **WITHOUT_REASONING) as events:
             for _ in events:
                 pass
             return events.get_final_completion()
 
     def pieces(client: openai.OpenAI) -> Any:
-        body = {**WITHOUT_THOUGHT, "response_format": formatted(PERSON)}
+        body = {**WITHOUT_REASONING, "response_format": formatted(PERSON)}
         return [chunk.choices[0] for chunk in client.chat.completions.create(stream=True, **body)]
 
     async with serving(settings) as served:

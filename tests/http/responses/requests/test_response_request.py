@@ -11,9 +11,9 @@ from greenroom.http.responses.output.response_object import ResponseEcho
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.request_parser import parse_response_request
 from greenroom.schemas.messages.messages import ToolChoice
+from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat
-from greenroom.schemas.messages.thinking import Thinking
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import ResponseRequest
@@ -149,15 +149,15 @@ def test_instructions_go_before_everything() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"effort": "none"}, Thinking(False)),
-        ({"effort": "high", "summary": "detailed"}, Thinking(True, "high")),
-        ({"context": "all_turns"}, Thinking(None, None, True)),
-        ({"context": "current_turn"}, Thinking(None, None, False)),
-        ({"context": "auto", "generate_summary": "concise"}, Thinking()),
-        (None, Thinking()),
+        ({"effort": "none"}, ReasoningSettings(False)),
+        ({"effort": "high", "summary": "detailed"}, ReasoningSettings(True, "high")),
+        ({"context": "all_turns"}, ReasoningSettings(None, None, True)),
+        ({"context": "current_turn"}, ReasoningSettings(None, None, False)),
+        ({"context": "auto", "generate_summary": "concise"}, ReasoningSettings()),
+        (None, ReasoningSettings()),
     ],
 )
-def test_how_much_to_think(given: Any, expected: Thinking) -> None:
+def test_how_much_to_think(given: Any, expected: ReasoningSettings) -> None:
     assert chat(reasoning=given).thinking == expected
 
 

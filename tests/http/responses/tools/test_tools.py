@@ -133,8 +133,8 @@ async def test_a_choice_of_tools_is_kept(settings: Settings) -> None:
 
 
 def forced_call(client: openai.OpenAI, **asked: Any) -> Any:
-    without_thought: dict[str, Any] = {"reasoning": {"effort": "none"}, "parallel_tool_calls": False}
-    return client.responses.create(model="qwen3", input=ASKED, **without_thought, **asked)
+    without_reasoning: dict[str, Any] = {"reasoning": {"effort": "none"}, "parallel_tool_calls": False}
+    return client.responses.create(model="qwen3", input=ASKED, **without_reasoning, **asked)
 
 
 async def test_log_probabilities_come_where_they_are_included(settings: Settings) -> None:

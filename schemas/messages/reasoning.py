@@ -18,7 +18,7 @@ def effort_named(value: object) -> Effort | None:
 
 
 @attrs.frozen
-class Thinking:
+class ReasoningSettings:
     """The client's reasoning settings; None leaves a setting to the model's template.
 
     Args:

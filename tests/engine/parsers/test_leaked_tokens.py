@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -29,7 +29,7 @@ def read(
     """Parse a text whose control tokens are tokens, or are spelled with ordinary tokens."""
     prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
     stream = StreamProcessor(
-        make_tool_parser(tool_format), make_thinking_parser(thoughts), prepared, lambda: "id"
+        make_tool_parser(tool_format), make_reasoning_parser(thoughts), prepared, lambda: "id"
     )
     deltas, tokens = [], 0
     while text:
@@ -119,7 +119,7 @@ def test_what_a_format_reads_outside_calls_is_left_to_it() -> None:
 
 def test_text_before_a_token_in_one_piece_is_kept() -> None:
     prepared = PreparedPrompt((1,), frozenset(), 100)
-    stream = StreamProcessor(make_tool_parser("null"), make_thinking_parser("think_tag"), prepared, str)
+    stream = StreamProcessor(make_tool_parser("null"), make_reasoning_parser("think_tag"), prepared, str)
     deltas = [
         *stream.feed("Yes"),
         *stream.feed(" <|end_of_box|>", 1, CONTROLS["<|end_of_box|>"]),

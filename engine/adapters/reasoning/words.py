@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.adapters.thinking.switches import ThinkingMeans
+from greenroom.engine.adapters.reasoning.switches import PromptChanges
 from greenroom.schemas.messages.messages import Message, TextPart
 
 
-def add_thinking_words(messages: Sequence[Message], thinking: ThinkingMeans) -> list[Message]:
+def add_prompt_changes(messages: Sequence[Message], changes: PromptChanges) -> list[Message]:
     """Return the messages with the text that switches reasoning."""
     told = list(messages)
-    if thinking.system:
-        text = thinking.system
+    if changes.system:
+        text = changes.system
         if told and told[0].role == "system":
             text = f"{text}\n\n{told.pop(0).text}".rstrip()
         told.insert(0, Message("system", (TextPart(text),)))
-    elif thinking.blank_system and not (told and told[0].role == "system"):
+    elif changes.blank_system and not (told and told[0].role == "system"):
         told.insert(0, Message("system", (TextPart(""),)))
-    if thinking.user:
-        _add_user_word(told, thinking.user)
+    if changes.user:
+        _add_user_word(told, changes.user)
     return told
 
 

@@ -6,42 +6,42 @@ from typing import Literal
 
 from greenroom.engine.parsers.held_text import HeldText
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
-from greenroom.engine.parsers.parser_events import PlainText, ThoughtEvent, ThoughtText
-from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
-from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
+from greenroom.engine.parsers.parser_events import PlainText, ReasoningEvent, ReasoningText
+from greenroom.engine.parsers.reasoning.think_tag import MarkedReasoningParser
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser, ReasoningStream
 
 
-class FramedAnswerParser(ThinkingParser):
+class AnswerTagsParser(ReasoningParser):
     """Parses reasoning between two markers and drops the markers around the answer.
 
     The answer's start marker counts only at its start, the end marker only at its end; elsewhere they are
     text.
 
     Args:
-        thought: Markers that open and close the reasoning.
+        reasoning: Markers that open and close the reasoning.
         answer: Markers that open and close the answer.
     """
 
-    def __init__(self, parser_id: str, thought: tuple[str, str], answer: tuple[str, str]) -> None:
+    def __init__(self, parser_id: str, reasoning: tuple[str, str], answer: tuple[str, str]) -> None:
         self.parser_id = parser_id
-        self.markers = (thought,)
+        self.markers = (reasoning,)
         self.answer = answer
         self.answer_starts = (answer[0],)
         self.closing = marker_pattern([answer[1]])
-        self._thoughts = MarkedThinkingParser(parser_id, *thought)
+        self._reasoning = MarkedReasoningParser(parser_id, *reasoning)
 
-    def reads_outside_thoughts(self, token: str) -> bool:
-        return super().reads_outside_thoughts(token) or token in self.answer
+    def reads_outside_reasoning(self, token: str) -> bool:
+        return super().reads_outside_reasoning(token) or token in self.answer
 
-    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
-        return _FramedAnswerStream(self, self._thoughts.new_stream(starts_open))
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
+        return _AnswerTagsStream(self, self._reasoning.new_stream(starts_open))
 
 
-class _FramedAnswerStream(ThinkingStream):
-    def __init__(self, parser: FramedAnswerParser, thoughts: ThinkingStream) -> None:
+class _AnswerTagsStream(ReasoningStream):
+    def __init__(self, parser: AnswerTagsParser, stream: ReasoningStream) -> None:
         self._start, self._end = parser.answer
         self._closing = parser.closing
-        self._thoughts = thoughts
+        self._reasoning = stream
         self._pending = ""
         self._space = HeldText()
         self._held_end = HeldText()
@@ -51,29 +51,29 @@ class _FramedAnswerStream(ThinkingStream):
         self._final = False
 
     @property
-    def in_thought(self) -> bool:  # type: ignore[override]
-        return self._thoughts.in_thought
+    def in_reasoning(self) -> bool:  # type: ignore[override]
+        return self._reasoning.in_reasoning
 
     @property
-    def thought_ended(self) -> bool:  # type: ignore[override]
-        return self._state == "free" and self._thoughts.thought_ended
+    def reasoning_ended(self) -> bool:  # type: ignore[override]
+        return self._state == "free" and self._reasoning.reasoning_ended
 
-    def feed(self, text: str) -> list[ThoughtEvent]:
-        return self._read(self._thoughts.feed(text))
+    def feed(self, text: str) -> list[ReasoningEvent]:
+        return self._read(self._reasoning.feed(text))
 
-    def finish(self) -> list[ThoughtEvent]:
-        rest = self._thoughts.finish()
+    def finish(self) -> list[ReasoningEvent]:
+        rest = self._reasoning.finish()
         self._final = True
         return self._read(rest)
 
-    def _read(self, events: list[ThoughtEvent]) -> list[ThoughtEvent]:
-        read: list[ThoughtEvent] = [event for event in events if isinstance(event, ThoughtText)]
+    def _read(self, events: list[ReasoningEvent]) -> list[ReasoningEvent]:
+        read: list[ReasoningEvent] = [event for event in events if isinstance(event, ReasoningText)]
         self._pending += "".join(event.text for event in events if isinstance(event, PlainText))
         if self._state == "before" and (self._pending or self._final):
             self._open()
         text = ""
         if self._state == "framed":
-            text = self._framed_answer()
+            text = self._tagged_answer()
         elif self._state == "free":
             text, self._pending = self._pending, ""
         return [*read, PlainText(text)] if text else read
@@ -89,7 +89,7 @@ class _FramedAnswerStream(ThinkingStream):
             self._pending = self._space.take() + text
             self._state = "free"
 
-    def _framed_answer(self) -> str:
+    def _tagged_answer(self) -> str:
         """Return the text that is certainly part of the answer; keep a possible end marker."""
         said: list[str] = []
         while self._pending:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.formats.registry import make_thinking_parser
-from greenroom.engine.parsers.parser_events import PlainText, ThoughtText
-from greenroom.tests.support.parsers.model_outputs import ExtractedThought, extract_thought
+from greenroom.engine.formats.registry import make_reasoning_parser
+from greenroom.engine.parsers.parser_events import PlainText, ReasoningText
+from greenroom.tests.support.parsers.model_outputs import ExtractedReasoning, extract_reasoning
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,9 @@ from greenroom.tests.support.parsers.model_outputs import ExtractedThought, extr
     ],
 )
 def test_thought_and_answer(text: str, reasoning: str | None, answer: str) -> None:
-    assert extract_thought(make_thinking_parser("think_tag"), text) == ExtractedThought(reasoning, answer)
+    assert extract_reasoning(make_reasoning_parser("think_tag"), text) == ExtractedReasoning(
+        reasoning, answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,9 +49,9 @@ def test_thought_and_answer(text: str, reasoning: str | None, answer: str) -> No
     ],
 )
 def test_a_thought_that_the_template_opened(text: str, reasoning: str | None, answer: str) -> None:
-    assert extract_thought(make_thinking_parser("think_tag"), text, starts_open=True) == ExtractedThought(
-        reasoning, answer
-    )
+    assert extract_reasoning(
+        make_reasoning_parser("think_tag"), text, starts_open=True
+    ) == ExtractedReasoning(reasoning, answer)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,8 @@ def test_a_thought_that_the_template_opened(text: str, reasoning: str | None, an
     ],
 )
 def test_markers_that_mlx_lm_knows(parser_id: str, text: str) -> None:
-    parser = make_thinking_parser(parser_id)
-    assert extract_thought(parser, text) == ExtractedThought("a", "b")
+    parser = make_reasoning_parser(parser_id)
+    assert extract_reasoning(parser, text) == ExtractedReasoning("a", "b")
     assert parser.parser_id == parser_id
 
 
@@ -82,35 +84,35 @@ def test_our_markers_are_all_that_mlx_lm_knows() -> None:
     ours = {
         marker
         for name in ("think", "longcat_think", "think_start", "channel", "xtml")
-        for marker in make_thinking_parser(f"mlx_lm.{name}").markers[0]
+        for marker in make_reasoning_parser(f"mlx_lm.{name}").markers[0]
     }
     assert set(re.findall(r'"(<[^"]*think[^"]*|<\|channel>thought)"', source)) <= ours
 
 
 def test_the_null_parser_knows_no_thoughts() -> None:
-    assert extract_thought(make_thinking_parser("null"), "<think>a</think>b") == ExtractedThought(
+    assert extract_reasoning(make_reasoning_parser("null"), "<think>a</think>b") == ExtractedReasoning(
         None, "<think>a</think>b"
     )
 
 
 def test_a_thought_is_shown_while_it_is_written() -> None:
-    stream = make_thinking_parser("think_tag").new_stream()
-    assert not stream.in_thought
+    stream = make_reasoning_parser("think_tag").new_stream()
+    assert not stream.in_reasoning
     assert stream.feed("<think>\n") == []
-    assert stream.in_thought
-    assert stream.feed("Two") == [ThoughtText("Two")]
-    assert stream.feed(" and <") == [ThoughtText(" and")]
-    assert stream.feed(" two") == [ThoughtText(" < two")]
+    assert stream.in_reasoning
+    assert stream.feed("Two") == [ReasoningText("Two")]
+    assert stream.feed(" and <") == [ReasoningText(" and")]
+    assert stream.feed(" two") == [ReasoningText(" < two")]
     assert stream.feed("\n</think>\n") == []
-    assert not stream.in_thought
-    assert not stream.thought_ended
+    assert not stream.in_reasoning
+    assert not stream.reasoning_ended
     assert stream.feed("Four") == [PlainText("Four")]
-    assert stream.thought_ended
+    assert stream.reasoning_ended
 
 
 def test_an_unknown_id_is_refused_with_those_that_exist() -> None:
     with pytest.raises(LookupError, match=r"'thinker'.*think_tag"):
-        make_thinking_parser("thinker")
+        make_reasoning_parser("thinker")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +128,8 @@ def test_an_unknown_id_is_refused_with_those_that_exist() -> None:
     ],
 )
 def test_an_answer_between_markers(text: str, thought: str | None, answer: str) -> None:
-    parser = make_thinking_parser("hunyuan")
-    assert extract_thought(parser, text) == ExtractedThought(thought, answer)
+    parser = make_reasoning_parser("hunyuan")
+    assert extract_reasoning(parser, text) == ExtractedReasoning(thought, answer)
     stream = parser.new_stream()
     events = [event for character in text for event in stream.feed(character)] + stream.finish()
     assert "".join(event.text for event in events if isinstance(event, PlainText)) == answer

@@ -5,30 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from greenroom.engine.parsers.markers import Markers
-from greenroom.engine.parsers.parser_events import ThoughtEvent
+from greenroom.engine.parsers.parser_events import ReasoningEvent
 
 
-class ThinkingStream(ABC):
+class ReasoningStream(ABC):
     """Splits one output, as it streams, into reasoning and the text after it. One per request.
 
     Attributes:
-        in_thought: True if the next text belongs to the reasoning, as far as is known.
-        thought_ended: True once no more reasoning can follow: `feed` then returns its text unchanged.
+        in_reasoning: True if the next text belongs to the reasoning, as far as is known.
+        reasoning_ended: True once no more reasoning can follow: `feed` then returns its text unchanged.
     """
 
-    in_thought: bool = False
-    thought_ended: bool = False
+    in_reasoning: bool = False
+    reasoning_ended: bool = False
 
     @abstractmethod
-    def feed(self, text: str) -> list[ThoughtEvent]:
+    def feed(self, text: str) -> list[ReasoningEvent]:
         """Return the events that a further piece of text completes."""
 
     @abstractmethod
-    def finish(self) -> list[ThoughtEvent]:
+    def finish(self) -> list[ReasoningEvent]:
         """Return the remaining events at the end of the text; nothing may be fed afterwards."""
 
 
-class ThinkingParser(ABC):
+class ReasoningParser(ABC):
     """A format of marked reasoning. Stateless: one instance serves all requests of a model.
 
     Attributes:
@@ -45,7 +45,7 @@ class ThinkingParser(ABC):
     forced_end: str = ""
     answer_starts: tuple[str, ...] = ()
 
-    def reads_outside_thoughts(self, token: str) -> bool:
+    def reads_outside_reasoning(self, token: str) -> bool:
         """Return whether this format reads a control token while no reasoning is open."""
         starts = (start for start, _ in self.markers)
         return any(token in text for text in (*starts, *self.also_opened_by, *self.answer_starts))
@@ -56,7 +56,7 @@ class ThinkingParser(ABC):
         return bool(starts) and prompt.rstrip().endswith((*starts, *self.also_opened_by))
 
     @abstractmethod
-    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
         """Return a stream for one output.
 
         Args:

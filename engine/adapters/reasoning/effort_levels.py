@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.thinking.switches import ThinkingMeans
-from greenroom.schemas.messages.thinking import EFFORTS, Effort
+from greenroom.engine.adapters.reasoning.switches import PromptChanges
+from greenroom.schemas.messages.reasoning import EFFORTS, Effort
 
 Render = Callable[..., str | None]
 """Function that renders messages with template options; returns None on a refusal."""
@@ -38,12 +38,12 @@ class EffortLevels:
         off: Change that switches reasoning off; None if no effort does.
     """
 
-    efforts: Mapping[Effort, ThinkingMeans] = attrs.field(factory=dict)
-    off: ThinkingMeans | None = None
+    efforts: Mapping[Effort, PromptChanges] = attrs.field(factory=dict)
+    off: PromptChanges | None = None
 
 
 def find_efforts(
-    render: Render, reads: Callable[[str], bool], conversation: Sequence[Mapping[str, Any]], on: ThinkingMeans
+    render: Render, reads: Callable[[str], bool], conversation: Sequence[Mapping[str, Any]], on: PromptChanges
 ) -> EffortLevels:
     """Return the efforts that the template knows.
 
@@ -62,42 +62,42 @@ def find_efforts(
         if levels.efforts or levels.off:
             return levels
     flags = {
-        effort: ThinkingMeans({name: True})
+        effort: PromptChanges({name: True})
         for name, effort in _FLAGS
         if reads(name)
         and _differ(render(conversation, **on.options), render(conversation, **{**on.options, name: True}))
     }
-    return EffortLevels({**flags, "high": ThinkingMeans()} if flags else {})
+    return EffortLevels({**flags, "high": PromptChanges()} if flags else {})
 
 
-def budget_levels(option: str) -> dict[Effort, ThinkingMeans]:
+def budget_levels(option: str) -> dict[Effort, PromptChanges]:
     """Return efforts as token budgets; the highest effort has no budget."""
-    return {effort: ThinkingMeans({option: tokens}) for effort, tokens in _BUDGETS.items()} | {
-        "xhigh": ThinkingMeans()
+    return {effort: PromptChanges({option: tokens}) for effort, tokens in _BUDGETS.items()} | {
+        "xhigh": PromptChanges()
     }
 
 
 def _levels(name: str, rendered: Mapping[str, str | None]) -> EffortLevels:
     other = rendered[_ANY_EFFORT]
     if other is not None and _ANY_EFFORT in other:
-        return EffortLevels({effort: ThinkingMeans({name: effort}) for effort in _TRAINED})
-    off = next((value for value in _NO_EFFORT if _closes_thought(rendered, value)), None)
+        return EffortLevels({effort: PromptChanges({name: effort}) for effort in _TRAINED})
+    off = next((value for value in _NO_EFFORT if _closes_reasoning(rendered, value)), None)
     accepted = {
         effort: rendered[effort] for effort in EFFORTS if effort != off and rendered[effort] is not None
     }
     distinct = [effort for effort, text in accepted.items() if text != other]
-    known = {effort: ThinkingMeans({name: effort}) for effort in distinct}
+    known = {effort: PromptChanges({name: effort}) for effort in distinct}
     if other is not None and distinct:
         named = _level_of(other, accepted, distinct[0])
         if named is None:  # All other efforts behave like the default.
-            known |= {effort: ThinkingMeans({name: effort}) for effort in accepted}
+            known |= {effort: PromptChanges({name: effort}) for effort in accepted}
         else:
-            known |= {named: ThinkingMeans({name: named})}
-    switches_off = None if off is None else ThinkingMeans({name: off})
+            known |= {named: PromptChanges({name: named})}
+    switches_off = None if off is None else PromptChanges({name: off})
     return EffortLevels({effort: known[effort] for effort in EFFORTS if effort in known}, switches_off)
 
 
-def _closes_thought(rendered: Mapping[str, str | None], value: str) -> bool:
+def _closes_reasoning(rendered: Mapping[str, str | None], value: str) -> bool:
     """Return whether an effort means no reasoning, judged by its prompt's end or by its name."""
     text, other = rendered[value], rendered[_ANY_EFFORT]
     high = rendered["high"] or other

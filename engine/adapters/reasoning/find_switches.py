@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from greenroom.engine.adapters.thinking.effort_levels import (
+from greenroom.engine.adapters.reasoning.effort_levels import (
     USER,
     Render,
     budget_levels,
     find_efforts,
 )
-from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
+from greenroom.engine.adapters.reasoning.switches import PromptChanges, ReasoningSwitches
 from greenroom.schemas.messages.messages import JsonObject
 
 _OPTIONS: tuple[tuple[str, Any, Any], ...] = (
@@ -42,7 +42,7 @@ _WORDS = (("/think", "/no_think"), ("detailed thinking on", "detailed thinking o
 """Words in the system message that some templates look for."""
 
 _USER = {"role": "user", "content": USER}
-_SYSTEM, _ANSWER, _THOUGHT = "zqsystem", "zqanswer", "zqthought"
+_SYSTEM, _ANSWER, _REASONING = "zqsystem", "zqanswer", "zqthought"
 
 
 def find_switches(
@@ -51,8 +51,8 @@ def find_switches(
     markers: tuple[tuple[str, str], ...],
     *,
     takes_system: bool = True,
-    known: ThinkingSwitches | None = None,
-) -> ThinkingSwitches:
+    known: ReasoningSwitches | None = None,
+) -> ReasoningSwitches:
     """Return the reasoning switches of a template.
 
     Args:
@@ -69,37 +69,37 @@ def find_switches(
     on, off = _find_option(render, reads)
     budget = _BUDGET_OPTION if reads(_BUDGET_OPTION) and _switches(render, {}, {_BUDGET_OPTION: 0}) else None
     if off is None and budget is not None:
-        on, off = ThinkingMeans(), ThinkingMeans({budget: 0})
+        on, off = PromptChanges(), PromptChanges({budget: 0})
     if on is not None and on.options and takes_system:
         on = _with_system(render, on)
-    levels = find_efforts(render, reads, [_USER], on or ThinkingMeans())
+    levels = find_efforts(render, reads, [_USER], on or PromptChanges())
     if off is None and levels.off is not None:
         off, on = levels.off, levels.efforts.get("high", on)
     efforts = levels.efforts or (budget_levels(budget) if budget else {})
     if on is None and levels.efforts:
-        on = ThinkingMeans()
+        on = PromptChanges()
     if off is None and not levels.efforts:
         on, off = _find_other_ways(render, source or "", markers, takes_system)
-        if known is not None and markers and (off is None or off == ThinkingMeans()):
+        if known is not None and markers and (off is None or off == PromptChanges()):
             on, off = known.on, known.off
-    return ThinkingSwitches(on, off, efforts, budget, _find_preserving(render, reads, on, markers))
+    return ReasoningSwitches(on, off, efforts, budget, _find_preserving(render, reads, on, markers))
 
 
 def _find_option(
     render: Render, reads: Callable[[str], bool]
-) -> tuple[ThinkingMeans | None, ThinkingMeans | None]:
-    for name, thinks, answers in _OPTIONS:
-        if reads(name) and _switches(render, {name: thinks}, {name: answers}):
-            return ThinkingMeans({name: thinks}), ThinkingMeans({name: answers})
+) -> tuple[PromptChanges | None, PromptChanges | None]:
+    for name, may_reason, answers in _OPTIONS:
+        if reads(name) and _switches(render, {name: may_reason}, {name: answers}):
+            return PromptChanges({name: may_reason}), PromptChanges({name: answers})
     return None, None
 
 
 def _switches(render: Render, on: JsonObject, off: JsonObject) -> bool:
-    thinking, answering = render([_USER], **on), render([_USER], **off)
-    return thinking is not None and answering is not None and thinking != answering
+    reasoning, answering = render([_USER], **on), render([_USER], **off)
+    return reasoning is not None and answering is not None and reasoning != answering
 
 
-def _with_system(render: Render, on: ThinkingMeans) -> ThinkingMeans:
+def _with_system(render: Render, on: PromptChanges) -> PromptChanges:
     """Return the switch extended so that it works beside a client's system message too.
 
     That message may replace the template's instructions, which are then added to it.
@@ -108,7 +108,7 @@ def _with_system(render: Render, on: ThinkingMeans) -> ThinkingMeans:
     off = {name: not value if isinstance(value, bool) else "" for name, value in on.options.items()}
     if render([system, _USER], **on.options) != render([system, _USER], **off):
         return on
-    return ThinkingMeans(on.options, system=_own_system(render, on.options))
+    return PromptChanges(on.options, system=_own_system(render, on.options))
 
 
 def _own_system(render: Render, options: Mapping[str, Any]) -> str:
@@ -127,20 +127,20 @@ def _find_other_ways(
     source: str,
     markers: tuple[tuple[str, str], ...],
     takes_system: bool,
-) -> tuple[ThinkingMeans | None, ThinkingMeans | None]:
+) -> tuple[PromptChanges | None, PromptChanges | None]:
     """Return the switches of a model whose template has no option for reasoning."""
     for words in _WORDS if takes_system else ():
         if _obeys(render, source, *words):
-            return ThinkingMeans(system=words[0]), ThinkingMeans(system=words[1])
+            return PromptChanges(system=words[0]), PromptChanges(system=words[1])
     if not markers:
-        return None, ThinkingMeans()
+        return None, PromptChanges()
     instructions = _own_system(render, {}) if takes_system else ""
     if any(start in instructions for start, _ in markers):
-        return ThinkingMeans(system=instructions), ThinkingMeans(blank_system=True)
-    closed = _closed_thought(render, markers)
+        return PromptChanges(system=instructions), PromptChanges(blank_system=True)
+    closed = _closed_reasoning(render, markers)
     if closed is None and not any(end in source for _, end in markers):
-        return None, ThinkingMeans()  # Nothing shows that the model reasons.
-    return ThinkingMeans(), None if closed is None else ThinkingMeans(prompt_end=closed)
+        return None, PromptChanges()  # Nothing shows that the model reasons.
+    return PromptChanges(), None if closed is None else PromptChanges(prompt_end=closed)
 
 
 def _obeys(render: Render, source: str, on: str, off: str) -> bool:
@@ -154,7 +154,7 @@ def _obeys(render: Render, source: str, on: str, off: str) -> bool:
     return None not in bare and bare[0] != bare[1]
 
 
-def _closed_thought(render: Render, markers: tuple[tuple[str, str], ...]) -> str | None:
+def _closed_reasoning(render: Render, markers: tuple[tuple[str, str], ...]) -> str | None:
     """Return the text that adds empty reasoning to a prompt; None if the model's form is unknown."""
     prompt = render([_USER]) or ""
     history = render([_USER, {"role": "assistant", "content": _ANSWER}, _USER]) or ""
@@ -175,13 +175,13 @@ def _closed_thought(render: Render, markers: tuple[tuple[str, str], ...]) -> str
 def _find_preserving(
     render: Render,
     reads: Callable[[str], bool],
-    on: ThinkingMeans | None,
+    on: PromptChanges | None,
     markers: tuple[tuple[str, str], ...],
 ) -> dict[bool, JsonObject]:
     start, end = markers[0] if markers else ("<think>", "</think>")
     answers: tuple[dict[str, Any], ...] = (
-        {"role": "assistant", "content": _ANSWER, "reasoning_content": _THOUGHT, "reasoning": _THOUGHT},
-        {"role": "assistant", "content": f"{start}{_THOUGHT}{end}{_ANSWER}"},
+        {"role": "assistant", "content": _ANSWER, "reasoning_content": _REASONING, "reasoning": _REASONING},
+        {"role": "assistant", "content": f"{start}{_REASONING}{end}{_ANSWER}"},
     )
     options = {} if on is None else on.options
     for name, keep, drop in _PRESERVING:
@@ -189,6 +189,6 @@ def _find_preserving(
             shown, hidden = (
                 render([_USER, answer, _USER], **{**options, name: value}) for value in (keep, drop)
             )
-            if _THOUGHT in (shown or "") and hidden is not None and _THOUGHT not in hidden:
+            if _REASONING in (shown or "") and hidden is not None and _REASONING not in hidden:
                 return {True: {name: keep}, False: {name: drop}}
     return {}

@@ -7,13 +7,13 @@ from typing import Literal
 
 from greenroom.engine.parsers.held_text import HeldText
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
-from greenroom.engine.parsers.parser_events import PlainText, ThoughtEvent, ThoughtText
-from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.parser_events import PlainText, ReasoningEvent, ReasoningText
+from greenroom.engine.parsers.reasoning_parser import ReasoningParser, ReasoningStream
 
 _BLANK_LINES = re.compile(r"(?:[ \t]*\r?\n)+")
 
 
-class MarkedThinkingParser(ThinkingParser):
+class MarkedReasoningParser(ReasoningParser):
     """Parses reasoning between two markers.
 
     Args:
@@ -36,21 +36,21 @@ class MarkedThinkingParser(ThinkingParser):
         self.dropped_markers = dropped
         self.dropped = marker_pattern(dropped) if dropped else None
 
-    def reads_outside_thoughts(self, token: str) -> bool:
-        return super().reads_outside_thoughts(token) or token in self.dropped_markers
+    def reads_outside_reasoning(self, token: str) -> bool:
+        return super().reads_outside_reasoning(token) or token in self.dropped_markers
 
-    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
-        return _MarkedThinkingStream(self, starts_open)
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
+        return _MarkedReasoningStream(self, starts_open)
 
 
-class ThinkTagParser(MarkedThinkingParser):
+class ThinkTagParser(MarkedReasoningParser):
     """`<think>…</think>`: Qwen 3, GLM-4.5 to 4.7, DeepSeek R1 and many others."""
 
     def __init__(self, parser_id: str = "think_tag") -> None:
         super().__init__(parser_id, "<think>", "</think>")
 
 
-class SolarOpenThinkingParser(MarkedThinkingParser):
+class SolarOpenReasoningParser(MarkedReasoningParser):
     """Solar Open: reasoning, answer and calls of a turn are separate messages."""
 
     forced_end = "<|end|><|begin|>assistant"
@@ -61,7 +61,7 @@ class SolarOpenThinkingParser(MarkedThinkingParser):
         super().__init__("solar_open", "<|think|>", "<|end|>", frame)
 
 
-class _MarkedThinkingStream(ThinkingStream):
+class _MarkedReasoningStream(ReasoningStream):
     """Parses reasoning before the answer; once the answer has begun, its markers are text.
 
     White space around reasoning and blank lines before the answer are dropped. Consecutive pieces of
@@ -69,44 +69,44 @@ class _MarkedThinkingStream(ThinkingStream):
     here.
     """
 
-    def __init__(self, parser: MarkedThinkingParser, starts_open: bool) -> None:
+    def __init__(self, parser: MarkedReasoningParser, starts_open: bool) -> None:
         self._parser = parser
         ((self._start, self._end),) = parser.markers
         self._pending = ""
         self._space_before = HeldText()
         self._padding: list[str] = []
         self._separator = ""
-        self._thought_is_empty = True
+        self._reasoning_is_empty = True
         self._closed_before = False
         self._may_open_again = starts_open
         self._state: Literal["before", "thought", "answer"] = "thought" if starts_open else "before"
         self._final = False
-        self._is_plain_thought = False
-        self.in_thought = starts_open
+        self._is_plain_reasoning = False
+        self.in_reasoning = starts_open
 
-    def feed(self, text: str) -> list[ThoughtEvent]:
-        events: list[ThoughtEvent] = []
-        if self._is_plain_thought and not self._pending and self._parser.closing.search(text) is None:
-            self._add_thought(events, text)
+    def feed(self, text: str) -> list[ReasoningEvent]:
+        events: list[ReasoningEvent] = []
+        if self._is_plain_reasoning and not self._pending and self._parser.closing.search(text) is None:
+            self._add_reasoning(events, text)
             return events
         self._pending += text
         while self._advance(events):
             pass
-        self._is_plain_thought = self._state == "thought" and not self._may_open_again
+        self._is_plain_reasoning = self._state == "thought" and not self._may_open_again
         return events
 
-    def finish(self) -> list[ThoughtEvent]:
+    def finish(self) -> list[ReasoningEvent]:
         self._final = True
         return self.feed(self._space_before.take() if not self._pending else "")
 
-    def _advance(self, events: list[ThoughtEvent]) -> bool:
+    def _advance(self, events: list[ReasoningEvent]) -> bool:
         if not self._pending:
             return False
         match self._state:
             case "before":
                 return self._read_before()
             case "thought":
-                return self._read_thought(events)
+                return self._read_reasoning(events)
             case "answer":
                 return self._read_answer(events)
 
@@ -116,7 +116,7 @@ class _MarkedThinkingStream(ThinkingStream):
             self._space_before.take()
             self._pending = text[len(self._start) :]
             self._state = "thought"
-            self.in_thought = True
+            self.in_reasoning = True
             return True
         if self._start.startswith(text) and not self._final:
             return False
@@ -129,7 +129,7 @@ class _MarkedThinkingStream(ThinkingStream):
         self._state = "answer"
         return True
 
-    def _read_thought(self, events: list[ThoughtEvent]) -> bool:
+    def _read_reasoning(self, events: list[ReasoningEvent]) -> bool:
         if self._may_open_again:  # Some models repeat the start marker of their template.
             self._pending = text = self._pending.lstrip(WHITESPACE)
             if self._start.startswith(text) and text != self._start and not self._final:
@@ -142,47 +142,47 @@ class _MarkedThinkingStream(ThinkingStream):
         ended = found is not None and found.group() in self._parser.ended_by
         complete = ended or (found is not None and found.group() == self._end)
         cut = len(self._pending) if found is None or (self._final and not complete) else found.start()
-        self._add_thought(events, self._pending[:cut])
+        self._add_reasoning(events, self._pending[:cut])
         self._pending = self._pending[cut:]
         if not complete:
             return False
         if ended:
-            self._state, self.in_thought = "answer", False
+            self._state, self.in_reasoning = "answer", False
             return True
         self._pending = self._pending[len(self._end) :]
         self._state = "before"
-        self.in_thought = False
-        self._closed_before = self._thought_is_empty = True
+        self.in_reasoning = False
+        self._closed_before = self._reasoning_is_empty = True
         return True
 
-    def _add_thought(self, events: list[ThoughtEvent], text: str) -> None:
-        if self._thought_is_empty:
+    def _add_reasoning(self, events: list[ReasoningEvent], text: str) -> None:
+        if self._reasoning_is_empty:
             text = text.lstrip(WHITESPACE)
         body = text.rstrip(WHITESPACE)
         if not body:
             self._padding.append(text)
             return
-        if self._thought_is_empty:
-            events.append(ThoughtText(self._separator + body))
+        if self._reasoning_is_empty:
+            events.append(ReasoningText(self._separator + body))
         else:
-            events.append(ThoughtText("".join(self._padding) + body if self._padding else body))
+            events.append(ReasoningText("".join(self._padding) + body if self._padding else body))
         if len(body) < len(text):
             self._padding = [text[len(body) :]]
         elif self._padding:
             self._padding = []
         self._separator = "\n\n"
-        self._thought_is_empty = False
+        self._reasoning_is_empty = False
 
-    def _read_answer(self, events: list[ThoughtEvent]) -> bool:
+    def _read_answer(self, events: list[ReasoningEvent]) -> bool:
         dropped = self._parser.dropped
         if dropped is None:
-            self.thought_ended = True
+            self.reasoning_ended = True
             events.append(PlainText(self._pending))
             self._pending = ""
             return False
         return self._read_dropping_markers(events, dropped)
 
-    def _read_dropping_markers(self, events: list[ThoughtEvent], dropped: re.Pattern[str]) -> bool:
+    def _read_dropping_markers(self, events: list[ReasoningEvent], dropped: re.Pattern[str]) -> bool:
         text = self._pending
         found = dropped.search(text)
         complete = found is not None and found.group() in self._parser.dropped_markers

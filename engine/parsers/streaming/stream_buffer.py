@@ -20,11 +20,11 @@ _MAX_CUT = 256
 """Limit in characters on a broken end marker."""
 
 T = TypeVar("T")
-Reading = Generator[None, None, T]
+IncrementalParser = Generator[None, None, T]
 """An incremental parser: yields when it needs more text, and returns its result."""
 
 
-class GrowingText:
+class StreamBuffer:
     """Buffer of a block's text, and of the events of the tool calls parsed from it.
 
     Args:
@@ -36,7 +36,7 @@ class GrowingText:
 
     Attributes:
         text: Text whose unread part begins at `at`; the part before may be removed with the next piece.
-        begun: True once a call has begun, so that the block can no longer be plain text.
+        started: True once a call has begun, so that the block can no longer be plain text.
         in_call: True while the last call has not ended.
     """
 
@@ -56,12 +56,12 @@ class GrowingText:
         self._cut_end = cut_end
         self._stop = len(text.rstrip(WHITESPACE))
         self.at = 0
-        self.begun = self.in_call = False
+        self.started = self.in_call = False
         self._events: list[ParserEvent] = []
         self._fragments: list[str] = []
 
     @property
-    def unread(self) -> str:
+    def remaining(self) -> str:
         """Text that has not been parsed yet."""
         return self.text[self.at :]
 
@@ -86,7 +86,7 @@ class GrowingText:
         if not self.complete and not self.offered.accepts(name):
             raise Malformed("tool not offered")
         self._events.append(CallName(name))
-        self.begun = self.in_call = True
+        self.started = self.in_call = True
 
     def add(self, fragment: str) -> None:
         """Emit the next piece of the arguments' JSON text."""
@@ -109,7 +109,7 @@ class GrowingText:
         self.at = end
         return taken
 
-    def peek(self) -> Reading[str]:
+    def peek(self) -> IncrementalParser[str]:
         """Skip white space and return the next character without reading it; empty at the end of the text."""
         while True:
             self.at = skip_space(self.text, self.at)
@@ -119,7 +119,7 @@ class GrowingText:
                 return ""
             yield
 
-    def take_any(self, literals: Sequence[str]) -> Reading[str]:
+    def take_any(self, literals: Sequence[str]) -> IncrementalParser[str]:
         """Skip white space and read one of several literals; return an empty string if none comes next."""
         yield from self.peek()
         while True:
@@ -132,7 +132,7 @@ class GrowingText:
                 return found
             yield
 
-    def take_end(self) -> Reading[bool]:
+    def take_end(self) -> IncrementalParser[bool]:
         """Skip white space and read the block's end; return whether it comes next."""
         if not self.complete:
             return bool(self.end) and bool((yield from self.take_any([self.end])))
@@ -142,7 +142,7 @@ class GrowingText:
         self.at = len(self.text)
         return True
 
-    def expect(self, *literals: str, in_value: bool = False) -> Reading[None]:
+    def expect(self, *literals: str, in_value: bool = False) -> IncrementalParser[None]:
         """Skip white space and read one of several literals.
 
         Args:
@@ -156,7 +156,7 @@ class GrowingText:
             ends = in_value and self.complete and self.at == len(self.text)
             raise (Unclosed if ends else Malformed)(f"{literals[0]} expected")
 
-    def expect_cut(self, literal: str) -> Reading[None]:
+    def expect_cut(self, literal: str) -> IncrementalParser[None]:
         """Skip white space and read a literal, which may be cut off or broken up at the end of a whole block.
 
         Raises:
@@ -168,7 +168,7 @@ class GrowingText:
         else:
             yield from self.expect(literal)
 
-    def find(self, *patterns: re.Pattern[str]) -> Reading[re.Match[str] | None]:
+    def find(self, *patterns: re.Pattern[str]) -> IncrementalParser[re.Match[str] | None]:
         """Read the match of the first pattern that matches; more text must not make such a match longer.
 
         Returns:
@@ -190,7 +190,7 @@ class GrowingText:
                 raise Malformed("this is no call")
             yield
 
-    def match(self, *patterns: re.Pattern[str]) -> Reading[re.Match[str]]:
+    def match(self, *patterns: re.Pattern[str]) -> IncrementalParser[re.Match[str]]:
         """Read the match of the first pattern that matches; more text must not make such a match longer.
 
         Raises:
@@ -201,7 +201,7 @@ class GrowingText:
             raise Malformed("this is no call")
         return found
 
-    def match_run(self, pattern: re.Pattern[str]) -> Reading[str]:
+    def match_run(self, pattern: re.Pattern[str]) -> IncrementalParser[str]:
         """Read characters as long as a pattern matches them.
 
         Raises:
@@ -225,7 +225,7 @@ class GrowingText:
             self._fragments = []
 
 
-def calls_of_block(text: GrowingText, reading: Reading[None]) -> list[ParsedCall]:
+def calls_of_block(text: StreamBuffer, reading: IncrementalParser[None]) -> list[ParsedCall]:
     """Return the calls that a parser finds in a whole block.
 
     Raises:

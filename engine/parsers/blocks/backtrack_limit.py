@@ -5,7 +5,7 @@ from __future__ import annotations
 _MOST = 64
 
 
-class Retries:
+class BacktrackLimit:
     """Counts failed attempts that end no later than an earlier one.
 
     Positions count from the start of the whole output. Markers without a call may lie in one another's

@@ -16,7 +16,7 @@ _MAX_MARKERS = 64
 """Limit on the call markers per reasoning that are tried, so that a looping model stays cheap."""
 
 
-class ThoughtTail:
+class CallsInReasoning:
     """Holds back text at the end of the reasoning that may turn out to be tool calls.
 
     That is text that starts with a call marker, followed by nothing but calls. The text held back at the end
@@ -63,14 +63,14 @@ class ThoughtTail:
 
     def finish(self) -> tuple[str, list[ParserEvent]]:
         """Return the rest of the reasoning at its end, and the events of the calls behind it."""
-        thought = ""
+        reasoning = ""
         while self._stream is not None:
             may_be_calls = self._may_be_calls(self._stream.finish())
             if may_be_calls and any(isinstance(event, CallEnd) for event in self._events):
                 self._stream = None
-                return thought, [event for event in self._events if not isinstance(event, PlainText)]
-            thought += self._hold_later()
-        return thought, []
+                return reasoning, [event for event in self._events if not isinstance(event, PlainText)]
+            reasoning += self._hold_later()
+        return reasoning, []
 
     def _hold_later(self) -> str:
         """Release the held text up to the next marker in it, and return that text."""

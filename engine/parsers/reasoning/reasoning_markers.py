@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
+from greenroom.engine.parsers.reasoning.think_tag import MarkedReasoningParser
 
-THOUGHT_MARKERS = {
+REASONING_MARKERS = {
     "think_brackets": ("[THINK]", "[/THINK]"),
     "seed_oss": ("<seed:think>", "</seed:think>"),
     "kimi_vl": ("◁think▷", "◁/think▷"),
@@ -48,15 +48,15 @@ _ALSO_OPENED_BY = {"seed_oss": ("<seed:think><seed:cot_budget_reflect>",)}
 """Text that Seed-OSS's template writes at a reasoning budget of 0."""
 
 
-class NamedThinkingParser(MarkedThinkingParser):
+class NamedReasoningParser(MarkedReasoningParser):
     """Parses reasoning between the markers of a model family.
 
     Args:
-        parser_id: Key of `THOUGHT_MARKERS`.
+        parser_id: Key of `REASONING_MARKERS`.
     """
 
     def __init__(self, parser_id: str) -> None:
-        start, end = THOUGHT_MARKERS[parser_id]
+        start, end = REASONING_MARKERS[parser_id]
         super().__init__(parser_id, start, end, _DROPPED.get(parser_id, ()))
         self.answer_starts = _ANSWER_STARTS.get(parser_id, ())
         self.also_opened_by = _ALSO_OPENED_BY.get(parser_id, ())

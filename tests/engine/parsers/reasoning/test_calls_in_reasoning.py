@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.formats.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -32,8 +32,8 @@ def read(
     release: Release = "validated",
 ) -> ParsedAnswer:
     """Parse an output that starts inside reasoning."""
-    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
-    calls, thoughts = make_tool_parser(tool_format), make_thinking_parser("think_tag")
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_reasoning=True)
+    calls, thoughts = make_tool_parser(tool_format), make_reasoning_parser("think_tag")
     stream = StreamProcessor(calls, thoughts, prepared, lambda: "id", release=release)
     deltas = [delta for piece in pieces or [text] for delta in stream.feed(piece)]
     return collect_answer([*deltas, *stream.finish(ended_by_model=ended_by_model)])
@@ -92,9 +92,9 @@ def test_where_a_grammar_holds_calls_none_is_made_in_a_thought() -> None:
 
 
 def test_a_thought_is_shown_as_it_comes_unless_it_may_be_calls() -> None:
-    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_reasoning=True)
     stream = StreamProcessor(
-        make_tool_parser("hermes_json"), make_thinking_parser("think_tag"), prepared, str
+        make_tool_parser("hermes_json"), make_reasoning_parser("think_tag"), prepared, str
     )
     shown = [collect_answer(stream.feed(piece)).reasoning for piece in ["Hm", " <tool", "_call>", " is", "!"]]
     assert shown == ["Hm", None, None, " <tool_call> is", "!"]

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.messages.thinking import EFFORTS, Effort, Thinking, effort_named
+from greenroom.schemas.messages.reasoning import EFFORTS, Effort, ReasoningSettings, effort_named
 
 ENABLING_OPTIONS = ("enable_thinking", "thinking")
 """Template options by which clients switch reasoning, whatever the template's own name for it."""
@@ -21,7 +21,7 @@ _EFFORT_OPTION = "reasoning_effort"
 
 
 @attrs.frozen
-class ThinkingMeans:
+class PromptChanges:
     """Changes to a prompt that switch reasoning.
 
     Args:
@@ -39,9 +39,9 @@ class ThinkingMeans:
     blank_system: bool = False
     prompt_end: str = ""
 
-    def __or__(self, other: ThinkingMeans) -> ThinkingMeans:
+    def __or__(self, other: PromptChanges) -> PromptChanges:
         """Return both changes combined; options of `other` take precedence."""
-        return ThinkingMeans(
+        return PromptChanges(
             {**self.options, **other.options},
             other.system or self.system,
             other.user or self.user,
@@ -50,27 +50,27 @@ class ThinkingMeans:
         )
 
 
-NO_MEANS = ThinkingMeans()
+NO_CHANGES = PromptChanges()
 """No changes to the prompt."""
 
 
 @attrs.frozen
-class ChosenThinking:
+class ChosenReasoning:
     """The reasoning chosen for a request.
 
     Args:
-        means: Changes to the prompt.
-        thinks: True if the answer may begin with reasoning.
+        changes: Changes to the prompt.
+        may_reason: True if the answer may begin with reasoning.
         honoured: True if this is what the request asks for, or the model's nearest effort.
     """
 
-    means: ThinkingMeans
-    thinks: bool = True
+    changes: PromptChanges
+    may_reason: bool = True
     honoured: bool = True
 
 
 @attrs.frozen
-class ThinkingSwitches:
+class ReasoningSwitches:
     """Reasoning switches of one model.
 
     Args:
@@ -81,15 +81,15 @@ class ThinkingSwitches:
         preserved: Template options that show or hide the reasoning of earlier turns.
     """
 
-    on: ThinkingMeans | None = None
-    off: ThinkingMeans | None = None
-    efforts: Mapping[Effort, ThinkingMeans] = attrs.field(factory=dict)
+    on: PromptChanges | None = None
+    off: PromptChanges | None = None
+    efforts: Mapping[Effort, PromptChanges] = attrs.field(factory=dict)
     budget_option: str | None = None
     preserved: Mapping[bool, JsonObject] = attrs.field(factory=dict)
 
     def choose(
-        self, asked: Thinking, budget: int | None = None, options: JsonObject | None = None
-    ) -> ChosenThinking:
+        self, asked: ReasoningSettings, budget: int | None = None, options: JsonObject | None = None
+    ) -> ChosenReasoning:
         """Return the changes to the prompt for the requested reasoning.
 
         An unknown effort becomes the nearest known one, the higher of two. A model that always reasons gets
@@ -101,26 +101,26 @@ class ThinkingSwitches:
             options: The request's own template options, which take precedence.
         """
         asked = _with_options(asked, options or {})
-        preserved = ThinkingMeans(
+        preserved = PromptChanges(
             self.preserved.get(asked.preserved, {}) if asked.preserved is not None else {}
         )
         unkept = asked.preserved is True and True not in self.preserved
         if asked.enabled is False or budget == 0:
             if self.off is not None:
-                return ChosenThinking(self.off | preserved, thinks=False, honoured=not unkept)
+                return ChosenReasoning(self.off | preserved, may_reason=False, honoured=not unkept)
             least = next(
-                (self.efforts[effort] for effort in EFFORTS if effort in self.efforts), ThinkingMeans()
+                (self.efforts[effort] for effort in EFFORTS if effort in self.efforts), PromptChanges()
             )
-            return ChosenThinking(least | preserved, honoured=False)
-        means = preserved
+            return ChosenReasoning(least | preserved, honoured=False)
+        changes = preserved
         if asked.enabled or asked.effort or budget:
-            means = (self.on or ThinkingMeans()) | means
+            changes = (self.on or PromptChanges()) | changes
         if asked.effort is not None and self.efforts:
-            means |= self.efforts[nearest_effort(asked.effort, self.efforts)]
+            changes |= self.efforts[nearest_effort(asked.effort, self.efforts)]
         if budget and self.budget_option is not None:
-            means |= ThinkingMeans({self.budget_option: budget})
+            changes |= PromptChanges({self.budget_option: budget})
         unable = (asked.enabled or asked.effort is not None) and self.on is None
-        return ChosenThinking(means, honoured=not (unkept or unable))
+        return ChosenReasoning(changes, honoured=not (unkept or unable))
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the switches, for the log."""
@@ -139,7 +139,7 @@ def nearest_effort(asked: Effort, known: Mapping[Effort, Any]) -> Effort:
     return min(known, key=lambda effort: (abs(EFFORTS.index(effort) - at), -EFFORTS.index(effort)))
 
 
-def _with_options(asked: Thinking, options: JsonObject) -> Thinking:
+def _with_options(asked: ReasoningSettings, options: JsonObject) -> ReasoningSettings:
     """Return the requested reasoning, including the usual template options of the request."""
     enabled = next((options[name] for name in ENABLING_OPTIONS if isinstance(options.get(name), bool)), None)
     effort = options.get(_EFFORT_OPTION)
@@ -152,14 +152,14 @@ def _with_options(asked: Thinking, options: JsonObject) -> Thinking:
     )
 
 
-def _description(means: ThinkingMeans) -> str:
-    parts = [f"{name}={value}" for name, value in means.options.items()]
-    if means.system:
+def _description(changes: PromptChanges) -> str:
+    parts = [f"{name}={value}" for name, value in changes.options.items()]
+    if changes.system:
         parts.append("system message")
-    if means.user:
-        parts.append(means.user)
-    if means.blank_system:
+    if changes.user:
+        parts.append(changes.user)
+    if changes.blank_system:
         parts.append("no system message of the template")
-    if means.prompt_end:
+    if changes.prompt_end:
         parts.append("closed thought")
     return ", ".join(parts) or "as it is"
