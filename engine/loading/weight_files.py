@@ -16,8 +16,22 @@ _MAX_HEADER_BYTES = 100_000_000
 """Size limit of the header, as in the reference reader. Source: safetensors' README, "Format"."""
 
 
-class _Tensor(msgspec.Struct):
+class StoredTensor(msgspec.Struct, frozen=True):
+    """A tensor of a safetensors file, as the header describes it.
+
+    Args:
+        dtype: Name of the number format, such as `BF16`.
+        data_offsets: Byte range in the file, from the end of the header.
+    """
+
     shape: tuple[int, ...] = ()
+    dtype: str = ""
+    data_offsets: tuple[int, int] = (0, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in the file in bytes."""
+        return self.data_offsets[1] - self.data_offsets[0]
 
 
 def check_weight_files(folder: Path) -> list[Shapes]:
@@ -54,6 +68,15 @@ def read_header(file: Path) -> Shapes:
     Raises:
         ValueError: One sentence that describes the fault.
     """
+    return {name: tensor.shape for name, tensor in read_tensors(file).items()}
+
+
+def read_tensors(file: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a safetensors file by name, after the same checks; reads only its header.
+
+    Raises:
+        ValueError: One sentence that describes the fault.
+    """
     header = _header(file)
     try:
         with safe_open(file, framework="numpy"):  # checks the header against the file's length
@@ -64,10 +87,10 @@ def read_header(file: Path) -> Shapes:
     except OSError as error:
         raise ValueError(f"{file.name} cannot be read ({error.strerror or type(error).__name__})") from error
     try:
-        tensors = msgspec.json.decode(header, type=dict[str, _Tensor | None])
+        tensors = msgspec.json.decode(header, type=dict[str, StoredTensor | None])
     except msgspec.DecodeError as error:  # safetensors may accept what msgspec rejects
         raise ValueError(f"{file.name} is no whole safetensors file ({str(error)[:100]})") from None
-    return {name: tensor.shape for name, tensor in tensors.items() if tensor and name != "__metadata__"}
+    return {name: tensor for name, tensor in tensors.items() if tensor and name != "__metadata__"}
 
 
 def _header(file: Path) -> bytes:

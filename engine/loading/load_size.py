@@ -1,0 +1,203 @@
+"""The memory that a load will need, computed from the model's files before anything is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.text_config import text_config
+from greenroom.engine.loading.weight_files import StoredTensor, read_tensors
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
+from greenroom.schemas.settings.settings import Settings
+
+FIRST_TOKENS = 2_048
+"""Tokens of KV cache for which a load leaves memory; a model without that is of no use."""
+
+_FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
+
+_PREFILL_TOKENS = 512
+"""Tokens of a prefill chunk, by which the temporary results of text models are estimated."""
+_LEAST_SOUND, _MOST_SOUND = 32 << 20, 1 << 30
+"""Limits of the estimate, in bytes, for sound: an engine of speech reserves as much as its weights have."""
+
+_UNUSED_IN_TEXT = re.compile(
+    r"(^|\.)(vision_tower|vision_model|visual|audio_tower|multi_modal_projector|mtp)\.|rotary_emb\.inv_freq"
+)
+"""Tensors that mlx-lm's models drop: towers of other modalities, and layers that draft further tokens."""
+_UNUSED_IN_ENCODERS = re.compile(r"(^|\.)(pooler|position_ids|cls\.|lm_head)|rotary_emb\.inv_freq")
+
+
+@attrs.frozen
+class LoadSize:
+    """The memory that a load needs, in bytes.
+
+    Args:
+        weights: Weights, including those of a draft model.
+        working: Temporary results of a computation.
+        cache: KV cache of the first `FIRST_TOKENS` tokens; 0 for models without such a cache.
+    """
+
+    weights: int
+    working: int = 0
+    cache: int = 0
+
+    @property
+    def total(self) -> int:
+        """Sum of all parts in bytes."""
+        return self.weights + self.working + self.cache
+
+
+def load_size(
+    folder: Path, record: CapabilityRecord, settings: Settings, draft_folder: Path | None = None
+) -> LoadSize:
+    """Return the memory that loading a model needs; reads its configuration and the headers of its weights.
+
+    Args:
+        draft_folder: Folder of the draft model; None if there is none.
+
+    Raises:
+        ValueError: A weight file is broken.
+    """
+    kind, config = record.model_type, read_optional(folder / "config.json")
+    tensors = dict(_tensors(folder, kind))
+    weights = _weight_bytes(tensors, config, kind, settings) + _other_files(folder, kind)
+    if kind not in ("text", "vision"):
+        return LoadSize(weights, _working_bytes(kind, config, weights, settings))
+    tokens = min(FIRST_TOKENS, record.context, settings.max_context or record.context)
+    cache = _cache_bytes(config, tensors, tokens, settings)
+    if settings.kv_cache_bytes is not None:
+        cache = min(cache, settings.kv_cache_bytes)
+    size = LoadSize(weights, _working_bytes(kind, config, weights, settings), cache)
+    if draft_folder is None:
+        return size
+    draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), settings)
+    return LoadSize(size.weights + draft.weights, size.working, size.cache + draft.cache)
+
+
+def _tensors(folder: Path, kind: ModelType) -> Iterator[tuple[str, StoredTensor]]:
+    """Yield the tensors of the files that a model of this kind is loaded from."""
+    files = sorted(folder.glob("model*.safetensors"))
+    if kind == "speech" or (kind == "transcription" and not files):
+        files = sorted(folder.glob("*.safetensors"))
+    if kind == "embeddings":
+        files += sorted(folder.glob("*/model.safetensors"))
+    for file in files:
+        for name, tensor in read_tensors(file).items():
+            yield f"{file.name}:{name}", tensor
+
+
+def _other_files(folder: Path, kind: ModelType) -> int:
+    """Return the bytes of weights in other formats, which only sound models have."""
+    if kind not in ("speech", "transcription"):
+        return 0
+    return sum(file.stat().st_size for file in folder.glob("*.npz"))
+
+
+def _weight_bytes(
+    tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], kind: ModelType, settings: Settings
+) -> int:
+    casts = settings.dtype != "auto" and kind in ("text", "vision", "embeddings", "rerank")
+    unpacks = _unpacks_fp8(tensors)
+    total = 0
+    for file_and_name, tensor in tensors.items():
+        if _is_unused(file_and_name.partition(":")[2], config, kind):
+            continue
+        nbytes = tensor.nbytes
+        if casts and tensor.dtype in _FLOATS:
+            nbytes = nbytes // _FLOATS[tensor.dtype] * _SIZES[settings.dtype]
+        elif unpacks and tensor.dtype in _FP8:
+            nbytes *= 2
+        total += nbytes
+    return total
+
+
+def _unpacks_fp8(tensors: Mapping[str, StoredTensor]) -> bool:
+    """Return whether the library turns FP8 weights into bfloat16, as it does for block-wise scales."""
+    return any(name.endswith("weight_scale_inv") for name in tensors)
+
+
+def _is_unused(name: str, config: Mapping[str, Any], kind: ModelType) -> bool:
+    """Return whether the library drops a tensor of this name."""
+    match kind:
+        case "text":
+            tied = config.get("tie_word_embeddings", False) is True
+            return bool(_UNUSED_IN_TEXT.search(name)) or (tied and name.startswith("lm_head."))
+        case "embeddings":
+            return bool(_UNUSED_IN_ENCODERS.search(name))
+        case _:
+            return name.endswith("rotary_emb.inv_freq")
+
+
+def _working_bytes(kind: ModelType, config: Mapping[str, Any], weights: int, settings: Settings) -> int:
+    """Return an estimate of the temporary results of one computation."""
+    if kind in ("speech", "transcription"):
+        return min(max(weights, _LEAST_SOUND), _MOST_SOUND)
+    hidden = _number(config, "hidden_size", "n_embd", "d_model")
+    inner = _number(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
+    layer = _PREFILL_TOKENS * (8 * hidden + 3 * inner) * _cache_item_bytes(settings)
+    if kind in ("embeddings", "rerank"):
+        return layer
+    return layer + 8 * min(settings.max_batch, 32) * _number(config, "vocab_size")
+
+
+def _cache_bytes(
+    config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], tokens: int, settings: Settings
+) -> int:
+    """Return the bytes of a KV cache, as the fields of the configuration tell them."""
+    item = _cache_item_bytes(settings)
+    if settings.dtype == "auto" and _is_float32(tensors):
+        item = 4
+    layers = _number(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    window = _number(config, "sliding_window")
+    full, sliding = _attention_layers(config, layers)
+    positions = full * tokens + sliding * (min(tokens, window) if window else tokens)
+    nbytes = positions * _width(config) * item
+    return nbytes if settings.kv_bits is None else nbytes * (settings.kv_bits + 1) // (8 * item)
+
+
+def _attention_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int]:
+    """Return the numbers of layers with full and with sliding attention; others keep no tokens."""
+    types = text_config(config).get("layer_types", config.get("layer_types"))
+    if not isinstance(types, list) or not types:
+        if pattern := _number(config, "sliding_window_pattern"):
+            return layers // pattern, layers - layers // pattern
+        return layers // (_number(config, "full_attention_interval") or 1), 0
+    sliding = sum("sliding" in str(layer) or "local" in str(layer) for layer in types)
+    linear = sum(word in str(layer) for layer in types for word in ("linear", "conv", "mamba", "recurrent"))
+    return max(0, len(types) - sliding - linear), sliding
+
+
+def _width(config: Mapping[str, Any]) -> int:
+    """Return the numbers that one attention layer keeps of a token."""
+    if latent := _number(config, "kv_lora_rank"):
+        return latent + _number(config, "qk_rope_head_dim")
+    heads = _number(config, "num_attention_heads", "n_head", "n_heads") or 1
+    kv_heads = _number(config, "num_key_value_heads", "num_kv_heads") or heads
+    return 2 * kv_heads * (_number(config, "head_dim") or _number(config, "hidden_size", "n_embd") // heads)
+
+
+def _cache_item_bytes(settings: Settings) -> int:
+    return _SIZES.get(settings.dtype, 2)
+
+
+def _is_float32(tensors: Mapping[str, StoredTensor]) -> bool:
+    """Return whether most bytes of the weights are 32-bit floats, so that the cache has them too."""
+    floats = sum(tensor.nbytes for tensor in tensors.values() if tensor.dtype == "F32")
+    return 2 * floats > sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _number(config: Mapping[str, Any], *names: str) -> int:
+    """Return the first of these fields that is a plausible number, in the text part first; else 0."""
+    for source in (text_config(config), config):
+        for name in names:
+            value = source.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
+                return value
+    return 0

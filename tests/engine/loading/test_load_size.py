@@ -1,0 +1,107 @@
+"""Sizes of loads, computed before them, against what loading tiny models of each kind takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter, open_engine
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.loading.libraries import import_text_libraries
+from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.loading.load_size import FIRST_TOKENS, load_size
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.schemas.settings.settings import MEGABYTE, Dtype, Settings
+
+KINDS = (
+    "text:qwen3",
+    "vision:qwen2_5_vl",
+    "embeddings:bert",
+    "embeddings:qwen3",
+    "rerank:bert-rerank",
+    "speech:pocket",
+    "transcription:whisper",
+)
+
+
+@pytest.fixture
+def folder_of(
+    tiny_model: Callable[..., Path],
+    tiny_vision_model: Callable[..., Path],
+    tiny_encoder: Callable[..., Path],
+    tiny_pocket: Path,
+    tiny_whisper: Path,
+) -> Callable[[str], Path]:
+    def find(kind: str) -> Path:
+        match kind.split(":"):
+            case ["text", name]:
+                return tiny_model(name)
+            case ["vision", name]:
+                return tiny_vision_model(name)
+            case ["speech", _]:
+                return tiny_pocket
+            case ["transcription", _]:
+                return tiny_whisper
+            case [_, name]:
+                return tiny_encoder(name)
+        raise AssertionError(kind)
+
+    return find
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_weights_of_a_load_are_known_before_it(kind: str, folder_of: Callable[[str], Path]) -> None:
+    folder, settings, account = folder_of(kind), Settings(), MemoryAccount(limit=1 << 40)
+    model = ModelFolder(folder.name, folder, detect(folder))
+    assert model.record.model_type == kind.partition(":")[0]
+    known = load_size(folder, model.record, settings)
+    adapter = open_adapter(model, settings, "")
+    engine = open_engine(model, settings, lambda fraction: None, lambda: False, account, adapter)
+    try:
+        assert account.statistics().weights == pytest.approx(known.weights, rel=0.03)
+    finally:
+        engine.close()
+    assert (known.cache > 0) is (model.record.model_type in ("text", "vision"))
+    assert known.total == known.weights + known.working + known.cache
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *((kind, "auto") for kind in ("gemma3", "ministral", "lfm2", "deepseek", "qwen3_next", "gpt_oss")),
+        ("qwen3", "float16"),
+    ],
+)
+def test_the_cache_of_the_first_tokens_is_known_before_the_load(
+    kind: str, dtype: Dtype, tiny_model: Callable[..., Path]
+) -> None:
+    import_text_libraries()
+    folder, settings, charged = tiny_model(kind), Settings(dtype=dtype), list[int]()
+    known = load_size(folder, detect(folder), settings)
+    model = load_model(folder, settings, reserve_memory=charged.append)
+    assert sum(charged) == pytest.approx(known.weights, rel=0.03)
+    cache = CacheSizeModel.of(model).nbytes(1, FIRST_TOKENS)
+    assert cache == pytest.approx(known.cache, rel=0.1)
+
+
+def test_a_draft_model_and_the_operators_limits_count(tiny_model: Callable[..., Path]) -> None:
+    folder, draft = tiny_model("qwen3"), tiny_model("llama")
+    record = detect(folder)
+    alone, beside = load_size(folder, record, Settings()), load_size(draft, detect(draft), Settings())
+    both = load_size(folder, record, Settings(), draft)
+    assert (both.weights, both.cache) == (alone.weights + beside.weights, alone.cache + beside.cache)
+    assert load_size(folder, record, Settings(kv_cache_bytes=MEGABYTE)).cache == MEGABYTE
+    short = load_size(folder, attrs.evolve(record, context=FIRST_TOKENS // 2), Settings())
+    assert short.cache == alone.cache // 2
+
+
+def test_a_broken_weight_file_has_no_size(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tiny_model("qwen3")
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5])
+    with pytest.raises(ValueError, match="no whole safetensors file"):
+        load_size(tmp_path, detect(folder), Settings())
