@@ -30,6 +30,7 @@ class Problem:
         detail: Sentence for people that states the error and a remedy.
         param: Path of the offending field (`messages[2].content`), if there is one.
         retry_after: Seconds after which a retry may succeed.
+        members: Names and values of further members of the document, such as bytes required and available.
     """
 
     status: int
@@ -37,6 +38,7 @@ class Problem:
     detail: str = attrs.field(converter=_shorten_detail)
     param: str | None = attrs.field(default=None, converter=_shorten_param)
     retry_after: int | None = None
+    members: tuple[tuple[str, int], ...] = ()
 
 
 class ProblemError(Exception):
@@ -45,6 +47,20 @@ class ProblemError(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
         self.problem = problem
+
+
+class NoRoomError(ProblemError):
+    """An error for weights that do not fit beside the other models at present.
+
+    Args:
+        required: Bytes that the weights need.
+        available: Bytes that are left.
+    """
+
+    def __init__(self, model: str, required: int, available: int) -> None:
+        super().__init__(insufficient_memory(model, required, available))
+        self.required = required
+        self.available = available
 
 
 def invalid(detail: str, param: str | None = None, code: str = "invalid_value") -> ProblemError:
@@ -112,13 +128,39 @@ def load_crashed(model: str, error: BaseException) -> Problem:
     return load_failed(model, (str(error) or name) if isinstance(error, Exception) else f"{name}: {error}")
 
 
-def insufficient_memory(model: str, needed: int, available: int) -> Problem:
-    """Return the problem of weights that do not fit into memory, with the bytes needed and available."""
+def insufficient_memory(model: str, required: int, available: int, freed: int = 0) -> Problem:
+    """Return the problem of a model that does not fit into memory.
+
+    Args:
+        required: Bytes that it needs.
+        available: Bytes that it could have.
+        freed: Bytes of other models that were unloaded for it.
+    """
     detail = (
-        f"The model '{model}' needs {needed >> 20} MB for its weights; {available >> 20} MB are left "
+        f"The model '{model}' needs {_megabytes(required)} of memory; it can have {_megabytes(available)} "
         "(setting memory_bytes)."
     )
-    return Problem(507, "insufficient_memory", detail)
+    if freed:
+        detail += f" {_megabytes(freed)} of other models were unloaded for it."
+    return Problem(507, "insufficient_memory", detail, members=_memory_members(required, available, freed))
+
+
+def memory_in_use(model: str, required: int, available: int, freed: int, seconds: float) -> Problem:
+    """Return the problem of a model for whose load other programs left too little memory for `seconds`."""
+    detail = (
+        f"The model '{model}' needs {_megabytes(required)} of memory; other programs left "
+        f"{_megabytes(available)} for {seconds:g} seconds."
+    )
+    members = _memory_members(required, available, freed)
+    return Problem(503, "memory_in_use", detail, retry_after=30, members=members)
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):,.0f} MB" if nbytes >= 10 << 20 else f"{nbytes / (1 << 20):,.1f} MB"
+
+
+def _memory_members(required: int, available: int, freed: int) -> tuple[tuple[str, int], ...]:
+    return ("required_bytes", required), ("available_bytes", available), ("freed_bytes", freed)
 
 
 def model_crashed(model: str) -> Problem:

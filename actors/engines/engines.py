@@ -42,16 +42,25 @@ class ModelFiles:
 
 @attrs.frozen(eq=False)
 class OpenedModel:
-    """A model with local files that can prepare prompts; its weights are not loaded."""
+    """A model with local files that can prepare prompts; its weights are not loaded.
+
+    Args:
+        need: Bytes of memory that a load needs; 0 if the files do not tell.
+        limit: Bytes that all models may have together; None if unknown.
+    """
 
     id: str
     folder: Path
     record: CapabilityRecord
     adapter: PromptAdapter
+    need: int = 0
+    limit: int | None = None
 
 
 class Engines:
-    """Access to the engine for the actors of a system. Every method blocks: call them on a thread."""
+    """Access to the engine for the actors of a system. All but `available_memory` block: call them on a
+    thread.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -143,8 +152,10 @@ class Engines:
 
         from greenroom.actors.engines.kinds import open_adapter
 
-        adapter = open_adapter(ModelFolder(files.id, folder, record), self._settings, system_prompt)
-        return OpenedModel(files.id, folder, record, adapter)
+        model = ModelFolder(files.id, folder, record)
+        adapter = open_adapter(model, self._settings, system_prompt)
+        need = self._size(model)
+        return OpenedModel(files.id, folder, record, adapter, need, self._memory_limit())
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
@@ -159,6 +170,40 @@ class Engines:
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account = self._open_account()
         return open_engine(model, self._settings, progress, is_abandoned, account, opened.adapter)
+
+    @staticmethod
+    def available_memory() -> int | None:
+        """Return the bytes that other programs leave now, without blocking; None if unknown."""
+        from greenroom.engine.memory.available_memory import available_memory
+
+        return available_memory()
+
+    def _size(self, model: ModelFolder) -> int:
+        """Return the bytes that a load needs; 0 if a weight file is broken, as the load will tell."""
+        from greenroom.engine.catalog.catalog import local_folder
+        from greenroom.engine.loading.load_size import load_size
+
+        settings = self._settings
+        drafts = settings.draft_model is not None and settings.speculation in (None, "draft")
+        try:
+            draft = local_folder(settings.draft_model) if settings.draft_model and drafts else None
+            return load_size(model.folder, model.record, settings, draft).total
+        except (OSError, ValueError):
+            return 0
+
+    def _memory_limit(self) -> int | None:
+        """Return the bytes that all models may have together; None if there is no such device."""
+        from greenroom.engine.loading.devices import use_device
+        from greenroom.engine.memory.weights import set_limits
+
+        account = self._open_account()
+        if account.limit is None:
+            try:
+                use_device(self._settings)
+            except ProblemError:  # as the load will tell
+                return None
+            set_limits(account)
+        return account.limit
 
     def _open_account(self) -> MemoryAccount:
         from greenroom.engine.memory.account import MemoryAccount

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 
 
@@ -28,3 +31,11 @@ class Lifecycle:
         if state not in TRANSITIONS[self.state]:
             raise ImpossibleTransition(f"{self.state} to {state}")
         self.state = state
+
+
+def log_transition(log: Any, before: ModelState, state: ModelState, **fields: str) -> None:
+    """Log a model's change of state, with the reason for an error."""
+    level = logging.ERROR if state is ModelState.ERROR else logging.INFO
+    log.log(level, "state changed", before=str(before), state=str(state), **fields)
+    if before is ModelState.ERROR and state is ModelState.LOADING:
+        log.info("restarted")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers, WorkerSilent
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.engine_worker import EngineWorker
-from greenroom.actors.model.lifecycle import Lifecycle
+from greenroom.actors.model.lifecycle import Lifecycle, log_transition
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
@@ -32,11 +31,14 @@ from greenroom.schemas.protocols.model_protocol import (
     Load,
     LoadFailed,
     LoadProgress,
+    LoadRefused,
     ModelCommand,
     ModelMessage,
     ModelReport,
+    Open,
     Prepare,
     PreparingChanged,
+    Sized,
     StateChanged,
     Stop,
     Unload,
@@ -74,6 +76,7 @@ class Model:
         self._lifecycle = Lifecycle(state)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
+        self._admitted = False
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
         self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, self._log)
@@ -122,7 +125,7 @@ class Model:
                 self._requests.record_prepared(preparation, result)
             case Stop():
                 self._stopping = True
-            case Load() | WaitForRoom() | Unload() | FailRequests() as command:
+            case Open() | Load() | WaitForRoom() | Unload() | FailRequests() as command:
                 self._carry_out(command)
             case report:
                 self._record(report)
@@ -155,14 +158,15 @@ class Model:
     def _carry_out(self, command: ModelCommand) -> None:
         state = self._lifecycle.state
         match command:
-            case Load() | WaitForRoom() if self._opening_failed is not None:
+            case Open() | Load() | WaitForRoom() if self._opening_failed is not None:
                 self._report(LoadFailed(self._opening_failed))
-            case Load():
-                self._problem = None
-                self._change(ModelState.LOADING)
+            case Open() | Load():
+                self._problem, self._admitted = None, isinstance(command, Load)
+                if state is not ModelState.LOADING:
+                    self._change(ModelState.LOADING)
                 if self._opened is not None:
-                    self._worker.start(self._opened)
-            case WaitForRoom() if state in (ModelState.IDLE, ModelState.ERROR):
+                    self._proceed(self._opened)
+            case WaitForRoom() if state in (ModelState.IDLE, ModelState.LOADING, ModelState.ERROR):
                 self._change(ModelState.WAITING)
             case Unload() if state in (ModelState.LOADING, ModelState.READY):
                 self._change(ModelState.UNLOADING)
@@ -175,14 +179,19 @@ class Model:
             case FailRequests(problem):
                 self._requests.fail_all(problem)
 
+    def _proceed(self, opened: OpenedModel) -> None:
+        """Tell the model's size, and start a load for which memory is granted."""
+        self._report(Sized(opened.need, opened.limit))
+        if self._lifecycle.state is ModelState.LOADING and self._admitted:
+            self._worker.start(opened)
+
     def _record(self, report: Any) -> None:
         state = self._lifecycle.state
         match report:
             case Opened(opened):
                 self._opened = opened
                 self._report(PreparingChanged(None))
-                if state is ModelState.LOADING:
-                    self._worker.start(opened)
+                self._proceed(opened)
             case LoadProgress():
                 self._report(report)
             case Loaded(admits_all) if state is ModelState.LOADING:
@@ -213,9 +222,13 @@ class Model:
             # The model stays in ERROR until the next load, which is possible from now on.
             self._log.warning("hung worker returned")
             self._report(HungWorkerReturned())
-        elif problem is None:
+        elif problem is None or (end.refused and self._lifecycle.state is ModelState.UNLOADING):
             self._move(ModelState.IDLE)
             self._report(Unloaded())
+        elif end.refused is not None:
+            # The account of bytes has the last word; the pool finds other room or refuses the requests.
+            self._change(ModelState.WAITING)
+            self._report(LoadRefused(problem, *end.refused))
         else:
             self._fail(problem)
             self._report(Crashed(problem) if end.loaded else LoadFailed(problem))
@@ -233,10 +246,7 @@ class Model:
     def _move(self, state: ModelState, **fields: str) -> None:
         before = self._lifecycle.state
         self._lifecycle.to(state)
-        level = logging.ERROR if state is ModelState.ERROR else logging.INFO
-        self._log.log(level, "state changed", before=str(before), state=str(state), **fields)
-        if before is ModelState.ERROR and state is ModelState.LOADING:
-            self._log.info("restarted")
+        log_transition(self._log, before, state, **fields)
 
     def _end(self, problem: Problem) -> None:
         if self._lifecycle.state is ModelState.WAITING:

@@ -22,7 +22,7 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import Problem, ProblemError, load_crashed, model_crashed
+from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_crashed, model_crashed
 from greenroom.schemas.protocols.model_protocol import LoadProgress
 
 log = get_logger()
@@ -105,11 +105,13 @@ class LoopEnded(JobEnd):
     Args:
         problem: Problem that ended the loop; None if it was told to end.
         loaded: True if the weights had been loaded.
+        refused: Bytes required and available, if the memory account had no room for the weights.
         suspended: Requests to resume in the next engine, by id; None if the engine cannot suspend any.
     """
 
     problem: Problem | None = None
     loaded: bool = True
+    refused: tuple[int, int] | None = None
     suspended: Mapping[str, SuspendedRequest] | None = None
 
 
@@ -185,6 +187,8 @@ class ModelLoop:
             self._device = self._device.with_crash(crash)
         if self._abandoned:
             return LoopEnded(loaded=False)
+        if isinstance(error, NoRoomError):
+            return LoopEnded(error.problem, loaded=False, refused=(error.required, error.available))
         if isinstance(error, ProblemError):
             return LoopEnded(error.problem, loaded=False)
         log.exception("load failed", actor="model", model=str(self._key), exc_info=error)

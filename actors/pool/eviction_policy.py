@@ -1,66 +1,64 @@
-"""The eviction policy for models in memory: least recently used first, with a time slice for each.
+"""The pool's decisions: the models to load and to unload, as a function of its state alone.
 
-A model with waiting requests is loaded if fewer than `max_loaded_models` are in memory. Otherwise places are
-freed for the models with waiting requests, longest wait first:
+Models with waiting requests get memory in the order of their oldest requests. One whose bytes fit is loaded;
+a later one overtakes an earlier one only if it takes nothing that the earlier one waits for. Otherwise room
+is made for it:
 
-1. A model without leases is unloaded at once, least recently used first; so is a model that is still loading
-   although all its waiting requests have left.
-2. If all models have leases, the least recently used one whose time slice is over is paused: it finishes its
-   running requests and is then unloaded. A model that can suspend its requests is unloaded at once, and they
-   wait for its next load. A time slice lasts as long as the model's load, so two models that alternate spend
-   at most about half of the time on loading, and neither starves.
+1. Models without leases are unloaded at once, and so is a model that is still loading although all its
+   waiting requests have left. The longer a model has been idle, and the fewer bytes a reload would read, the
+   sooner it goes. A model far larger than the missing room stays while smaller ones can make that room.
+2. If that is not enough, the least recently used model with leases whose time slice is over is paused: it
+   finishes its running requests and is then unloaded. A model that can suspend its requests is unloaded at
+   once, and they wait for its next load. A time slice lasts as long as the model's load, so two models that
+   alternate spend at most about half of the time on loading, and neither starves.
 
-A model that hangs keeps its place. If such models hold all places, no other model waits, since none will
-become free.
+Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
+beside these, and its requests are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 import attrs
 
+from greenroom.actors.pool.pool_state import ModelUse, PoolState, Room
 from greenroom.schemas.model_key import ModelKey
 
-MAX_TIME_SLICE = 30.0
-"""Maximum time slice in seconds, for models that take longer to load."""
+LARGE = 8
+"""Multiple of the missing room from which a model is too large a price, if smaller ones can make room."""
+
+MEMORY_TIMEOUT = 30.0
+"""Time in seconds that a load waits for memory that other programs use."""
 
 
-class Room(Enum):
-    """The pool's grant of a place for a loaded model; only the pool decides about it."""
+class Reason(Enum):
+    """The reason to refuse a model's requests."""
 
-    NONE = "none"
-    GRANTED = "granted"
-    RECLAIMED = "reclaimed"
-    """The model has been told to unload, and has not reported its end yet."""
+    TOO_LARGE = "too large"
+    """It does not fit into memory beside pinned models, or at all."""
+    HUNG = "hung"
+    """Models that hang hold its room."""
+    OTHERS = "others"
+    """Other programs use the memory."""
 
 
 @attrs.frozen
-class ModelUse:
-    """The state of a model on which the policy decides.
+class Refusal:
+    """A refusal of all requests that wait for a model.
 
     Args:
-        ready: True if the model has reported that it can generate.
-        leases: Number of open leases.
-        suspendable: True if it can be unloaded while leases are open.
-        waiting: Number of waiting requests.
-        last_used: Time of its last lease, by any clock.
-        waiting_since: Time at which its oldest waiting request arrived, by any clock.
-        slice_left: Rest of its time slice in seconds, before it may be paused for another model.
-        hung: True if its worker cannot be ended, so that its memory is not released.
+        required: Bytes that it needs.
+        available: Bytes that it could have.
+        freed: Bytes of models that were unloaded for it.
     """
 
     key: ModelKey
-    room: Room = Room.NONE
-    ready: bool = False
-    leases: int = 0
-    suspendable: bool = False
-    waiting: int = 0
-    last_used: float = 0.0
-    waiting_since: float = 0.0
-    slice_left: float = 0.0
-    hung: bool = False
+    reason: Reason
+    required: int = 0
+    available: int = 0
+    freed: int = 0
 
 
 @attrs.frozen
@@ -68,57 +66,213 @@ class Plan:
     """The policy's decisions.
 
     Args:
+        open: Models whose files are read, since their sizes are unknown.
         load: Models to load.
-        wait: Models that must wait for a place.
+        wait: Models that must wait for memory, first need first.
         unload: Models to unload for others: without leases, or suspendable.
         paused: Models that admit no new requests while listed.
-        refused: Models whose requests fail, since no place will become free.
+        short: Models that wait for memory which no model of the pool can free.
+        refused: Models whose requests fail.
     """
 
+    open: tuple[ModelKey, ...] = ()
     load: tuple[ModelKey, ...] = ()
     wait: tuple[ModelKey, ...] = ()
     unload: tuple[ModelKey, ...] = ()
     paused: frozenset[ModelKey] = frozenset()
-    refused: tuple[ModelKey, ...] = ()
+    short: frozenset[ModelKey] = frozenset()
+    refused: tuple[Refusal, ...] = ()
 
 
-def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
-    """Return the decisions for all models; call it again after every change."""
-    everyone = list(models)
-    resident = [model for model in everyone if model.room is not Room.NONE]
-    wanted = sorted(
-        (model for model in everyone if model.waiting and model.room is Room.NONE),
-        key=lambda model: model.waiting_since,
-    )
-    free = max(0, max_loaded_models - len(resident))
-    load, wait = wanted[:free], wanted[free:]
-    if no_room_will_come(everyone, max_loaded_models):
-        return Plan(refused=tuple(model.key for model in wait))
-    leaving = sum(model.room is Room.RECLAIMED for model in resident)
-    missing = max(0, len(wait) - leaving)
-    unload = sorted(filter(_is_idle, resident), key=lambda model: model.last_used)[:missing]
-    held = (model for model in resident if _is_held(model) and model.slice_left <= 0)
-    leaving_next = sorted(held, key=lambda model: model.last_used)[: missing - len(unload)]
-    unload += [model for model in leaving_next if model.suspendable]
-    return Plan(
-        load=tuple(model.key for model in load),
-        wait=tuple(model.key for model in wait),
-        unload=tuple(model.key for model in unload),
-        paused=frozenset(model.key for model in leaving_next if not model.suspendable),
-    )
+def plan(state: PoolState) -> Plan:
+    """Return the decisions for all models; call it again after every event."""
+    waiting = [model for model in state.models.values() if model.waits_for_room]
+    planner, refused = _Planner(state), list[Refusal]()
+    for model in sorted(waiting, key=lambda model: model.waiting_since):
+        refusal = refusal_of(state, model)
+        if refusal is None:
+            planner.decide(model)
+        else:
+            refused.append(refusal)
+    for model in state.models.values():
+        if model.room is Room.OPENING and model.need is not None and not model.waiting:
+            planner.decide_unwanted(model)
+    return attrs.evolve(planner.decided, refused=tuple(refused))
 
 
-def no_room_will_come(models: Iterable[ModelUse], max_loaded_models: int) -> bool:
-    """Return whether hung models occupy all places."""
-    return sum(model.hung and model.room is not Room.NONE for model in models) >= max_loaded_models
+def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
+    """Return the reason why a model will get no memory, however long it waits; None if there is none."""
+    others = [
+        other for other in state.models.values() if other.key != model.key and other.room is not Room.NONE
+    ]
+    hung = [other for other in others if other.hung]
+    fixed = [other for other in others if other.hung or other.pinned]
+    need = model.need or 0
+    available = _left(state.limit, fixed)
+    if _lacks_place(state, fixed) or need > available:
+        can_have = need <= _left(state.limit, [other for other in fixed if not other.hung])
+        reason = Reason.HUNG if hung and can_have else Reason.TOO_LARGE
+        return Refusal(model.key, reason, need, max(0, available), model.freed)
+    if model.short_since is not None and state.now - model.short_since >= MEMORY_TIMEOUT:
+        if model.shortfall:
+            return Refusal(model.key, Reason.TOO_LARGE, need, model.left, model.freed)
+        return Refusal(model.key, Reason.OTHERS, need, state.available or 0, model.freed)
+    return None
 
 
-def _is_idle(model: ModelUse) -> bool:
-    """Return whether the model can be unloaded: no lease is open, and no request waits for its load."""
-    if model.room is not Room.GRANTED or model.hung or model.leases:
-        return False
-    return model.ready or not model.waiting
+def _left(limit: int | None, models: Iterable[ModelUse]) -> int:
+    """Return the bytes that these models leave."""
+    return (1 << 62 if limit is None else limit) - sum(model.nbytes for model in models)
 
 
-def _is_held(model: ModelUse) -> bool:
-    return model.room is Room.GRANTED and model.ready and bool(model.leases) and not model.hung
+def _lacks_place(state: PoolState, models: Sequence[ModelUse]) -> bool:
+    """Return whether these models occupy all places."""
+    return state.max_loaded_models is not None and len(models) >= state.max_loaded_models
+
+
+class _Planner:
+    """Decides on one waiting model after the other.
+
+    Args:
+        state: State of the pool.
+    """
+
+    def __init__(self, state: PoolState) -> None:
+        self._state = state
+        self._resident = [model for model in state.models.values() if model.room is not Room.NONE]
+        # The models that will be in memory once all decisions are carried out.
+        self._staying = [model for model in self._resident if model.room is not Room.RECLAIMED]
+        self._reserved = self._places = 0  # for all models decided on so far
+        self._granted = self._new = 0  # for those of them that are loaded now
+        self._unload: list[ModelKey] = []
+        self.decided = Plan()
+
+    def decide(self, model: ModelUse) -> None:
+        """Load a model, or make room for it and let it wait."""
+        self._staying = [other for other in self._staying if other is not model]
+        need = self._needed(model)
+        if self._missing(need) > 0 or self._lacks_place():
+            self._make_room(model, need)
+            self._wait(model, need)
+        elif not self._is_free(model, need):
+            self._wait(model, need)
+        elif self._lacks_memory(model):
+            self._release_memory(model)
+            self._wait(model, need)
+        else:
+            self._grant(model)
+
+    def decide_unwanted(self, model: ModelUse) -> None:
+        """Load a model whose requests have all left, or give up its load if that needs more than is free."""
+        self._staying = [other for other in self._staying if other is not model]
+        need = self._needed(model)
+        if self._missing(need) > 0 or not self._is_free(model, need) or self._lacks_memory(model):
+            self._remove((model,))
+        else:
+            self._grant(model)
+
+    def _needed(self, model: ModelUse) -> int:
+        """Return the bytes that must be free; after a shortfall more, but never more than can be had."""
+        need = model.need or 0
+        if not model.shortfall:
+            return need
+        fixed = [other for other in self._staying if other.hung or other.pinned]
+        return max(need, min(need + model.shortfall, _left(self._state.limit, fixed)))
+
+    def _missing(self, need: int) -> int:
+        """Return the bytes that a model lacks beside those that stay and those decided on before."""
+        return need + self._reserved - _left(self._state.limit, self._staying)
+
+    def _lacks_place(self) -> bool:
+        most = self._state.max_loaded_models
+        return most is not None and len(self._staying) + self._places >= most
+
+    def _is_free(self, model: ModelUse, need: int) -> bool:
+        """Return whether the room is free at present, and not only once other models have left."""
+        most, others = self._state.max_loaded_models, [each for each in self._resident if each is not model]
+        if most is not None and len(others) + self._new >= most:
+            return False
+        return need <= _left(self._state.limit, others) - self._granted
+
+    def _lacks_memory(self, model: ModelUse) -> bool:
+        """Return whether memory is missing although the models leave enough of it."""
+        if self._state.now < model.retry_at:
+            return True
+        available = self._state.available
+        if available is None or model.need is None:
+            return False
+        loading = sum(other.nbytes for other in self._resident if other.loads)
+        return model.need > available - loading - self._granted
+
+    def _make_room(self, model: ModelUse, need: int) -> None:
+        """Choose models that leave: idle ones first, then some that finish their requests before."""
+        self._remove(self._choose_idle(model, need))
+        for held in sorted(filter(self._may_pause, self._staying), key=lambda other: other.last_used):
+            if self._missing(need) <= 0 and not self._lacks_place():
+                return
+            if held.suspendable:
+                self._remove((held,))
+            else:
+                self._staying = [other for other in self._staying if other is not held]
+                self.decided = attrs.evolve(self.decided, paused=self.decided.paused | {held.key})
+
+    def _release_memory(self, model: ModelUse) -> None:
+        """Unload an idle model, since the system lacks memory; without one the model is short of it."""
+        if any(other.room is Room.RECLAIMED for other in self._resident) or self._unload:
+            return
+        idle = sorted((other for other in self._staying if other.idle), key=self._score)
+        if idle:
+            self._remove(idle[-1:])
+        else:
+            self.decided = attrs.evolve(self.decided, short=self.decided.short | {model.key})
+
+    def _choose_idle(self, model: ModelUse, need: int) -> list[ModelUse]:
+        """Return the idle models to unload: as few as suffice, or all of them if they do not."""
+        idle = sorted((other for other in self._staying if other.idle), key=self._score, reverse=True)
+        small = [other for other in idle if model.need is None or other.nbytes <= LARGE * need]
+        chosen = small if self._suffices(small, need) else idle
+        for other in reversed(chosen):
+            fewer = [each for each in chosen if each is not other]
+            if self._suffices(fewer, need):
+                chosen = fewer
+        return chosen
+
+    def _suffices(self, leaving: Sequence[ModelUse], need: int) -> bool:
+        most, stay = self._state.max_loaded_models, len(self._staying) - len(leaving)
+        if most is not None and stay + self._places >= most:
+            return False
+        return self._missing(need) <= sum(other.nbytes for other in leaving)
+
+    def _score(self, model: ModelUse) -> tuple[float, float]:
+        """Return the idle time per byte to reload: the model with the highest leaves first."""
+        idle = max(0.0, self._state.now - model.last_used)
+        return idle / max(1, model.nbytes), -model.last_used
+
+    def _may_pause(self, model: ModelUse) -> bool:
+        if not (model.ready and model.leases) or model.hung or model.pinned:
+            return False
+        return model.slice_left(self._state.now) <= 0
+
+    def _remove(self, leaving: Iterable[ModelUse]) -> None:
+        for model in leaving:
+            self._staying = [other for other in self._staying if other is not model]
+            self._unload.append(model.key)
+        self.decided = attrs.evolve(self.decided, unload=tuple(self._unload))
+
+    def _wait(self, model: ModelUse, need: int) -> None:
+        self._reserve(need)
+        self.decided = attrs.evolve(self.decided, wait=(*self.decided.wait, model.key))
+
+    def _grant(self, model: ModelUse) -> None:
+        need = model.need or 0
+        self._reserve(need)
+        self._granted += need
+        self._new += 1
+        if model.need is None:
+            self.decided = attrs.evolve(self.decided, open=(*self.decided.open, model.key))
+        else:
+            self.decided = attrs.evolve(self.decided, load=(*self.decided.load, model.key))
+
+    def _reserve(self, need: int) -> None:
+        self._reserved += need
+        self._places += 1

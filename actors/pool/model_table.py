@@ -6,21 +6,46 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import attrs
+
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model import Model
-from greenroom.actors.pool.eviction_policy import ModelUse, Room, no_room_will_come, plan
+from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT, Plan, Reason, Refusal, refusal_of
 from greenroom.actors.pool.lease import Found, Granted, Lease
+from greenroom.actors.pool.ledger import Ledger
 from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.pool_events import (
+    ActorCrashed,
+    ActorEnded,
+    ActorStopped,
+    LeaseGranted,
+    LeaseReleased,
+    MemoryRead,
+    Reported,
+    RequestQueued,
+    RequestsFailed,
+    RequestsLeft,
+)
+from greenroom.actors.pool.pool_state import Room
 from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
 from greenroom.actors.pool.tickets import Ticket
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, model_crashed, no_room, queue_full
+from greenroom.schemas.problems import (
+    Problem,
+    insufficient_memory,
+    memory_in_use,
+    model_crashed,
+    no_room,
+    queue_full,
+)
 from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
     Load,
     LoadFailed,
     ModelReport,
+    Open,
     Stop,
     Unload,
     WaitForRoom,
@@ -29,39 +54,42 @@ from greenroom.schemas.protocols.pool_protocol import ModelStatus
 from greenroom.schemas.settings.settings import Settings
 
 
-class ModelTable:
-    """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models.
+@attrs.frozen(eq=False)
+class Callbacks:
+    """The functions through which the table acts and reads; none may block.
 
     Args:
         start: Function that creates a model's actor in the given state and starts to supervise it.
-        on_ticket_closed: Callback for a ticket whose reply closes or ends; must not block.
-        on_lease_closed: Callback for a lease that closes; must not block.
+        on_ticket_closed: Callback for a ticket whose reply closes or ends.
+        on_lease_closed: Callback for a lease that closes.
+        available_memory: Function that returns the bytes that other programs leave; None if unknown.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        start: Callable[[ModelKey, ModelState], Model],
-        on_ticket_closed: Callable[[ModelRecord, Ticket], None],
-        on_lease_closed: Callable[[ModelRecord, Lease], None],
-    ) -> None:
+    start: Callable[[ModelKey, ModelState], Model]
+    on_ticket_closed: Callable[[ModelRecord, Ticket], None]
+    on_lease_closed: Callable[[ModelRecord, Lease], None]
+    available_memory: Callable[[], int | None]
+
+
+class ModelTable:
+    """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models."""
+
+    def __init__(self, settings: Settings, callbacks: Callbacks) -> None:
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
-        self._max_loaded_models = settings.max_loaded_models
-        self._start = start
-        self._on_ticket_closed = on_ticket_closed
-        self._on_lease_closed = on_lease_closed
-        self._records: dict[ModelKey, ModelRecord] = {}
+        self._callbacks = callbacks
+        self._ledger = Ledger(settings)
+        self._log = get_logger().bind(actor="pool")
 
     @property
     def waiting(self) -> bool:
         """True if any request waits."""
-        return any(record.waiting for record in self._records.values())
+        return any(record.use.waiting for record in self._ledger.records)
 
     @property
     def busy(self) -> bool:
         """True if any request waits for a model, holds a lease or consults one."""
-        return any(record.in_use for record in self._records.values())
+        return any(record.in_use for record in self._ledger.records)
 
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
         """Return the status of every model for operators.
@@ -69,20 +97,17 @@ class ModelTable:
         Args:
             hung_threads: Number of hung threads that have not ended, by model.
         """
-        return tuple(record.status(hung_threads.get(str(key), 0)) for key, record in self._records.items())
+        records = self._ledger.records
+        return tuple(record.status(hung_threads.get(str(record.key), 0)) for record in records)
 
     def admit(self, key: ModelKey, request_id: str, reply: Reply, choices: int = 1) -> None:
         """Queue a request for its model, or reject it."""
-        record = self._record_of(key)
-        now = time.monotonic()
+        record = self._ledger[key]
+        now, slots = time.monotonic(), min(choices, self._slots)
         refusal = record.refusal(now)
-        if (
-            refusal is None
-            and record.room is Room.NONE
-            and no_room_will_come(self._uses(), self._max_loaded_models)
-        ):
-            refusal = self._no_room(key)
-        slots = min(choices, self._slots)
+        if refusal is None and record.use.room is Room.NONE:
+            unfit = refusal_of(self._ledger.state, record.use)
+            refusal = None if unfit is None else self._problem_of(unfit)
         if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > record.max_queue:
             inside = max(0, record.used_slots - self._slots)  # waiting requests in an engine that admits all
             refusal = queue_full(record.key.model, len(record.tickets) + inside)
@@ -93,146 +118,155 @@ class ModelTable:
             return
         reply.send(Found(record.key, self._started(record).ref))
         ticket = Ticket(reply, request_id, slots)
-        if not record.tickets:
-            record.waiting_since = now
         record.tickets.add(ticket)
-        reply.watch(partial(self._on_ticket_closed, record, ticket))
+        self._ledger.apply(RequestQueued(key, now))
+        reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def consult(self, key: ModelKey, request_id: str, reply: Reply) -> None:
         """Give a request access to a model for work without weights, or reject it."""
         if reply.closed:
             return
-        record = self._record_of(key)
+        record = self._ledger[key]
         if len(record.consultations) >= self._slots + self._max_queue:
             reply.fail(queue_full(key.model, len(record.consultations)))
             return
         reply.send(Found(record.key, self._started(record).ref))
         ticket = Ticket(reply, request_id, 0)
         record.consultations.append(ticket)
-        reply.watch(partial(self._on_ticket_closed, record, ticket))
+        reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:
         """Remove a request whose reply has closed or has ended with a problem."""
         if ticket in record.consultations:
             record.consultations.remove(ticket)
-            return
-        if record.tickets.remove(ticket) and not ticket.reply.ended:
-            ticket.log_cancelled(record.log)
+        elif record.tickets.remove(ticket):
+            self._ledger.apply(RequestsLeft(record.key))
+            if not ticket.reply.ended:
+                ticket.log_cancelled(record.log)
 
     def close_lease(self, record: ModelRecord, lease: Lease) -> None:
         """Release the slots of a lease."""
         granted = record.leases.pop(lease, None)
         if granted is not None:
-            record.waiting_time.observe(time.monotonic() - granted)
+            now = time.monotonic()
+            record.waiting_time.observe(now - granted)
+            self._ledger.apply(LeaseReleased(record.key, now))
 
     def fail_all(self, problem: Problem) -> None:
         """Fail every waiting request, and tell the models to fail theirs."""
-        for record in self._records.values():
-            _fail_waiting(record, problem)
+        for record in self._ledger.records:
+            self._fail_waiting(record, problem)
             if record.model is not None:
                 record.model.send(FailRequests(problem))
 
     def fail_unloaded(self, problem: Problem) -> None:
         """Fail every request that waits for a model to load."""
-        for record in self._records.values():
-            if not record.ready:
-                _fail_waiting(record, problem)
+        for record in self._ledger.records:
+            if not record.use.ready:
+                self._fail_waiting(record, problem)
 
     def send_queue_statuses(self) -> None:
         """Send waiting requests their status if it has changed."""
-        send_changes(self._records.values(), time.monotonic())
+        send_changes(self._ledger.records, time.monotonic())
 
     def record(self, model: Model, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
-        record = self._records[model.key]
+        record = self._ledger[model.key]
         if model not in (record.model, record.remnant):
             return
         now = time.monotonic()
         record.record_report(report, now)
+        self._ledger.apply(Reported(record.key, report, now))
         refusal = report.problem if isinstance(report, LoadFailed) else record.refusal(now)
         if refusal is not None:
-            _fail_waiting(record, refusal)
+            self._fail_waiting(record, refusal)
 
     def record_crash(self, model: Model) -> None:
         """Record an actor's own crash: a failed load, except for the memory that its worker still holds."""
-        record = self._records[model.key]
-        if record.model is model:
-            self.record(model, LoadFailed(model_crashed(model.key.model)))
-            record.record_crash(model)
+        record = self._ledger[model.key]
+        if record.model is not model:
+            return
+        self.record(model, LoadFailed(model_crashed(model.key.model)))
+        record.remove_actor()
+        if record.remnant is None and not model.released:
+            record.remnant = model
+            self._ledger.apply(ActorCrashed(record.key, holds_memory=True))
 
     def record_exit(self, model: Model) -> None:
-        """Record the complete end of an actor."""
-        self._records[model.key].record_exit(model)
+        """Record the complete end of an actor, and free its place."""
+        record = self._ledger[model.key]
+        if model is record.remnant:
+            record.remnant = None
+            self._ledger.apply(ActorEnded(record.key))
+        elif model is record.model:
+            record.remove_actor()
+            if record.remnant is None:
+                self._ledger.apply(ActorEnded(record.key))
 
     def advance(self) -> None:
         """Decide and act on the present state; call it after every report."""
         now = time.monotonic()
-        for record in self._records.values():
-            self._grant(record, now)
-        decided = plan(self._uses(), self._max_loaded_models)
-        for record in self._records.values():
-            record.paused = record.key in decided.paused or record.key in decided.unload
-            self._grant(record, now)
-        for key in decided.unload:
-            self._unload(self._records[key])
-        for key in decided.load:
-            self._load(self._records[key])
-        for key in decided.wait:
-            self._wait(self._records[key])
-        for key in decided.refused:
-            _fail_waiting(self._records[key], self._no_room(key))
-        for record in self._records.values():
+        self._grant_all(now)
+        if any(record.use.undecided for record in self._ledger.records):
+            decided = self._ledger.decide(MemoryRead(self._callbacks.available_memory(), now))
+            self._grant_all(now)
+            self._carry_out(decided)
+        for record in self._ledger.records:
             self._stop_unused(record)
-        greet_newcomers(self._records.values(), now)
+        greet_newcomers(self._ledger.records, now)
 
-    def _record_of(self, key: ModelKey) -> ModelRecord:
-        if key not in self._records:
-            self._records[key] = ModelRecord(key, self._slots, self._max_queue)
-        return self._records[key]
+    def _carry_out(self, decided: Plan) -> None:
+        for keys, command in (
+            (decided.unload, Unload()),
+            (decided.open, Open()),
+            (decided.load, Load()),
+        ):
+            for key in keys:
+                self._started(self._ledger[key]).send(command)
+        for record in map(self._ledger.__getitem__, decided.wait):
+            if record.use.state is not ModelState.WAITING:
+                self._started(record).send(WaitForRoom())
+        for refusal in decided.refused:
+            self._fail_waiting(self._ledger[refusal.key], self._problem_of(refusal))
 
-    def _uses(self) -> list[ModelUse]:
-        now = time.monotonic()
-        return [record.use(now) for record in self._records.values()]
-
-    def _no_room(self, key: ModelKey) -> Problem:
-        hung = tuple(str(other) for other, record in self._records.items() if record.hung)
-        return no_room(key.model, hung)
+    def _problem_of(self, refusal: Refusal) -> Problem:
+        model, required, available = refusal.key.model, refusal.required, refusal.available
+        match refusal.reason:
+            case Reason.HUNG:
+                hung = (record for record in self._ledger.records if record.use.hung)
+                return no_room(model, tuple(str(record.key) for record in hung))
+            case Reason.TOO_LARGE:
+                return insufficient_memory(model, required, available, refusal.freed)
+            case Reason.OTHERS:
+                return memory_in_use(model, required, available, refusal.freed, MEMORY_TIMEOUT)
 
     def _started(self, record: ModelRecord) -> Model:
         if record.model is None:
-            record.model = self._start(record.key, record.state)
+            record.model = self._callbacks.start(record.key, record.use.state)
         return record.model
 
-    def _grant(self, record: ModelRecord, now: float) -> None:
-        while record.model is not None and (ticket := record.next_ticket()) is not None:
-            release = partial(self._on_lease_closed, record)
-            lease = Lease(record.key, record.model.ref, ticket.slots, release)
-            record.leases[lease] = record.last_used = now
-            ticket.reply.send(Granted(lease))
+    def _grant_all(self, now: float) -> None:
+        for record in self._ledger.records:
+            while record.model is not None and (ticket := record.next_ticket()) is not None:
+                release = partial(self._callbacks.on_lease_closed, record)
+                lease = Lease(record.key, record.model.ref, ticket.slots, release)
+                record.leases[lease] = now
+                self._ledger.apply(LeaseGranted(record.key, now))
+                ticket.reply.send(Granted(lease))
 
-    def _load(self, record: ModelRecord) -> None:
-        record.room = Room.GRANTED
-        self._started(record).send(Load())
-
-    def _wait(self, record: ModelRecord) -> None:
-        if record.state is not ModelState.WAITING:
-            self._started(record).send(WaitForRoom())
-
-    def _unload(self, record: ModelRecord) -> None:
-        record.room = Room.RECLAIMED
-        self._started(record).send(Unload())
+    def _fail_waiting(self, record: ModelRecord, problem: Problem) -> None:
+        for ticket in record.tickets.clear():
+            ticket.fail(problem, record.log)
+        suspended = record.use.suspended
+        if record.use.tickets or suspended:
+            self._ledger.apply(RequestsFailed(record.key))
+        if suspended and record.model is not None:
+            record.model.send(FailRequests(problem))
 
     def _stop_unused(self, record: ModelRecord) -> None:
         """Stop an actor without a place among the loaded models and without requests."""
-        if record.model is None or record.room is not Room.NONE or record.in_use:
+        if record.model is None or record.use.room is not Room.NONE or record.in_use:
             return
         record.model.send(Stop())
-        record.record_stopped()
-
-
-def _fail_waiting(record: ModelRecord, problem: Problem) -> None:
-    for ticket in record.tickets.clear():
-        ticket.fail(problem, record.log)
-    if record.suspended and record.model is not None:
-        record.suspended = False
-        record.model.send(FailRequests(problem))
+        record.remove_actor()
+        self._ledger.apply(ActorStopped(record.key))

@@ -17,7 +17,7 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
-from greenroom.actors.pool.model_table import ModelTable
+from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
@@ -119,7 +119,10 @@ class Pool:
         self._workers = workers
         self._engines = engines
         self._log = get_logger().bind(actor="pool")
-        self._models = ModelTable(settings, self._start_model, self._ticket_closed, self._lease_closed)
+        callbacks = Callbacks(
+            self._start_model, self._ticket_closed, self._lease_closed, engines.available_memory
+        )
+        self._models = ModelTable(settings, callbacks)
         self._lookups = CatalogLookups(engines, self._log)
         self._looking_up = 0
         self._nursery: trio.Nursery

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from greenroom.actors.pool.eviction_policy import Room
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.events.events import QueueStatus
@@ -48,9 +47,9 @@ def _statuses(record: ModelRecord, now: float) -> Iterator[tuple[Ticket, QueueSt
 
 def _status(record: ModelRecord, position: int, slots: int, now: float) -> QueueStatus:
     model = record.key.model
-    if record.ready and not record.paused:
+    if record.use.ready and not record.use.paused:
         return QueueStatus("queued", position, model, record.waiting_time.for_slots(slots))
-    if record.room is Room.GRANTED and not record.ready:
-        eta = record.waiting_time.for_load(now - record.changed, record.progress)
+    if record.loading:
+        eta = record.waiting_time.for_load(now - record.use.changed, record.progress)
         return QueueStatus("loading", position, model, eta)
     return QueueStatus("waiting_for_model", position, model)

@@ -166,6 +166,11 @@ class Catalog:
             yield _entry_of_hub_id(hub_id, folder)
 
 
+def local_folder(model: str) -> Path | None:
+    """Return the folder of a model by an operator's name for it; None if it is not downloaded yet."""
+    return resolve_folder(model) or find_cached_model(model, hub_cache_folder())
+
+
 def resolve_folder(model: str) -> Path | None:
     """Return the folder for an operator's name of a model; None if it is a hub id."""
     path = Path(os.path.abspath(Path(model).expanduser()))

@@ -6,17 +6,13 @@ from greenroom.engine.device.device_information import buffer_limit
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.device_memory import default_memory
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.problems import ProblemError, insufficient_memory
+from greenroom.schemas.problems import NoRoomError
 
 log = get_logger(__name__)
 
 
-def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
-    """Charge further weights of a model, such as those of its draft model, before they are loaded.
-
-    Raises:
-        ProblemError: 507 if they do not fit.
-    """
+def set_limits(account: MemoryAccount) -> None:
+    """Set the account's missing limits from this thread's device, and log them the first time."""
     if account.set_default_limits(default_memory(), buffer_limit()):
         log.info(
             "memory limits",
@@ -25,7 +21,16 @@ def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int
             kv_bytes=account.kv_limit,
             prefix_buffers=account.buffers.cached_limit,
         )
+
+
+def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
+    """Charge further weights of a model, such as those of its draft model, before they are loaded.
+
+    Raises:
+        NoRoomError: 507: they do not fit.
+    """
+    set_limits(account)
     before = share.weights
     room = share.charge_weights(before + nbytes)
     if room is not None:
-        raise ProblemError(insufficient_memory(model, nbytes, room - before))
+        raise NoRoomError(model, nbytes, room - before)

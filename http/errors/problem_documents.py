@@ -47,6 +47,7 @@ def problem_document(
         "status": problem.status,
         "detail": problem.detail,
         "instance": f"urn:greenroom:request:{request_id}" if request_id else None,
+        **dict(problem.members),
         **error_members(problem, request_id),
     }
     return json.dumps({name: value for name, value in document.items() if value is not None}).encode()

@@ -19,7 +19,9 @@ class ModelState(StrEnum):
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),
     ModelState.WAITING: frozenset({ModelState.LOADING, ModelState.IDLE, ModelState.ERROR}),
-    ModelState.LOADING: frozenset({ModelState.READY, ModelState.UNLOADING, ModelState.ERROR}),
+    ModelState.LOADING: frozenset(
+        {ModelState.READY, ModelState.WAITING, ModelState.UNLOADING, ModelState.ERROR}
+    ),
     ModelState.READY: frozenset({ModelState.UNLOADING, ModelState.ERROR}),
     ModelState.UNLOADING: frozenset({ModelState.IDLE, ModelState.ERROR}),
     ModelState.ERROR: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.IDLE}),

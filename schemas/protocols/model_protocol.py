@@ -94,6 +94,11 @@ ModelMessage = Prepare | Inspect | Generate
 
 
 @attrs.frozen
+class Open:
+    """Enter LOADING, but only read the files, which tell the model's size. Reply: Sized."""
+
+
+@attrs.frozen
 class Load:
     """Load the weights; memory for them has been reserved."""
 
@@ -120,7 +125,7 @@ class Stop:
     """End the model's actor: its weights are not loaded, and no request waits for them."""
 
 
-ModelCommand = Load | WaitForRoom | Unload | FailRequests | Stop
+ModelCommand = Open | Load | WaitForRoom | Unload | FailRequests | Stop
 
 
 # Reports of a model, the pool's only source for its state
@@ -136,6 +141,19 @@ class StateChanged:
 
     state: ModelState
     admits_all: bool = False
+
+
+@attrs.frozen
+class Sized:
+    """The size of the model, which its files tell.
+
+    Args:
+        need: Bytes that it needs in memory.
+        limit: Bytes that all models may have together; None for no limit.
+    """
+
+    need: int
+    limit: int | None = None
 
 
 @attrs.frozen
@@ -159,6 +177,20 @@ class LoadFailed:
     """A failed load: the model is in ERROR and uses no memory."""
 
     problem: Problem
+
+
+@attrs.frozen
+class LoadRefused:
+    """A load for which the memory account had no room after all: the model is WAITING and uses no memory.
+
+    Args:
+        required: Bytes that the model asked for.
+        available: Bytes that were left.
+    """
+
+    problem: Problem
+    required: int
+    available: int
 
 
 @attrs.frozen
@@ -193,9 +225,11 @@ class PreparingChanged:
 
 ModelReport = (
     StateChanged
+    | Sized
     | LoadProgress
     | Unloaded
     | LoadFailed
+    | LoadRefused
     | Crashed
     | WorkerHung
     | HungWorkerReturned

@@ -110,7 +110,7 @@ class Settings:
     listen: tuple[str, ...] = _setting(
         (), "Further addresses to listen on, as `HOST:PORT`; Ollama's port is 11434."
     )
-    max_loaded_models: int = _setting(2, "Models kept loaded at once.", low=1)
+    max_loaded_models: int | None = _setting(None, "Models kept loaded at once (default: any number).", low=1)
     max_batch: int = _setting(
         32, "Answers that one model generates at once; a request with `n` counts `n` times.", low=1
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.actors.pool import model_record
+from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress
@@ -83,7 +83,7 @@ async def test_a_short_text_needs_no_slot_beside_long_ones(tiny_pocket: Path) ->
 async def test_another_model_has_the_room_between_two_pieces_and_the_text_is_spoken_on(
     tiny_pocket: Path, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
+    monkeypatch.setattr(pool_state, "MAX_TIME_SLICE", 0.0)
     folders = (str(tiny_pocket), str(tiny_model("qwen3")))
     settings = Settings(models=folders, max_loaded_models=1, shutdown_timeout=60.0)
     faults = Faults()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.pool import model_record
+from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.engine.media.audio.decoder_threads import DECODERS
@@ -80,7 +80,7 @@ async def test_short_ones_are_written_down_beside_a_long_one_whose_client_leaves
 async def test_another_model_has_the_room_between_two_windows_and_who_waits_may_leave(
     tiny_whisper: Path, tiny_model: Callable[..., Path], long: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
+    monkeypatch.setattr(pool_state, "MAX_TIME_SLICE", 0.0)
     folders = (str(tiny_whisper), str(tiny_model("qwen3")))
     settings = Settings(models=folders, max_loaded_models=1, shutdown_timeout=60.0)
     faults = Faults(hang={"second"})

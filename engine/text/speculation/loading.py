@@ -78,15 +78,10 @@ def _load_draft(
 
 def _folder(name: str, settings: Settings) -> Path:
     """Return the draft model's folder, downloading the model if necessary."""
-    from greenroom.engine.catalog.catalog import resolve_folder
+    from greenroom.engine.catalog.catalog import local_folder
     from greenroom.engine.catalog.hub.download import download
-    from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
-    return (
-        resolve_folder(name)
-        or find_cached_model(name, hub_cache_folder())
-        or download(name, settings.trust_remote_code)
-    )
+    return local_folder(name) or download(name, settings.trust_remote_code)
 
 
 def _bytes(model: Any) -> int:

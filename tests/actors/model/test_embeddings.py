@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.pool import model_record
+from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.engine.encoding import row_queue
@@ -45,7 +45,7 @@ def settings(tiny_encoder: TinyEncoder, tiny_model: Callable[..., Path]) -> Sett
 @pytest.fixture
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit passes to a few rows, and a model's time slice to one pass."""
-    monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
+    monkeypatch.setattr(pool_state, "MAX_TIME_SLICE", 0.0)
     monkeypatch.setattr(row_queue, "MAX_ROWS", 2)
 
 

@@ -1,77 +1,166 @@
-"""Eviction policy: the choice of models to load, pause and unload."""
+"""Eviction policy: the choice of models to load, pause, unload and refuse."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.pool.eviction_policy import ModelUse, Plan, Room, plan
+from greenroom.actors.pool.eviction_policy import LARGE, MEMORY_TIMEOUT, Plan, Reason, Refusal, plan
+from greenroom.actors.pool.pool_state import ModelUse, PoolState, Room
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
 
-A, B, C = (ModelKey(name) for name in "abc")
-NONE, GRANTED, RECLAIMED = Room
+A, B, C, D = (ModelKey(name) for name in "abcd")
+NONE, OPENING, GRANTED, RECLAIMED = Room
+NOW = 1000.0
 
 
-def ready(key: ModelKey, leases: int = 0, waiting: int = 0, last_used: float = 0.0) -> ModelUse:
-    return ModelUse(key, GRANTED, ready=True, leases=leases, waiting=waiting, last_used=last_used)
+def ready(key: ModelKey, leases: int = 0, tickets: int = 0, last_used: float = 0.0, **more: Any) -> ModelUse:
+    fields = {"state": ModelState.READY, "need": 1, **more}
+    return ModelUse(key, GRANTED, leases=leases, tickets=tickets, last_used=last_used, **fields)
+
+
+def wanted(key: ModelKey, need: int | None = 1, since: float = 0.0, **more: Any) -> ModelUse:
+    return ModelUse(key, tickets=1, need=need, waiting_since=since, **more)
+
+
+def decide(*models: ModelUse, most: int | None = None, limit: int | None = None, **more: Any) -> Plan:
+    known = {model.key: model for model in models}
+    return plan(PoolState(known, NOW, limit, most, **more))
 
 
 def test_what_is_wanted_is_loaded_while_there_is_room() -> None:
-    models = [ready(A, leases=1), ModelUse(B, waiting=1), ModelUse(C)]
-    assert plan(models, 2) == Plan(load=(B,))
+    models = [ready(A, leases=1), wanted(B), ModelUse(C)]
+    assert decide(*models, most=2) == Plan(load=(B,))
+    assert decide(*models, limit=2) == Plan(load=(B,))
+
+
+def test_a_model_of_unknown_size_is_opened_first() -> None:
+    assert decide(ready(A, need=10), wanted(B, need=None), limit=10) == Plan(open=(B,))
+    assert decide(attrs.evolve(wanted(B, need=None), room=OPENING)) == Plan()
+    assert decide(attrs.evolve(wanted(B, need=5), room=OPENING), limit=5) == Plan(load=(B,))
 
 
 def test_the_longest_wait_is_served_first() -> None:
-    models = [ModelUse(A, waiting=1, waiting_since=5.0), ModelUse(B, waiting=9, waiting_since=3.0)]
-    assert plan(models, 1) == Plan(load=(B,), wait=(A,))
+    models = [wanted(A, since=5.0), wanted(B, since=3.0)]
+    assert decide(*models, most=1) == Plan(load=(B,), wait=(A,))
+    assert decide(*models, limit=1) == Plan(load=(B,), wait=(A,))
 
 
 def test_the_least_recently_used_idle_model_makes_room() -> None:
-    models = [ready(A, last_used=2.0), ready(B, last_used=1.0), ModelUse(C, waiting=1)]
-    assert plan(models, 2) == Plan(wait=(C,), unload=(B,))
+    models = [ready(A, last_used=2.0), ready(B, last_used=1.0), wanted(C)]
+    assert decide(*models, most=2) == Plan(wait=(C,), unload=(B,))
+    assert decide(*models, limit=2) == Plan(wait=(C,), unload=(B,))
+
+
+def test_a_model_that_is_quick_to_load_again_leaves_before_a_large_one() -> None:
+    large, small = ready(A, last_used=0.0, need=30_000), ready(B, last_used=NOW - 60, need=300)
+    assert decide(large, small, wanted(C, 300), limit=30_300).unload == (B,)
+
+
+def test_a_small_model_never_evicts_a_large_one_while_there_is_other_room() -> None:
+    large = ready(A, last_used=-1e9, need=30_000)
+    models = [large, ready(B, last_used=NOW, need=200), ready(C, last_used=NOW, need=100)]
+    assert set(decide(*models, wanted(D, 300), limit=30_300).unload) == {B, C}
+    assert decide(large, wanted(D, 300), limit=30_100).unload == (A,)
+
+
+def test_no_more_models_leave_than_make_the_room() -> None:
+    models = [ready(A, last_used=0.0, need=2), ready(B, last_used=900.0, need=6), wanted(C, 6)]
+    assert decide(*models, limit=8) == Plan(wait=(C,), unload=(B,))
 
 
 def test_room_that_is_being_made_is_not_made_twice() -> None:
-    models = [ready(A), ModelUse(B, RECLAIMED), ModelUse(C, waiting=1)]
-    assert plan(models, 2) == Plan(wait=(C,))
+    models = [ready(A), ModelUse(B, RECLAIMED, need=1), wanted(C)]
+    assert decide(*models, most=2) == Plan(wait=(C,))
+    assert decide(*models, limit=2) == Plan(wait=(C,))
+
+
+def test_a_later_model_overtakes_only_where_it_takes_nothing_from_an_earlier_one() -> None:
+    held = ready(A, leases=1, need=6, load_seconds=9.0, changed=NOW)
+    large = wanted(B, 7, since=1.0)
+    assert decide(held, large, wanted(C, 2, since=2.0), limit=10).load == ()
+    leaving = attrs.evolve(held, changed=0.0)
+    assert decide(leaving, large, wanted(C, 3, since=2.0), limit=10).load == (C,)
+    assert decide(leaving, large, wanted(C, 4, since=2.0), limit=10).load == ()
 
 
 def test_a_model_that_is_held_is_paused_and_not_unloaded() -> None:
-    models = [
-        ready(A, leases=3, waiting=2, last_used=1.0),
-        ready(B, leases=1, last_used=2.0),
-        ModelUse(C, waiting=1),
-    ]
-    assert plan(models, 2) == Plan(wait=(C,), paused=frozenset({A}))
+    models = [ready(A, leases=3, tickets=2, last_used=1.0), ready(B, leases=1, last_used=2.0), wanted(C)]
+    assert decide(*models, most=2) == Plan(wait=(C,), paused=frozenset({A}))
+    assert decide(*models, limit=2) == Plan(wait=(C,), paused=frozenset({A}))
 
 
 def test_a_model_whose_requests_can_wait_is_unloaded_under_them_when_its_slice_is_over() -> None:
-    held = attrs.evolve(ready(A, leases=3, waiting=2), suspendable=True)
-    assert plan([held, ModelUse(B, waiting=1)], 1) == Plan(wait=(B,), unload=(A,))
-    assert plan([attrs.evolve(held, slice_left=0.5), ModelUse(B, waiting=1)], 1) == Plan(wait=(B,))
+    held = ready(A, leases=3, tickets=2, suspendable=True)
+    assert decide(held, wanted(B), most=1) == Plan(wait=(B,), unload=(A,))
+    held = attrs.evolve(held, changed=NOW, load_seconds=0.5)
+    assert decide(held, wanted(B), most=1) == Plan(wait=(B,))
 
 
 def test_a_time_slice_is_at_least_as_long_as_the_load_was() -> None:
-    held = ModelUse(A, GRANTED, ready=True, leases=1, slice_left=0.5)
-    assert plan([held, ModelUse(B, waiting=1)], 1) == Plan(wait=(B,))
+    held = ready(A, leases=1, changed=NOW - 4.0, load_seconds=4.5)
+    assert decide(held, wanted(B), limit=1) == Plan(wait=(B,))
 
 
 def test_a_load_that_nobody_waits_for_any_more_is_abandoned_when_its_room_is_needed() -> None:
-    wanted = ModelUse(B, waiting=1)
-    assert plan([ModelUse(A, GRANTED), wanted], 1) == Plan(wait=(B,), unload=(A,))
-    assert plan([ModelUse(A, GRANTED, waiting=1), wanted], 1) == Plan(wait=(B,))
+    loading = ModelUse(A, GRANTED, ModelState.LOADING, need=1)
+    assert decide(loading, wanted(B), limit=1) == Plan(wait=(B,), unload=(A,))
+    assert decide(attrs.evolve(loading, tickets=1), wanted(B), limit=1) == Plan(wait=(B,))
+    opened = ModelUse(A, OPENING, ModelState.LOADING, need=1)
+    assert decide(opened, limit=1) == Plan(load=(A,))
+    assert decide(opened, wanted(B), limit=1) == Plan(load=(B,), unload=(A,))
 
 
 def test_a_hung_model_keeps_its_room() -> None:
-    models = [ModelUse(A, GRANTED, waiting=1, hung=True), ModelUse(B, waiting=1)]
-    assert plan([*models, ready(C, leases=1)], 2) == Plan(wait=(B,), paused=frozenset({C}))
+    models = [ModelUse(A, GRANTED, tickets=1, hung=True, need=1), wanted(B)]
+    assert decide(*models, ready(C, leases=1), most=2) == Plan(wait=(B,), paused=frozenset({C}))
+    assert decide(*models, ready(C, leases=1), limit=2) == Plan(wait=(B,), paused=frozenset({C}))
 
 
 def test_nobody_waits_for_room_that_only_hung_models_have() -> None:
-    models = [ModelUse(A, GRANTED, hung=True), ModelUse(B, GRANTED, hung=True), ModelUse(C, waiting=1)]
-    assert plan(models, 2) == Plan(refused=(C,))
-    assert plan(models, 3) == Plan(load=(C,))
+    models = [ModelUse(A, GRANTED, hung=True, need=1), ModelUse(B, GRANTED, hung=True, need=1), wanted(C)]
+    assert decide(*models, most=2) == Plan(refused=(Refusal(C, Reason.HUNG, 1, (1 << 62) - 2),))
+    assert decide(*models, limit=2) == Plan(refused=(Refusal(C, Reason.HUNG, 1, 0),))
+    assert decide(*models, most=3) == Plan(load=(C,))
+
+
+def test_a_pinned_model_stays_and_what_does_not_fit_beside_it_is_refused_at_once() -> None:
+    pinned, idle = ready(A, need=6, pinned=True), ready(B, need=2, last_used=1.0)
+    assert decide(pinned, idle, wanted(C, 4), limit=10) == Plan(wait=(C,), unload=(B,))
+    refused = Refusal(C, Reason.TOO_LARGE, 5, 4)
+    assert decide(pinned, idle, wanted(C, 5), limit=10) == Plan(refused=(refused,))
+
+
+def test_what_does_not_fit_into_an_empty_server_is_refused_and_frees_nothing() -> None:
+    refused = Refusal(C, Reason.TOO_LARGE, 11, 10)
+    assert decide(ready(A), ready(B), wanted(C, 11), limit=10) == Plan(refused=(refused,))
+
+
+def test_memory_that_other_programs_use_is_waited_for_and_then_refused() -> None:
+    model, free = wanted(B, 5), {"limit": 10, "available": 4}
+    assert decide(model, limit=10, available=5) == Plan(load=(B,))
+    assert decide(model, **free) == Plan(wait=(B,), short=frozenset({B}))
+    waited = attrs.evolve(model, short_since=NOW - MEMORY_TIMEOUT)
+    assert decide(waited, **free) == Plan(refused=(Refusal(B, Reason.OTHERS, 5, 4),))
+    # What the pool can free itself is freed first, and what is on its way out is awaited.
+    assert decide(ready(A), model, **free) == Plan(wait=(B,), unload=(A,))
+    assert decide(ModelUse(A, RECLAIMED, need=1), model, **free) == Plan(wait=(B,))
+    # A load in progress has not taken its memory yet.
+    loading = ModelUse(A, GRANTED, ModelState.LOADING, tickets=1, need=2)
+    assert decide(loading, model, limit=10, available=6) == Plan(wait=(B,), short=frozenset({B}))
+
+
+def test_after_a_refusal_of_the_account_more_room_is_made() -> None:
+    model = wanted(C, 5, shortfall=2)
+    assert decide(ready(A, need=2), ready(B, need=3), model, limit=10) == Plan(wait=(C,), unload=(A,))
+    assert decide(ready(B, need=3), model, limit=10) == Plan(load=(C,))
+    alone = attrs.evolve(model, shortfall=50, retry_at=NOW + 0.1)
+    assert decide(alone, limit=10) == Plan(wait=(C,), short=frozenset({C}))
+    assert decide(attrs.evolve(alone, retry_at=NOW), limit=10) == Plan(load=(C,))
 
 
 uses = st.lists(
@@ -79,31 +168,109 @@ uses = st.lists(
         ModelUse,
         st.builds(ModelKey, st.sampled_from("abcdef")),
         st.sampled_from(Room),
-        ready=st.booleans(),
+        st.sampled_from([ModelState.IDLE, ModelState.LOADING, ModelState.READY]),
+        changed=st.floats(NOW - 2, NOW),
+        load_seconds=st.floats(0, 3),
         leases=st.integers(0, 3),
         suspendable=st.booleans(),
-        waiting=st.integers(0, 3),
-        last_used=st.floats(0, 10),
-        waiting_since=st.floats(0, 10),
-        slice_left=st.floats(-1, 1),
+        tickets=st.integers(0, 3),
+        last_used=st.floats(0, NOW),
+        waiting_since=st.floats(0, NOW),
         hung=st.booleans(),
+        pinned=st.booleans(),
+        need=st.none() | st.integers(1, 20),
     ),
     unique_by=lambda use: use.key,
 )
+limits = st.none() | st.integers(1, 40)
+states = st.builds(
+    lambda models, most, limit: PoolState({use.key: use for use in models}, NOW, limit, most),
+    uses,
+    st.none() | st.integers(1, 4),
+    limits,
+)
 
 
-@given(uses, st.integers(1, 4))
-def test_whatever_the_situation_no_lease_is_broken_and_no_room_given_twice(
-    models: list[ModelUse], max_loaded_models: int
+def resident(state: PoolState) -> list[ModelUse]:
+    return [model for model in state.models.values() if model.room is not NONE]
+
+
+@given(states)
+def test_no_lease_is_broken_and_no_pinned_or_hung_model_leaves(
+    state: PoolState,
 ) -> None:
-    decided = plan(models, max_loaded_models)
-    by_key = {model.key: model for model in models}
-    resident = sum(model.room is not NONE for model in models)
-    assert len(decided.load) <= max(0, max_loaded_models - resident)
-    assert all(by_key[key].room is NONE and by_key[key].waiting for key in (*decided.load, *decided.wait))
-    assert all(by_key[key].room is GRANTED for key in (*decided.unload, *decided.paused))
-    assert all(by_key[key].suspendable or by_key[key].leases == 0 for key in decided.unload)
-    assert all(by_key[key].slice_left <= 0 or by_key[key].leases == 0 for key in decided.unload)
-    assert all(by_key[key].ready for key in decided.paused)
-    assert not decided.unload or decided.wait
+    decided, models = plan(state), state.models
+    assert all(models[key].room in (GRANTED, OPENING) for key in decided.unload)
+    assert all(models[key].suspendable or not models[key].leases for key in decided.unload)
+    assert not any(models[key].pinned or models[key].hung for key in decided.paused)
+    given_up = [key for key in decided.unload if models[key].room is OPENING]
+    assert not any(models[key].pinned or models[key].hung for key in decided.unload if key not in given_up)
+    assert all(models[key].slice_left(NOW) <= 0 or not models[key].leases for key in decided.unload)
+    assert all(models[key].ready and models[key].slice_left(NOW) <= 0 for key in decided.paused)
     assert not set(decided.unload) & decided.paused
+    assert decided.wait or all(models[key].room is OPENING for key in decided.unload)
+
+
+@given(states)
+def test_whatever_the_situation_no_more_is_granted_than_there_is(state: PoolState) -> None:
+    decided, models = plan(state), state.models
+    chosen = [models[key] for key in (*decided.open, *decided.load)]
+    if state.max_loaded_models is not None and decided.open + decided.load:
+        others = [model for model in resident(state) if model not in chosen]
+        assert len(others) + len(chosen) <= state.max_loaded_models
+    if state.limit is not None and decided.load:
+        granted = sum(models[key].need or 0 for key in decided.load)
+        assert sum(model.nbytes for model in resident(state)) + granted <= state.limit
+
+
+@given(states)
+def test_every_waiting_model_is_loaded_or_waits_or_is_refused(state: PoolState) -> None:
+    decided = plan(state)
+    named = [*decided.open, *decided.load, *decided.wait, *(refusal.key for refusal in decided.refused)]
+    assert len(named) == len(set(named))
+    waiting = {model.key for model in state.models.values() if model.waits_for_room}
+    assert waiting <= set(named)
+
+
+@given(uses, st.integers(1, 40), st.integers(1, 60))
+def test_an_idle_server_admits_what_an_empty_one_admits(
+    models: list[ModelUse], limit: int, need: int
+) -> None:
+    idle = [attrs.evolve(use, leases=0, tickets=0, hung=False, pinned=False) for use in models]
+    state = PoolState({use.key: use for use in idle} | {D: wanted(D, need)}, NOW, limit)
+    while True:
+        decided = plan(state)
+        if not decided.wait:
+            break
+        gone = {key: ModelUse(key) for key in state.models if state.models[key].room is RECLAIMED}
+        gone |= {key: ModelUse(key) for key in decided.unload}
+        assert gone  # each wait has its reason
+        state = attrs.evolve(state, models={**state.models, **gone})
+    admitted = need <= limit
+    assert (D in decided.load) is admitted
+    assert [refusal.key for refusal in decided.refused] == ([] if admitted else [D])
+
+
+@given(states, st.integers(41, 60))
+def test_what_can_never_fit_evicts_nothing(state: PoolState, need: int) -> None:
+    models = {
+        key: attrs.evolve(use, tickets=0, room=NONE if use.room is OPENING else use.room)
+        for key, use in state.models.items()
+        if key != D
+    }
+    refused = plan(attrs.evolve(state, models={**models, D: wanted(D, need)}, limit=state.limit or 40))
+    assert [refusal.key for refusal in refused.refused] == [D]
+    assert (refused.unload, refused.paused, refused.load) == ((), frozenset(), ())
+
+
+@given(uses, st.integers(1, 3), st.integers(1, 40))
+def test_a_model_far_larger_than_the_need_leaves_only_if_the_others_do_not_suffice(
+    models: list[ModelUse], need: int, limit: int
+) -> None:
+    others = [attrs.evolve(use, tickets=0) for use in models if use.key != D and use.room is not OPENING]
+    state = PoolState({use.key: use for use in others} | {D: wanted(D, need)}, NOW, limit)
+    leaving = [state.models[key] for key in plan(state).unload]
+    if any(use.nbytes > LARGE * need for use in leaving):
+        small = [use for use in others if use.idle and use.nbytes <= LARGE * need]
+        used = sum(use.nbytes for use in others if use.room is GRANTED)
+        assert used - sum(use.nbytes for use in small) + need > limit

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import attrs
 import openai
-import pytest
 import trio
 
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.settings.settings import MEGABYTE, Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
@@ -63,17 +64,39 @@ async def test_a_prompt_that_outgrows_kv_cache_bytes_is_refused(tiny_model: Tiny
         assert (await fetch(served.server, "POST", "/v1/completions", short)).status == 200
 
 
-async def test_a_model_that_does_not_fit_beside_another_is_a_507(tiny_model: TinyModel) -> None:
+def needs(folder: Path) -> int:
+    """Return the bytes that a model needs by the pool's own computation."""
+    return load_size(folder, detect(folder), Settings()).total
+
+
+async def test_a_model_that_does_not_fit_beside_an_idle_one_takes_its_place(tiny_model: TinyModel) -> None:
     folders = [tiny_model("qwen3"), tiny_model("llama")]
-    weights = sum(file.stat().st_size for file in folders[0].glob("*.safetensors"))
-    settings = Settings(models=tuple(map(str, folders)), memory_bytes=weights * 3 // 2, shutdown_timeout=60.0)
+    room = max(map(needs, folders)) * 3 // 2
+    settings = Settings(models=tuple(map(str, folders)), memory_bytes=room, shutdown_timeout=60.0)
     async with serving(settings) as served:
         before = await answers(served, 2)
         async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
-            for _ in range(3):
-                with pytest.raises(openai.APIStatusError) as refused:
-                    await client.completions.create(model="llama", prompt="Hello", max_tokens=3)
-                error = refused.value
-                assert (error.status_code, error.code) == (507, "insufficient_memory")
-                assert "memory_bytes" in str(error)
+            for _ in range(2):
+                completion = await client.completions.create(model="llama", prompt="Hello", max_tokens=3)
+                assert completion.choices[0].finish_reason == "length"
+                assert await answers(served, 2) == before
+
+
+async def test_a_model_larger_than_memory_bytes_is_a_507_that_frees_nothing(tiny_model: TinyModel) -> None:
+    small, large = tiny_model("qwen3"), tiny_model("llama", intermediate_size=4096)
+    room = (needs(small) + needs(large)) // 2
+    assert needs(small) < room < needs(large)
+    settings = Settings(models=(str(small), str(large)), memory_bytes=room, shutdown_timeout=60.0)
+    async with serving(settings) as served:
+        before = await answers(served, 2)
+        request = {"model": large.name, "prompt": "Hello", "max_tokens": 3}
+        for _ in range(3):
+            refused = await fetch(served.server, "POST", "/v1/completions", request)
+            document = refused.json()
+            assert (refused.status, document["error"]["code"]) == (507, "insufficient_memory")
+            assert "memory_bytes" in document["detail"]
+            members = [document[name] for name in ("required_bytes", "available_bytes", "freed_bytes")]
+            assert members == [needs(large), room, 0]
+        loaded = (await fetch(served.server, "GET", "/api/ps")).json()["models"]
+        assert [model["model"].partition(":")[0] for model in loaded] == ["qwen3"]
         assert await answers(served, 2) == before

@@ -34,7 +34,7 @@ SHOWN_BY = {
     "prefix_cache_disk_bytes": "test_computed_prompts_take_no_more_disk_than_prefix_cache_disk_bytes",
     "speculation": "test_lookup_drafts_what_is_repeated_and_off_does_not",
     "draft_model": "test_usage_over_http_says_what_was_drafted",
-    "memory_bytes": "test_a_model_that_does_not_fit_beside_another_is_a_507",
+    "memory_bytes": "test_a_model_larger_than_memory_bytes_is_a_507_that_frees_nothing",
     "kv_cache_bytes": "test_a_prompt_that_outgrows_kv_cache_bytes_is_refused",
     "db": "test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_users",
     "store_responses": "test_with_store_responses_off_nothing_is_kept",

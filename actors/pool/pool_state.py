@@ -1,0 +1,140 @@
+"""The state on which the pool decides: plain frozen data, changed by events alone (`pool_events`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import Enum
+
+import attrs
+
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
+
+MAX_TIME_SLICE = 30.0
+"""Maximum time slice in seconds, for models that take longer to load."""
+
+
+class Room(Enum):
+    """The pool's grant of memory for a loaded model; only the pool decides about it."""
+
+    NONE = "none"
+    OPENING = "opening"
+    """The model reads its files, which tell its size; no memory is granted yet."""
+    GRANTED = "granted"
+    RECLAIMED = "reclaimed"
+    """The model has been told to unload, and has not reported its end yet."""
+
+
+@attrs.frozen
+class ModelUse:
+    """The state of a model as far as the pool decides on it. Times are in seconds, by any clock.
+
+    Args:
+        state: State last reported by the model.
+        changed: Time of that report.
+        tickets: Number of requests that wait for a lease.
+        leases: Number of open leases.
+        suspendable: True if it can be unloaded while leases are open.
+        suspended: True if it was unloaded or crashed; requests with open leases then wait for its next load.
+        paused: True if it admits no new requests because another model waits for its memory.
+        last_used: Time at which a lease was last granted or released.
+        waiting_since: Time at which its oldest waiting request arrived.
+        load_seconds: Duration of its last load.
+        hung: True if its worker cannot be ended, so that its memory is not released.
+        remnant: True if a crashed actor's worker still holds the memory.
+        pinned: True if it is never unloaded for others.
+        need: Bytes that it needs in memory; None until its files have been read.
+        granted: Bytes that it was granted for its load; None for `need`.
+        shortfall: Bytes by which the memory account found the room too small at the last attempt.
+        left: Bytes that the account had left for it at that attempt.
+        retry_at: Time before which the account is not asked again after such an attempt.
+        short_since: Time since which memory is missing although no model can make room; None if none is.
+        freed: Bytes of models that were unloaded for its waiting requests.
+    """
+
+    key: ModelKey
+    room: Room = Room.NONE
+    state: ModelState = ModelState.IDLE
+    changed: float = 0.0
+    tickets: int = 0
+    leases: int = 0
+    suspendable: bool = False
+    suspended: bool = False
+    paused: bool = False
+    last_used: float = 0.0
+    waiting_since: float = 0.0
+    load_seconds: float = 0.0
+    hung: bool = False
+    remnant: bool = False
+    pinned: bool = False
+    need: int | None = None
+    granted: int | None = None
+    shortfall: int = 0
+    left: int = 0
+    retry_at: float = -math.inf
+    short_since: float | None = None
+    freed: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """True if the model can generate and is not to be unloaded."""
+        return self.room is Room.GRANTED and self.state is ModelState.READY
+
+    @property
+    def loads(self) -> bool:
+        """True if its weights are being read, so that it does not use all of its memory yet."""
+        return self.room is Room.GRANTED and self.state is not ModelState.READY and not self.hung
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it has."""
+        if self.room not in (Room.GRANTED, Room.RECLAIMED):
+            return 0
+        return (self.need or 0) if self.granted is None else self.granted
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a lease, or with one for the next load."""
+        without_room = self.room in (Room.NONE, Room.OPENING)
+        return self.tickets + (self.leases if self.suspended and without_room else 0)
+
+    @property
+    def waits_for_room(self) -> bool:
+        """True if requests wait for its load, and the pool can decide on it."""
+        decidable = self.room is Room.NONE or (self.room is Room.OPENING and self.need is not None)
+        return decidable and self.waiting > 0
+
+    @property
+    def undecided(self) -> bool:
+        """True if the pool may have to decide on it: it waits for room, is paused, or is being opened."""
+        return self.waits_for_room or self.paused or self.room is Room.OPENING
+
+    @property
+    def idle(self) -> bool:
+        """True if it can be unloaded: no lease is open, and no request waits for its load."""
+        if self.room not in (Room.GRANTED, Room.OPENING) or self.hung or self.pinned or self.leases:
+            return False
+        return self.ready or not self.waiting
+
+    def slice_left(self, now: float) -> float:
+        """Return the rest of its time slice in seconds, before it may be paused for another model."""
+        return self.changed + min(self.load_seconds, MAX_TIME_SLICE) - now
+
+
+@attrs.frozen
+class PoolState:
+    """All models that the pool knows, and the limits of memory.
+
+    Args:
+        now: Time of the last event in seconds, by the clock of the models' times.
+        limit: Bytes for all models together; None if unknown, as before the first model has been opened.
+        max_loaded_models: Maximum number of models in memory; None for no limit but that of bytes.
+        available: Bytes that other programs leave to new loads; None if unknown.
+    """
+
+    models: Mapping[ModelKey, ModelUse] = attrs.field(factory=dict)
+    now: float = 0.0
+    limit: int | None = None
+    max_loaded_models: int | None = None
+    available: int | None = None

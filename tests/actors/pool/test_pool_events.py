@@ -1,0 +1,186 @@
+"""Sequences of the pool's events and decisions, with models that do as they are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT, Plan, Reason, Refusal, plan
+from greenroom.actors.pool.pool_events import (
+    ActorStopped,
+    Decided,
+    LeaseGranted,
+    LeaseReleased,
+    MemoryRead,
+    PoolEvent,
+    Reported,
+    RequestQueued,
+    RequestsFailed,
+    RequestsLeft,
+    apply,
+)
+from greenroom.actors.pool.pool_state import PoolState, Room
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import insufficient_memory
+from greenroom.schemas.protocols.model_protocol import (
+    LoadRefused,
+    ModelReport,
+    Sized,
+    StateChanged,
+    Unloaded,
+)
+
+LIMIT = 10
+LOAD_SECONDS = 2.0
+
+
+@attrs.define
+class World:
+    """A pool whose models carry out each command in a moment, and whose requests take another.
+
+    Args:
+        sizes: Bytes that each model needs.
+        granted: Number of leases granted to each model.
+        refusals: Refusals so far.
+    """
+
+    sizes: dict[str, int]
+    state: PoolState = PoolState(limit=LIMIT)
+    granted: Counter[str] = attrs.field(factory=Counter)
+    refusals: list[Refusal] = attrs.field(factory=list)
+
+    def apply(self, *events: PoolEvent) -> None:
+        for event in events:
+            self.state = apply(self.state, event)
+            used = sum(model.nbytes for model in self.state.models.values())
+            assert self.state.limit is None or used <= self.state.limit
+
+    def report(self, name: str, *reports: ModelReport) -> None:
+        self.apply(*(Reported(ModelKey(name), report, self.state.now) for report in reports))
+
+    def ask(self, names: Iterable[str]) -> None:
+        self.apply(*(RequestQueued(ModelKey(name), self.state.now) for name in names))
+
+    def round(self, seconds: float = 1.0) -> Plan:
+        """Decide, carry out the decisions, grant leases, and end them all."""
+        self.apply(MemoryRead(None, self.state.now + seconds))
+        decided = plan(self.state)
+        self.apply(Decided(decided))
+        for key in decided.open:
+            loading = StateChanged(ModelState.LOADING)
+            self.report(key.model, loading, Sized(self.sizes[key.model], LIMIT))
+        for key in decided.load:
+            self.report(key.model, StateChanged(ModelState.LOADING))
+            self.apply(MemoryRead(None, self.state.now + LOAD_SECONDS))
+            self.report(key.model, StateChanged(ModelState.READY))
+        for key in decided.unload:
+            self.report(key.model, Unloaded())
+        for refusal in decided.refused:
+            self.refusals.append(refusal)
+            self.apply(RequestsFailed(refusal.key))
+        self._end_leases()
+        for key, model in self.state.models.items():
+            while self.state.models[key].tickets and model.ready and not model.paused:
+                self.granted[key.model] += 1
+                self.apply(LeaseGranted(key, self.state.now))
+        return decided
+
+    def _end_leases(self) -> None:
+        for key in self.state.models:
+            while self.state.models[key].leases:
+                self.apply(LeaseReleased(key, self.state.now))
+
+    @property
+    def waits(self) -> bool:
+        """True if any request has been neither granted nor refused."""
+        return any(model.tickets for model in self.state.models.values())
+
+
+worlds = st.builds(World, st.fixed_dictionaries({name: st.integers(1, LIMIT + 2) for name in "abcde"}))
+arrivals = st.lists(st.lists(st.sampled_from("abcde"), max_size=3), max_size=12)
+
+
+@given(worlds, arrivals)
+def test_every_request_is_granted_or_refused_in_bounded_steps(world: World, rounds: list[list[str]]) -> None:
+    for names in rounds:
+        world.ask(names)
+        world.round()
+    left = 0
+    while world.waits:
+        world.round()
+        left += 1
+        assert left <= 8 * len(world.sizes)
+    asked = Counter(name for names in rounds for name in names)
+    refused = {refusal.key.model for refusal in world.refusals}
+    assert refused == {name for name in asked if world.sizes[name] > LIMIT}
+    assert {name: asked[name] for name in asked if name not in refused} == dict(world.granted)
+
+
+@given(st.integers(6, LIMIT), st.integers(6, LIMIT))
+def test_two_models_that_alternate_in_room_for_one_each_get_turns(first: int, second: int) -> None:
+    world = World({"a": first, "b": second})
+    for _ in range(60):
+        world.ask("ab")
+        world.round()
+    assert min(world.granted.values()) >= 20
+    assert world.granted.keys() == {"a", "b"}
+
+
+@given(worlds, arrivals)
+def test_an_idle_server_admits_whatever_an_empty_one_admits(world: World, rounds: list[list[str]]) -> None:
+    for names in rounds:
+        world.ask(names)
+        world.round()
+    while world.waits:
+        world.round()
+    world.granted.clear()
+    for name, size in world.sizes.items():
+        world.refusals.clear()
+        world.ask(name)
+        while world.waits:
+            world.round()
+        assert (world.granted[name] == 1) is (size <= LIMIT)
+        assert [refusal.reason for refusal in world.refusals] == [Reason.TOO_LARGE] * (size > LIMIT)
+
+
+def test_a_model_that_the_account_refuses_is_tried_again_and_refused_in_the_end() -> None:
+    key, world = ModelKey("a"), World({"a": 5})
+    world.ask("a")
+    world.round()
+    refused = LoadRefused(insufficient_memory("a", 5, 3), 5, 3)
+    tries, began = 0, world.state.now
+    while not world.refusals:
+        world.apply(MemoryRead(None, world.state.now + 0.3))
+        decided = plan(world.state)
+        world.apply(Decided(decided))
+        world.refusals += decided.refused
+        if decided.load:
+            tries += 1
+            world.report("a", StateChanged(ModelState.WAITING), refused)
+    assert MEMORY_TIMEOUT <= world.state.now - began < MEMORY_TIMEOUT + 2
+    assert 10 < tries < 70
+    assert world.refusals == [Refusal(key, Reason.TOO_LARGE, 5, 3)]
+    world.apply(RequestsFailed(key), ActorStopped(key))
+    stopped = world.state.models[key]
+    assert (stopped.state, stopped.room, stopped.need) == (ModelState.IDLE, Room.NONE, None)
+    assert (stopped.shortfall, stopped.short_since, stopped.freed) == (0, None, 0)
+
+
+def test_what_was_freed_in_vain_is_told() -> None:
+    world = World({"a": 4, "b": 7})
+    world.ask("a")
+    while world.waits:
+        world.round()
+    world.ask("b")
+    while not (decided := world.round()).unload:
+        pass
+    assert decided.wait == (ModelKey("b"),)
+    assert world.state.models[ModelKey("b")].freed == 4
+    world.apply(RequestsLeft(ModelKey("b")))
+    assert world.state.models[ModelKey("b")].freed == 0
+    assert world.state.models[ModelKey("b")].room is Room.NONE
