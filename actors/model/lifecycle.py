@@ -32,10 +32,19 @@ class Lifecycle:
             raise ImpossibleTransition(f"{self.state} to {state}")
         self.state = state
 
+    def move(self, state: ModelState, log: Any, **fields: str) -> None:
+        """Move to another state, and log that.
 
-def log_transition(log: Any, before: ModelState, state: ModelState, **fields: str) -> None:
-    """Log a model's change of state, with the reason for an error."""
-    level = logging.ERROR if state is ModelState.ERROR else logging.INFO
-    log.log(level, "state changed", before=str(before), state=str(state), **fields)
-    if before is ModelState.ERROR and state is ModelState.LOADING:
-        log.info("restarted")
+        Args:
+            log: Logger of the model.
+            fields: Reason, for an error.
+
+        Raises:
+            ImpossibleTransition: The table has no such transition.
+        """
+        before = self.state
+        self.to(state)
+        level = logging.ERROR if state is ModelState.ERROR else logging.INFO
+        log.log(level, "state changed", before=str(before), state=str(state), **fields)
+        if before is ModelState.ERROR and state is ModelState.LOADING:
+            log.info("restarted")

@@ -12,7 +12,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers, WorkerSilent
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.engine_worker import EngineWorker
-from greenroom.actors.model.lifecycle import Lifecycle, log_transition
+from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
@@ -164,8 +164,7 @@ class Model:
                 self._problem, self._admitted = None, isinstance(command, Load)
                 if state is not ModelState.LOADING:
                     self._change(ModelState.LOADING)
-                if self._opened is not None:
-                    self._proceed(self._opened)
+                self._proceed()
             case WaitForRoom() if state in (ModelState.IDLE, ModelState.LOADING, ModelState.ERROR):
                 self._change(ModelState.WAITING)
             case Unload() if state in (ModelState.LOADING, ModelState.READY):
@@ -174,16 +173,17 @@ class Model:
                 if self._worker.active:
                     self._worker.unload(suspends=state is ModelState.READY)
                 else:
-                    self._move(ModelState.IDLE)
+                    self._lifecycle.move(ModelState.IDLE, self._log)
                     self._report(Unloaded())
             case FailRequests(problem):
                 self._requests.fail_all(problem)
 
-    def _proceed(self, opened: OpenedModel) -> None:
-        """Tell the model's size, and start a load for which memory is granted."""
-        self._report(Sized(opened.need, opened.limit))
-        if self._lifecycle.state is ModelState.LOADING and self._admitted:
-            self._worker.start(opened)
+    def _proceed(self) -> None:
+        """Once the files are open, tell the size, and start a load for which memory is granted."""
+        if self._opened is not None:
+            self._report(Sized(self._opened.need, self._opened.limit))
+            if self._lifecycle.state is ModelState.LOADING and self._admitted:
+                self._worker.start(self._opened)
 
     def _record(self, report: Any) -> None:
         state = self._lifecycle.state
@@ -191,7 +191,7 @@ class Model:
             case Opened(opened):
                 self._opened = opened
                 self._report(PreparingChanged(None))
-                self._proceed(opened)
+                self._proceed()
             case LoadProgress():
                 self._report(report)
             case Loaded(admits_all) if state is ModelState.LOADING:
@@ -222,37 +222,40 @@ class Model:
             # The model stays in ERROR until the next load, which is possible from now on.
             self._log.warning("hung worker returned")
             self._report(HungWorkerReturned())
-        elif problem is None or (end.refused and self._lifecycle.state is ModelState.UNLOADING):
-            self._move(ModelState.IDLE)
-            self._report(Unloaded())
-        elif end.refused is not None:
-            # The account of bytes has the last word; the pool finds other room or refuses the requests.
-            self._change(ModelState.WAITING)
-            self._report(LoadRefused(problem, *end.refused))
         else:
-            self._fail(problem)
-            self._report(Crashed(problem) if end.loaded else LoadFailed(problem))
+            state, report = _outcome(end, self._lifecycle.state)
+            if problem is not None and state is ModelState.ERROR:
+                self._fail(problem)
+            else:
+                self._lifecycle.move(state, self._log)
+            self._report(report)
 
     def _change(self, state: ModelState, admits_all: bool = False) -> None:
         """Enter a state that is not the outcome of a load, and report it."""
-        self._move(state)
+        self._lifecycle.move(state, self._log)
         self._report(StateChanged(state, admits_all))
 
     def _fail(self, problem: Problem) -> None:
         self._problem = problem
         if self._lifecycle.state is not ModelState.ERROR:
-            self._move(ModelState.ERROR, problem=problem.code, detail=problem.detail)
-
-    def _move(self, state: ModelState, **fields: str) -> None:
-        before = self._lifecycle.state
-        self._lifecycle.to(state)
-        log_transition(self._log, before, state, **fields)
+            self._lifecycle.move(ModelState.ERROR, self._log, problem=problem.code, detail=problem.detail)
 
     def _end(self, problem: Problem) -> None:
         if self._lifecycle.state is ModelState.WAITING:
-            self._move(ModelState.IDLE)
+            self._lifecycle.move(ModelState.IDLE, self._log)
         self._requests.end(problem)
         self._tokenizer.end()
         self._worker.unload()
         self._control.close(problem)
         self._log.debug("stopped")
+
+
+def _outcome(end: LoopEnded, state: ModelState) -> tuple[ModelState, ModelReport]:
+    """Return the state after a worker's job, and the report of it."""
+    problem = end.problem
+    if problem is None or (end.refused is not None and state is ModelState.UNLOADING):
+        return ModelState.IDLE, Unloaded()
+    if end.refused is not None:
+        # The account of bytes has the last word; the pool finds other room or refuses the requests.
+        return ModelState.WAITING, LoadRefused(problem, *end.refused)
+    return ModelState.ERROR, Crashed(problem) if end.loaded else LoadFailed(problem)
