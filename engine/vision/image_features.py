@@ -68,6 +68,8 @@ class ImageFeatures:
                 `count`.
         """
         parts = {name: value for name, value in output.items() if value is not None}
+        if _masks_nothing(parts.get("attention_mask"), count):
+            del parts["attention_mask"]
         if unknown := parts.keys() - _KNOWN:
             detail = f"This model reads images in a way that is not supported ({', '.join(sorted(unknown))})."
             raise _unsupported(detail)
@@ -80,6 +82,8 @@ class ImageFeatures:
             raise _unsupported(detail)
         layers, seen = parts.get("per_layer_inputs"), parts.get("visual_pos_masks")
         deep = parts.get("deepstack_visual_embeds")
+        if deep is not None and hasattr(deep, "position_mask"):  # Cohere's Compass has a class for the two
+            deep, seen = deep.embeddings, deep.position_mask
         deep = () if deep is None or seen is None else tuple(mx.contiguous(each) for each in deep)
         return cls(
             mx.contiguous(parts["inputs_embeds"][0]),
@@ -87,6 +91,11 @@ class ImageFeatures:
             np.array(seen).reshape(-1) if deep else None,
             deep,
         )
+
+
+def _masks_nothing(mask: mx.array | None, count: int) -> bool:
+    """Return whether a mask is that of a row without padding, which some models return with the features."""
+    return mask is not None and mask.shape == (1, count) and bool(mx.all(mask == 1).item())
 
 
 def _unsupported(detail: str) -> ProblemError:

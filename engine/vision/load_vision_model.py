@@ -12,18 +12,11 @@ from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.vision.bidirectional_images import patch_image_overlay
 from greenroom.engine.vision.engram_rows import gather_without_default_device
+from greenroom.engine.vision.prompts.unserved_architectures import check_architecture
+from greenroom.engine.vision.scaled_prompts import scale_prompts
 from greenroom.engine.vision.uncompiled_attention import uncompile_attention
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.schemas.settings.settings import Settings
-
-_ATTENDS_BOTH_WAYS = frozenset({"moondream1", "moondream2", "moondream3", "paligemma"})
-"""Architectures with bidirectional attention over images or the whole prompt: chunked prefill would be wrong.
-
-mlx-vlm builds moondream's mask but drops it in generation, so its own answers differ from the model's.
-"""
-
-_ONE_AXIS = frozenset({"minimax_m3_vl"})
-"""Architectures that have `get_rope_index` but whose language model takes one position per token."""
 
 
 def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
@@ -36,14 +29,7 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     config = read_json_object(folder / "config.json")
     if config.get("model_file") and not settings.trust_remote_code:
         raise ValueError("it brings Python code of its own (model_file); allow that with trust_remote_code")
-    if config.get("model_type") in _ATTENDS_BOTH_WAYS:
-        raise ValueError(
-            "its prompts attend to what comes later in them, which this version does not compute"
-        )
-    if config.get("model_type") in _ONE_AXIS:
-        raise ValueError(
-            "mlx-vlm gives its images positions of one axis, which this version does not compute"
-        )
+    check_architecture(str(config.get("model_type")))
     import_vision_libraries()
     from mlx_vlm.utils import get_model_and_args, load_model
 
@@ -58,4 +44,5 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     if settings.dtype != "auto":
         cast_weights(model, getattr(mx, settings.dtype))
     patch_image_overlay(model)
+    scale_prompts(model)
     return VisionLanguageModel(model)

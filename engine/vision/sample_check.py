@@ -15,6 +15,7 @@ from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.prompts.image_processor import ProcessedImage
 from greenroom.engine.vision.prompts.input_arrays import to_mlx
+from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.schemas.problems import ProblemError
 
 _COME_WITH_CALLS = frozenset({"_position_ids", "_rope_deltas"})
@@ -38,6 +39,9 @@ def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
     inputs = {name: to_mlx(value) for name, value in sample.inputs.items()}
     try:
         output = model.get_input_embeddings(ids, mask=mx.ones_like(ids), **inputs).to_dict()
+        wrapped = VisionLanguageModel(model)
+        if wrapped.has_grid_positions:
+            wrapped.grid_positions(tokens, inputs)
     except Exception as error:  # mlx-vlm's code may raise anything.
         raise_unless_own(error)
         reason = failure_reason(error, folder)

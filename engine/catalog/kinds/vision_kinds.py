@@ -67,8 +67,9 @@ def takes_audio(architecture: str) -> bool:
 
 
 def _module(architecture: str) -> str:
+    """Return the name of an architecture's package, as mlx-vlm's `get_model_type` does."""
     remapping: Mapping[str, str] = library_constant("mlx_vlm", "utils.py", "MODEL_REMAPPING")
-    return remapping.get(architecture, architecture)
+    return remapping.get(architecture.lower(), architecture.lower())
 
 
 def _mentions(module: str, words: tuple[str, ...]) -> bool:

@@ -156,6 +156,8 @@ class ImageProcessor:
         if not own:
             raise ValueError("its processor gives images no tokens of their own")
         first, behind = own[0], own[-1] + 1
+        if not self._tokenizer.eos_token_ids.isdisjoint(ids[first:behind]):
+            raise ValueError("its processor writes whole turns of a conversation around an image")
         decode = self._tokenizer.decode
         before, after = (decode(part) if part else "" for part in (ids[:first], ids[behind:]))
         after = after.removesuffix(self._tail)

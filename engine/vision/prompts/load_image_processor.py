@@ -15,6 +15,7 @@ from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, call_parameters
+from greenroom.engine.vision.prompts.unserved_architectures import check_architecture
 
 _CONFIGURATIONS = ("preprocessor_config.json", "processor_config.json", "config.json")
 
@@ -35,6 +36,8 @@ def load_image_processor(
     Raises:
         ProblemError: 503 `load_failed`.
     """
+    with named_failures(folder, name):
+        check_architecture(architecture)
     with named_failures(folder, name, "its image processor"):
         from mlx_vlm.utils import load_processor
 

@@ -14,6 +14,9 @@ _LARGEST_AREA = 16 * 1024 * 1024
 _LONGEST_SIDE = 16_384
 """Largest side in pixels; a higher `longest_edge` is an area: Qwen's processors use one name for both."""
 
+_LEAST_SIDE = 14
+"""Smallest side in pixels, that of a patch; a lower one stands for no limit (GLM-5-Next's is 1)."""
+
 _LONGEST_SOUND = 300.0
 """Longest sound in seconds, assumed for a processor that states no limit."""
 
@@ -47,11 +50,10 @@ def resolution_limit(processor: Any) -> ResolutionLimit:
         return ResolutionLimit(area=area)
     size = getattr(processor, "size", None)
     size = size if isinstance(size, Mapping) else {}
-    longest, height, width = (size.get(side) for side in ("longest_edge", "height", "width"))
-    if isinstance(longest, int) and longest > _LONGEST_SIDE:
-        return ResolutionLimit(area=longest)
-    if isinstance(longest, int):
-        return ResolutionLimit(longest, longest)
+    stated = {side: value for side, value in size.items() if isinstance(value, int) and value >= _LEAST_SIDE}
+    longest, height, width = (stated.get(side) for side in ("longest_edge", "height", "width"))
+    if longest is not None:
+        return ResolutionLimit(area=longest) if longest > _LONGEST_SIDE else ResolutionLimit(longest, longest)
     if height and width and not _looks_closer(processor):
         return ResolutionLimit(width, height)
     return ResolutionLimit(area=_LARGEST_AREA)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.engine.vision.prompts.image_processor import ProcessedImage
@@ -23,12 +26,17 @@ from greenroom.tests.support.architectures.vision.vision_folders import make_vis
 from greenroom.tests.support.engines.vision_adapters import seeing_adapter
 
 REFUSED = {
+    "deepseek_v41": "share one cache",
+    "minicpmv4_7": "positions require crop grids",
     "llava_next": "mlx-vlm makes 160 embeddings of the 88 tokens that stand for an image",
     "granite_vision": "embeddings of the",
+    "molmo": "before the whole conversation",
+    "moondream2": "attend to what comes later",
     "moondream3": "attend to what comes later",
 }
 
 
+@pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_would_answer_wrong_is_refused_at_load(name: str, tmp_path: Path) -> None:
     import_vision_libraries()
@@ -53,3 +61,11 @@ def test_a_model_that_keeps_what_it_sees_on_itself_is_refused(tmp_path: Path) ->
     model = load_vision_lazily(folder, Settings()).model
     with pytest.raises(ValueError, match=r"keeps what it has seen on the model itself \(_position_ids\)"):
         check_sample(model, ProcessedImage(b"", written, 8, inputs), folder)
+
+
+@pytest.mark.parametrize(("ones", "unsupported"), [(True, False), (False, True)])
+def test_a_mask_is_unsupported_only_if_it_hides_something(ones: bool, unsupported: bool) -> None:
+    mask = mx.ones((1, 3)) if ones else mx.array([[1, 1, 0]])
+    output = {"inputs_embeds": mx.zeros((1, 3, 8)), "attention_mask": mask}
+    with pytest.raises(ProblemError, match="attention_mask") if unsupported else nullcontext():
+        assert ImageFeatures.of(output, 3).embeddings.shape == (3, 8)

@@ -1,36 +1,100 @@
-"""A tiny Orpheus: a language model whose tokens are audio codes, and its codec in the hub's cache.
+"""Tiny Orpheus, VyvoTTS and OuteTTS, which write audio codes as tokens, and SNAC in the hub's cache.
 
-Its layers do nothing. Each code at a position of a seven-token frame is followed by a code of the next
+Its layers do nothing. Each code at a position of a frame is followed by a code of the next
 position, so the output can always be decoded.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 CODEC = "mlx-community/snac_24khz"
-_FIRST_CODE = 128_266
 _CODES = 4_096
-_PLACES = 7
-_VOCABULARY = _FIRST_CODE + _PLACES * _CODES
-_FIRST_CUSTOM = 128_256
-_START_OF_SPEECH, _END_OF_SPEECH = 128_257, 128_258
+"""Size of SNAC's codebooks."""
+
+_OUTE_CODES = 1_025
+_OUTE_TOKENS = (
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|text_start|>",
+    "<|text_end|>",
+    "<|voice_characteristic_start|>",
+    "<|audio_start|>",
+    "<|audio_end|>",
+    "<|code|>",
+    "<|features|>",
+    "<|word_end|>",
+    "<|global_features_start|>",
+    "<|global_features_end|>",
+    "<|word_start|>",
+)
 _WIDTH = 32
 _VARIETY = 8
 """Number of different codes at each position."""
 
 
+@attrs.frozen
+class _Speech:
+    """Token ids that a library's code fixes.
+
+    Args:
+        backbone: `model_type` of the language model.
+        first_custom: Id of the first token beside those of text.
+        start: Id of the token that begins speech.
+        end: Id of the token that ends speech.
+        first_code: Id of the first audio code.
+        codes: Number of codes at each place of a frame.
+        places: Number of codes in a frame.
+    """
+
+    backbone: str
+    first_custom: int
+    start: int
+    end: int
+    first_code: int
+    codes: int = _CODES
+    places: int = 7
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens."""
+        return self.first_code + self.places * self.codes
+
+
+_ORPHEUS = _Speech("llama", 128_256, 128_257, 128_258, 128_266)
+_VYVO = _Speech("qwen3", 151_669, 151_670, 151_671, 151_679)
+_OUTE = _Speech("llama", 256, 256 + len(_OUTE_TOKENS) - 1, 257, 256 + len(_OUTE_TOKENS), _OUTE_CODES, 2)
+
+
 def make_tiny_orpheus(folder: Path) -> Path:
     """Make an Orpheus model in `folder`, about 20 MB because the library fixes the size of its vocabulary."""
+    return _make(folder, _ORPHEUS)
+
+
+def make_tiny_vyvo(folder: Path) -> Path:
+    """Make a VyvoTTS model in `folder`, about 23 MB for the same reason."""
+    return _make(folder, _VYVO)
+
+
+def make_tiny_oute(folder: Path) -> Path:
+    """Make an OuteTTS model in `folder`, which needs a codec of Descript's."""
+    return _make(folder, _OUTE)
+
+
+def _make(folder: Path, speech: _Speech) -> Path:
     import mlx.core as mx
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(_config()))
-    _make_tokenizer(folder)
+    (folder / "config.json").write_text(json.dumps(_config(speech)))
+    _make_tokenizer(folder, _oute_tokens() if speech is _OUTE else _custom_tokens(speech))
     mx.random.seed(0)
-    mx.save_safetensors(str(folder / "model.safetensors"), _weights(), metadata={"format": "mlx"})
+    mx.save_safetensors(str(folder / "model.safetensors"), _weights(speech), metadata={"format": "mlx"})
     return folder
 
 
@@ -65,45 +129,46 @@ def make_tiny_snac(cache: Path) -> Path:
     return cache
 
 
-def _config() -> dict[str, Any]:
+def _config(speech: _Speech) -> dict[str, Any]:
     return {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
+        "model_type": speech.backbone,
+        "architectures": [f"{speech.backbone.title()}ForCausalLM"],
         "hidden_size": _WIDTH,
         "num_hidden_layers": 1,
         "intermediate_size": 16,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
+        "head_dim": _WIDTH // 2,
         "rms_norm_eps": 1e-5,
-        "vocab_size": _VOCABULARY,
+        "vocab_size": speech.vocabulary,
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
         "max_position_embeddings": 4096,
     }
 
 
-def _weights() -> dict[str, Any]:
+def _weights(speech: _Speech) -> dict[str, Any]:
     """Return weights that map each token to a one-hot vector of the next position in the frame."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
-    from mlx_audio.lm.models.llama import Model, ModelArgs
 
-    weights = dict(tree_flatten(Model(ModelArgs.from_dict(_config())).parameters()))
+    code: Any = importlib.import_module(f"mlx_audio.lm.models.{speech.backbone}")
+    weights = dict(tree_flatten(code.Model(code.ModelArgs.from_dict(_config(speech))).parameters()))
     for name, value in weights.items():
         if "norm" in name:
             weights[name] = mx.ones_like(value)
         elif not name.startswith(("model.embed_tokens", "lm_head")):
             weights[name] = mx.zeros_like(value)
-    codes = mx.arange(_VOCABULARY) - _FIRST_CODE
-    place = mx.where(codes >= 0, codes // _CODES, -1)
-    following = mx.where(place >= 0, (place + 1) % _PLACES, _PLACES)
-    following[_START_OF_SPEECH] = 0
+    codes = mx.arange(speech.vocabulary) - speech.first_code
+    place = mx.where(codes >= 0, codes // speech.codes, -1)
+    following = mx.where(place >= 0, (place + 1) % speech.places, speech.places)
+    following[speech.start] = 0
     weights["model.embed_tokens.weight"] = _one_hot(following)
-    written = (place >= 0) & (codes % _CODES < _VARIETY)
-    noise = mx.random.normal((_VOCABULARY, _WIDTH), scale=0.1)
+    written = (place >= 0) & (codes % speech.codes < _VARIETY)
+    noise = mx.random.normal((speech.vocabulary, _WIDTH), scale=0.1)
     output = mx.where(written[:, None], _one_hot(place) * 4 + noise, mx.zeros((1,)))
-    output[_START_OF_SPEECH] = _one_hot(mx.array([_PLACES]))[0] * 8  # the library looks for codes after it
-    output[_END_OF_SPEECH] = _one_hot(mx.zeros((1,), mx.int32))[0] * 4.1  # ends after some frames
+    output[speech.start] = _one_hot(mx.array([speech.places]))[0] * 8  # the library looks for codes after it
+    output[speech.end] = _one_hot(mx.zeros((1,), mx.int32))[0] * 4.1  # ends after some frames
     weights["lm_head.weight"] = output
     return {name: value.astype(mx.float16) for name, value in weights.items()}
 
@@ -114,17 +179,28 @@ def _one_hot(places: Any) -> Any:
     return (places[:, None] == mx.arange(_WIDTH)[None, :]).astype(mx.float32)
 
 
-def _make_tokenizer(folder: Path) -> None:
+def _custom_tokens(speech: _Speech) -> dict[str, int]:
+    return {
+        f"<custom_token_{index}>": speech.first_custom + index
+        for index in range(speech.vocabulary - speech.first_custom)
+    }
+
+
+def _oute_tokens() -> dict[str, int]:
+    codes = [f"<|c{book}_{code}|>" for book in (1, 2) for code in range(_OUTE_CODES)]
+    return {token: _OUTE.first_custom + index for index, token in enumerate((*_OUTE_TOKENS, *codes))}
+
+
+def _make_tokenizer(folder: Path, tokens: Mapping[str, int]) -> None:
+    """Write a tokenizer of bytes and further tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    customs = {
-        f"<custom_token_{index}>": _FIRST_CUSTOM + index for index in range(_VOCABULARY - _FIRST_CUSTOM)
-    }
-    tokenizer = Tokenizer(models.BPE(vocab={**vocabulary, **customs}, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab={**vocabulary, **tokens}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in list(customs)[:_CODES]])
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in list(tokens)[:_CODES]])
     tokenizer.save(str(folder / "tokenizer.json"))
-    named = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<custom_token_2>"}
+    end = "<|im_end|>" if "<|im_end|>" in tokens else "<custom_token_2>"
+    named = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
     (folder / "tokenizer_config.json").write_text(json.dumps(named))

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from greenroom.tests.support.models.tiny_vision_models import chat_template
+from greenroom.tests.support.sound.conformer_kinds import CONFORMER_KINDS
 from greenroom.tests.support.sound.tiny_sound_models import Config, SoundKind
 
 _AUDIO = ("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", "<asr_text>")
@@ -172,10 +174,82 @@ def _moonshine(ids: Mapping[str, int]) -> Config:
     }
 
 
+_INNER = "Qwen3-0.6B"
+
+
+def _hearing_template(folder: Path) -> None:
+    _whisper_features(folder)
+    path = folder / "tokenizer_config.json"
+    template = chat_template("", "<|audio_start|><|audio_pad|><|audio_end|>")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
+
+
+def _move_tokenizer(folder: Path) -> None:
+    (folder / _INNER).mkdir()
+    for path in folder.glob("tokenizer*.json"):
+        path.rename(folder / _INNER / path.name)
+
+
+def _fun_asr(ids: Mapping[str, int]) -> Config:
+    return {
+        "model_type": "fun_asr_nano",
+        "qwen_tokenizer_path": _INNER,
+        "audio_encoder_conf": {
+            "output_size": 64,
+            "attention_heads": 4,
+            "linear_units": 96,
+            "num_blocks": 2,
+            "tp_blocks": 1,
+        },
+        "audio_adaptor_conf": {
+            "ffn_dim": 96,
+            "llm_dim": 64,
+            "encoder_dim": 64,
+            "n_layer": 1,
+            "attention_heads": 4,
+        },
+        "text_config": {**_TEXT, "vocab_size": ids[""], "tie_word_embeddings": False},
+    }
+
+
+def _higgs(ids: Mapping[str, int]) -> Config:
+    return {
+        "model_type": "higgs_audio_3",
+        "audio_encoder_config": {**_HEARD, "num_mel_bins": 128},
+        "text_config": {**_TEXT, "vocab_size": ids[""], "tie_word_embeddings": False},
+        "audio_in_token_idx": ids["<|AUDIO|>"],
+        "audio_out_token_idx": ids["<|AUDIO_OUT|>"],
+        "audio_bos_token_id": ids["<|audio_bos|>"],
+        "audio_eos_token_id": ids["<|audio_eos|>"],
+        "pad_token_id": 0,
+        "vad_cut": False,  # otherwise it downloads a model that finds speech
+    }
+
+
+def _moss(ids: Mapping[str, int]) -> Config:
+    return {
+        "model_type": "moss_transcribe_diarize",
+        "audio_config": _HEARD,
+        "text_config": {**_TEXT, "vocab_size": ids[""]},
+        "audio_token_id": ids["<|audio_pad|>"],
+        "tie_word_embeddings": False,
+    }
+
+
+def _mega(ids: Mapping[str, int]) -> Config:
+    text = {**_TEXT, "vocab_size": ids[""], "tie_word_embeddings": True}
+    return {**_qwen3_asr(ids), "model_type": "mega_asr", "text_config": text}
+
+
 LISTENING_KINDS: Mapping[str, SoundKind] = {
+    **CONFORMER_KINDS,
+    "fun_asr_nano": SoundKind(_fun_asr, files=_move_tokenizer),
     "glmasr": SoundKind(_glmasr, ("<|begin_of_audio|>", "<|end_of_audio|>", "<|user|>", "<|assistant|>")),
+    "higgs_audio_3": SoundKind(_higgs, ("<|AUDIO|>", "<|AUDIO_OUT|>", "<|audio_bos|>", "<|audio_eos|>")),
+    "mega_asr": SoundKind(_mega, _AUDIO, _whisper_features),
     "mms": SoundKind(_mms, None, _letters),
     "moonshine": SoundKind(_moonshine),
+    "moss_transcribe_diarize": SoundKind(_moss, _AUDIO, _hearing_template),
     "qwen3_asr": SoundKind(_qwen3_asr, _AUDIO, _whisper_features),
     "sensevoice": SoundKind(_sensevoice, None, _token_list),
     "vibevoice_asr": SoundKind(_vibevoice, _SPEECH),

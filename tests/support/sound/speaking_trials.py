@@ -20,8 +20,9 @@ from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
-from greenroom.tests.support.models.tiny_orpheus import make_tiny_orpheus, make_tiny_snac
+from greenroom.tests.support.models.tiny_orpheus import make_tiny_orpheus, make_tiny_oute, make_tiny_vyvo
 from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
+from greenroom.tests.support.sound.hub_codecs import make_hub_codecs
 from greenroom.tests.support.sound.outcomes import Outcome, one_line
 from greenroom.tests.support.sound.speaking_kinds import SPEAKING_KINDS
 from greenroom.tests.support.sound.tiny_sound_models import make_sound_model
@@ -32,7 +33,9 @@ _INTERVAL = 0.32
 
 _OWN_MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "llama": make_tiny_orpheus,
+    "outetts": make_tiny_oute,
     "pocket_tts": make_tiny_pocket,
+    "qwen3": make_tiny_vyvo,
 }
 
 
@@ -97,11 +100,11 @@ def greenroom_samples(folder: Path) -> npt.NDArray[np.int16] | str:
 
 @contextmanager
 def cached_codec(folder: Path) -> Iterator[None]:
-    """Place the hub's cache in a folder, with the tiny codec that Orpheus needs."""
+    """Place the hub's cache in a folder, with tiny codecs for architectures that take them from there."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_CACHE
-    constants.HF_HUB_CACHE = str(make_tiny_snac(folder))
+    constants.HF_HUB_CACHE = str(make_hub_codecs(folder))
     try:
         yield
     finally:

@@ -52,9 +52,14 @@ def make_sound_model(folder: Path, category: Category, architecture: str, kind: 
     mx.random.seed(0)
     read = {**json.loads(json.dumps(config)), "model_path": str(folder)}
     model = module.Model(module.ModelConfig.from_dict(read) if hasattr(module, "ModelConfig") else read)
-    weights = _as_published(_random_weights(model, kind.scale), model)
+    weights = random_weights(model, kind.scale)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     return folder
+
+
+def random_weights(model: Any, scale: float = _SCALE) -> dict[str, Any]:
+    """Return random weights of a model, with axes as published."""
+    return _as_published(_random_weights(model, scale), model)
 
 
 def _random_weights(model: Any, scale: float) -> dict[str, Any]:

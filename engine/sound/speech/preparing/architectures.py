@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Mapping
 from types import ModuleType
 
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
@@ -9,6 +11,13 @@ from greenroom.engine.loading.libraries import import_model_code
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _LIBRARY = "mlx_audio"
+
+_PACKAGES: Mapping[str, tuple[str, str]] = {
+    "kitten_tts": ("phonemizer", "pip install phonemizer-fork"),
+    "melotts": ("g2p_en", "pip install g2p_en"),
+    "voxtral_tts": ("mistral_common", 'pip install "mistral-common[audio]"'),
+}
+"""Modules that the library imports only with the first text, with the command that installs them."""
 
 
 def library_name(architecture: str) -> str:
@@ -28,9 +37,12 @@ def import_architecture(architecture: str, model: str) -> tuple[str, ModuleType]
     """
     try:
         name = library_name(architecture)
-        return name, import_model_code(f"{_LIBRARY}.tts.models.{name}")
+        module = import_model_code(f"{_LIBRARY}.tts.models.{name}")
     except ImportError as error:
         if absent := missing_module(error):
             raise ProblemError(library_missing(model, absent)) from error
         detail = f"its architecture '{architecture}' is not known to the installed mlx-audio."
         raise ProblemError(load_failed(model, detail)) from error
+    if name in _PACKAGES and importlib.util.find_spec(_PACKAGES[name][0]) is None:
+        raise ProblemError(library_missing(model, *_PACKAGES[name]))
+    return name, module

@@ -96,6 +96,7 @@ def test_every_architecture_of_mlx_lm_is_text(tmp_path: Path) -> None:
         ({"model_type": "xlm-roberta"}, "embeddings"),
         ({"model_type": "modernbert"}, "embeddings"),
         ({"model_type": "paligemma", "vision_config": {}}, "vision"),
+        ({"model_type": "GOT"}, "vision"),
     ],
 )
 def test_other_kinds_are_recognized(tmp_path: Path, config: dict[str, Any], kind: str) -> None:

@@ -115,6 +115,26 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(tmp_path: Pat
     assert caught.value.problem.param == "language"
 
 
+@pytest.mark.parametrize(
+    ("architecture", "module", "line"),
+    [
+        ("kitten_tts", "phonemizer", "pip install phonemizer-fork"),
+        ("melotts", "g2p_en", "pip install g2p_en"),
+        ("voxtral_tts", "mistral_common", 'pip install "mistral-common[audio]"'),
+    ],
+)
+def test_a_library_for_text_is_missed_before_the_first_text(
+    tmp_path: Path, architecture: str, module: str, line: str
+) -> None:
+    if importlib.util.find_spec(module) is not None:
+        pytest.skip(f"{module} is installed")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": architecture}))
+    with pytest.raises(ProblemError) as caught:
+        open_speech_adapter(tmp_path, CapabilityRecord("speech", "default", architecture, 0), "voice")
+    assert (caught.value.problem.status, caught.value.problem.code) == (501, "library_missing")
+    assert caught.value.problem.detail.endswith(line)
+
+
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_kokoro_speaks_where_its_library_is_installed(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.scaled_prompts import scale_prompts
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.architectures.vision.vision_configs import OwnFields
+from greenroom.tests.support.architectures.vision.own_fields import OwnFields
 from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
 from greenroom.tests.support.engines.vision_engines import VisionDriver, library
 
@@ -60,18 +61,15 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
     Args:
         own: Fields that the folder's model was made with.
     """
-    chats = [chat for chat in (TEXT, ONE, OTHER, TWO, UNLIKE) if _pictures(chat) <= own.images]
-    refusal = ""
-    try:
-        adapter = _open(folder)
-    except ProblemError as error:
-        refusal = _short(error.problem.detail).replace(f"The model '{folder.name}' could not be loaded: ", "")
+    least = 0 if own.writes_alone else 1
+    chats = [chat for chat in (TEXT, ONE, OTHER, TWO, UNLIKE) if least <= _pictures(chat) <= own.images]
+    adapter = _open(folder)
     try:
         wanted = [_by_library(folder, own, chat) for chat in chats]
     except Exception as error:  # foreign model code may raise anything
         return Comparison(LIBRARY_FAILS, f"{type(error).__name__}: {_short(error)}")
-    if refusal:
-        return Comparison(REFUSED, refusal)
+    if isinstance(adapter, str):
+        return Comparison(REFUSED, adapter)
     driver = VisionDriver(folder, adapter=adapter)
     for number, chat in enumerate(chats):
         driver.submit_chat(attrs.evolve(_request(chat), id=str(number)))
@@ -86,15 +84,26 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
             return Comparison(EQUAL, "but for two pictures of unlike sizes: each is computed by itself here")
         if _cut(written) != _cut(right):
             return Comparison(WRONG, f"{len(_cut(written))} tokens differ from mlx-vlm's: {chat}")
-    sees = wanted[1] != wanted[2]
+    if own.mend:
+        return Comparison(EQUAL, own.mend)
+    sees = wanted[chats.index(ONE)] != wanted[chats.index(OTHER)]
     return Comparison(EQUAL, "" if sees else "the answer does not depend on the picture, which proves little")
 
 
-def _open(folder: Path) -> VisionAdapter:
-    """Open a model as the server does, close it, and return its adapter."""
-    adapter = seeing_adapter(folder)
-    record = detect(folder)
-    open_vision_engine(ModelLoad(folder, record, Settings()), adapter).close()
+def refusal(folder: Path) -> Comparison:
+    """Return the result for a model that only Greenroom was asked to open, since mlx-vlm cannot."""
+    opened = _open(folder)
+    assert isinstance(opened, str), "Greenroom opens a model that mlx-vlm cannot make"
+    return Comparison(REFUSED, opened)
+
+
+def _open(folder: Path) -> VisionAdapter | str:
+    """Open a model as the server does and close it; return its adapter, or the reason of a refusal."""
+    try:
+        adapter = seeing_adapter(folder)
+        open_vision_engine(ModelLoad(folder, detect(folder), Settings()), adapter).close()
+    except ProblemError as error:
+        return _short(error.problem.detail).replace(f"The model '{folder.name}' could not be loaded: ", "")
     return adapter
 
 
@@ -111,6 +120,7 @@ def _by_library(folder: Path, own: OwnFields, chat: Chat) -> list[int]:
     from mlx_vlm.generate import stream_generate
 
     model, processor = library(folder)
+    scale_prompts(model)
     content = [
         {"type": "image"} if isinstance(part, int) else {"type": "text", "text": part} for part in chat
     ]
@@ -119,10 +129,8 @@ def _by_library(folder: Path, own: OwnFields, chat: Chat) -> list[int]:
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )
     if any(isinstance(part, int) for part in chat):
-        text = text.removeprefix(own.beginning)
+        text = text.removeprefix(own.beginning) + ("\n" if own.cuts_last else "")
     images = [picture(*_SIZES[part], part + 1) for part in chat if isinstance(part, int)]
-    if own.cuts_last:
-        text += "\n"
     stream: Any = stream_generate
     answer = stream(model, processor, text, image=images or None, max_tokens=TOKENS, temperature=0.0)
     return [response.token for response in answer if response.token is not None][:TOKENS]

@@ -5,43 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
-
-@attrs.frozen
-class OwnFields:
-    """Fields of an architecture's folder that its configuration classes do not provide.
-
-    Args:
-        mark_token: Image token named in config.json.
-        mark: Text that the template writes for an image; by default `mark_token`.
-        model_type: `model_type` in config.json; by default the package's name.
-        root: Fields of config.json; `token:<text>` is replaced by a token's id.
-        parts: Fields of its nested configurations.
-        preprocessor: Fields of preprocessor_config.json.
-        processor: Fields of processor_config.json.
-        tokenizer: Fields of tokenizer_config.json.
-        tokens: Special tokens not spelled out in the package's code.
-        beginning: First token of the template, where the processor writes it before images too; or empty.
-        cuts_last: True if mlx-vlm drops the last token of a prompt with images.
-        scale: Scale of matrices; a larger one makes answers vary more.
-        images: Largest number of images in a prompt.
-    """
-
-    mark_token: str = "<image>"
-    mark: str = ""
-    model_type: str = ""
-    root: Mapping[str, Any] = {}
-    parts: Mapping[str, Mapping[str, Any]] = {}
-    preprocessor: Mapping[str, Any] = {}
-    processor: Mapping[str, Any] = {}
-    tokenizer: Mapping[str, Any] = {}
-    tokens: tuple[str, ...] = ()
-    beginning: str = ""
-    cuts_last: bool = False
-    scale: float = 3.0
-    images: int = 2
-
+from greenroom.tests.support.architectures.vision.cropping_configs import CROPPING
+from greenroom.tests.support.architectures.vision.hearing_configs import HEARING
+from greenroom.tests.support.architectures.vision.mixture_configs import MIXTURES
+from greenroom.tests.support.architectures.vision.own_fields import OwnFields
+from greenroom.tests.support.architectures.vision.reading_configs import READING
 
 _QWEN_MARK = "<|vision_start|><|image_pad|><|vision_end|>"
 _QWEN_IDS = {
@@ -352,103 +320,23 @@ OWN: Mapping[str, OwnFields] = {
         },
     ),
     "mistral3": OwnFields(**{**_PIXTRAL, "root": {"spatial_merge_size": 2}}),
+    "mistral_large3": OwnFields(
+        **{
+            **_PIXTRAL,
+            "parts": {
+                "text_config": {"num_key_value_heads": 4},
+                "vision_config": {"model_type": "pixtral", "image_size": 140},
+            },
+            "root": {"spatial_merge_size": 2},
+        },
+        processor={"processor_class": "PixtralProcessor", "patch_size": 14, "spatial_merge_size": 2},
+    ),
     "pixtral": OwnFields(**_PIXTRAL, processor={"patch_size": 14}),
     "qwen3_vl_moe": _qwen("Qwen3VLProcessor"),
     "qwen3_5": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
     "qwen3_5_moe": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
     "qwen4_exp": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
     "indic_ocr": _qwen("Qwen3VLProcessor", parts=_QWEN_LINEAR),
-    "inkling": OwnFields(parts={"vision_config": {"patch_size": 40}}),
-    "dots_ocr": OwnFields(
-        mark_token="<|imgpad|>",
-        mark="<|img|><|imgpad|><|endofimg|>",
-        tokens=("<|img|>", "<|endofimg|>"),
-        parts={"vision_config": {"temporal_patch_size": 1}},
-        preprocessor={
-            "image_processor_type": "Qwen2VLImageProcessor",
-            "temporal_patch_size": 1,
-            "size": {"shortest_edge": 784, "longest_edge": 12544},
-        },
-    ),
-    "diffusion_gemma": OwnFields(parts={"text_config": {"top_k_experts": 2}}),
-    "falcon_ocr": OwnFields(
-        root={
-            "dim": 64,
-            "n_layers": 2,
-            "n_heads": 4,
-            "head_dim": 16,
-            "n_kv_heads": 2,
-            "ffn_dim": 96,
-        },
-        images=1,
-    ),
-    "florence2": OwnFields(
-        parts={
-            "text_config": {
-                "d_model": 64,
-                "encoder_attention_heads": 4,
-                "decoder_attention_heads": 4,
-                "encoder_ffn_dim": 96,
-                "decoder_ffn_dim": 96,
-                "encoder_layers": 1,
-                "decoder_layers": 1,
-            },
-            "vision_config": {
-                "depths": [1, 1, 1, 1],
-                "dim_embed": [16, 32, 64, 64],
-                "num_heads": [2, 2, 2, 2],
-                "num_groups": [2, 2, 2, 2],
-                "patch_size": [7, 3, 3, 3],
-                "window_size": 4,
-                "image_size": [64, 64],
-            },
-        },
-        images=1,
-    ),
-    "glm5_next": OwnFields(
-        **{**_GLM, "parts": {"text_config": {"num_key_value_heads": 4, "head_dim": 0, "layer_types": None}}}
-    ),
-    "gemma4_unified": OwnFields(
-        mark_token="<|image|>",
-        parts={
-            "text_config": {
-                "num_hidden_layers": 4,
-                "global_head_dim": 16,
-                "num_global_key_value_heads": 2,
-                "attention_k_eq_v": False,
-                "sliding_window": 64,
-                "sliding_window_pattern": 2,
-                "layer_types": None,
-                "rope_parameters": None,
-            },
-            "vision_config": {
-                "patch_size": 14,
-                "pooling_kernel_size": 2,
-                "model_patch_size": 28,
-                "mm_embed_dim": 64,
-                "mm_posemb_size": 64,
-                "num_soft_tokens": 16,
-                "output_proj_dims": 64,
-            },
-        },
-        tokenizer={
-            "image_token": "<|image|>",
-            "boi_token": "<|image>",
-            "eoi_token": "<image|>",
-            "audio_token": "<|audio|>",
-            "boa_token": "<|audio>",
-            "eoa_token": "<audio|>",
-        },
-        tokens=("<|image>", "<image|>", "<|audio|>", "<|audio>", "<audio|>", "<|video|>"),
-        processor={
-            "image_processor": {
-                "patch_size": 14,
-                "pooling_kernel_size": 2,
-                "model_patch_size": 28,
-                "max_soft_tokens": 16,
-            }
-        },
-    ),
     "deepseek_vl_v2": OwnFields(
         parts={
             "text_config": {**_LATENT, "model_type": "deepseek_v2"},
@@ -463,34 +351,10 @@ OWN: Mapping[str, OwnFields] = {
             "downsample_ratio": 2,
         },
     ),
-    "jina_vlm": OwnFields(mark_token="<|image|>"),
     "mage_vl": _qwen(
         "Qwen3VLProcessor",
         parts={"vision_config": {"temporal_patch_size": 1, "num_attention_heads": 2}},
         preprocessor={"temporal_patch_size": 1},
-    ),
-    "zaya1_vl": OwnFields(
-        root=_QWEN_IDS,
-        mark="<|vision_start|><image><|vision_end|>",
-        parts={"text_config": {"ffn_hidden_size": 128, "zaya_mlp_expansion": 16, "num_query_groups": 2}},
-        tokens=_QWEN_TOKENS,
-        preprocessor={"image_processor_type": "Qwen2VLImageProcessor"},
-    ),
-    "cohere_compass": OwnFields(
-        mark_token="<|IMAGE_PAD|>",
-        mark="<|VISION_START|><|IMAGE_PAD|><|VISION_END|>",
-        tokens=("<|VISION_START|>", "<|VISION_END|>"),
-        root={
-            "vision_start_token_id": "token:<|VISION_START|>",
-            "vision_end_token_id": "token:<|VISION_END|>",
-            "min_pixels": 784,
-            "max_pixels": 12544,
-        },
-        parts={
-            "text_config": {
-                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
-            }
-        },
     ),
     "muse_glimmer": OwnFields(
         mark_token="<|patch|>",
@@ -505,19 +369,6 @@ OWN: Mapping[str, OwnFields] = {
             "text_config": {**_LATENT, "model_type": "deepseek_v3", "topk_method": "noaux_tc"},
             "vision_config": {"model_type": "moonvit", "merge_kernel_size": [2, 2]},
         },
-    ),
-    "paddleocr_vl": OwnFields(
-        mark_token="<|IMAGE_PLACEHOLDER|>",
-        mark="<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
-        tokens=("<|IMAGE_START|>", "<|IMAGE_END|>"),
-        root={"vision_start_token_id": "token:<|IMAGE_START|>", "vision_end_token_id": "token:<|IMAGE_END|>"},
-        parts={
-            "text_config": {
-                "rope_scaling": {"type": "default", "rope_type": "default", "mrope_section": [2, 3, 3]},
-                "rope_parameters": None,
-            }
-        },
-        preprocessor={"temporal_patch_size": 1},
     ),
     "locateanything": OwnFields(
         mark_token="<IMG_CONTEXT>",
@@ -545,41 +396,12 @@ OWN: Mapping[str, OwnFields] = {
         },
         preprocessor={"min_pixels": 784, "max_pixels": 12544, "min_short_side_pixel": 28},
     ),
-    "molmo2": OwnFields(
-        mark_token="<im_patch>",
-        mark="<|image|>",
-        tokens=("<|image|>", "<im_start>", "<low_res_im_start>", "<im_end>", "<im_col>", "<im_low>"),
-        preprocessor={"size": {"height": 56, "width": 56}, "max_crops": 2, "overlap_margins": [1, 1]},
-    ),
-    "multi_modality": OwnFields(
-        parts={
-            "text_config": {"model_type": "llama"},
-            "vision_config": {"model_type": "vision", "cls": "CLIPVisionTower", "params": {}},
-            "projector_config": {
-                "cls": "MlpProjector",
-                "model_type": "projector",
-                "params": {"projector_type": "mlp_gelu", "depth": 2, "input_dim": 64, "n_embed": 64},
-            },
-            "aligner_config": {},
-        },
-        root={"num_image_tokens": 16},
-        processor={"num_image_tokens": 16},
-        images=1,
-    ),
     "llava_bunny": OwnFields(
         root={"image_token_index": -200, "auto_map": {}, "mm_hidden_size": 64},
         parts={"text_config": {"model_type": "qwen2"}, "vision_config": {**_SIGLIP, "image_size": 378}},
         model_type="llava-qwen2",
         images=1,
     ),
-    "phi3_v": OwnFields(
-        mark_token="<|image|>",
-        mark="<|image_1|>",
-        tokens=("<|image_1|>",),
-        parts={"vision_config": {"image_size": 336, "image_dim_out": 64}},
-        preprocessor={"num_crops": 1, "num_img_tokens": 144},
-    ),
-    "phi4_siglip": OwnFields(model_type="phi4-siglip", images=1),
     "moondream2": OwnFields(
         parts={"vision_config": {"crop_size": 56, "max_crops": 2, "proj_inner_dim": 64, "proj_out_dim": 64}},
         images=1,
@@ -601,21 +423,6 @@ OWN: Mapping[str, OwnFields] = {
         processor={"processor_class": "PaliGemmaProcessor"},
         images=1,
     ),
-    "mllama": OwnFields(
-        mark_token="<|image|>",
-        parts={
-            "text_config": {"cross_attention_layers": [1], "num_hidden_layers": 2},
-            "vision_config": {
-                "num_global_layers": 1,
-                "vision_output_dim": 128,
-                "intermediate_layers_indices": [0],
-                "max_num_tiles": 4,
-            },
-        },
-        preprocessor={"image_processor_type": "MllamaImageProcessor", "max_image_tiles": 4},
-        processor={"processor_class": "MllamaProcessor"},
-        images=1,
-    ),
     "minicpmo": OwnFields(
         mark_token="<unk>",
         mark="(<image>./</image>)",
@@ -623,36 +430,16 @@ OWN: Mapping[str, OwnFields] = {
         root={"query_num": 4, "init_audio": False, "init_tts": False, "image_size": 56, "patch_size": 14},
         preprocessor={"scale_resolution": 56, "image_feature_size": 4},
     ),
-    "hunyuan_vl": OwnFields(
-        parts={
-            "text_config": {
-                "head_dim": 16,
-                "attention_head_dim": 16,
-                "rope_scaling": {
-                    "type": "xdrope",
-                    "alpha": 1000.0,
-                    "factor": 1.0,
-                    "xdrope_section": [2, 2, 2, 2],
-                },
-            },
-            "vision_config": {"max_image_size": 112},
-        },
-    ),
-    "mimo_v2": _qwen(
-        "Qwen2_5_VLProcessor",
-        parts={
-            "text_config": {
-                "num_key_value_heads": 2,
-                "hybrid_layer_pattern": [0, 1],
-                "moe_layer_freq": [0, 1],
-                "swa_num_attention_heads": 4,
-                "swa_num_key_value_heads": 2,
-                "swa_head_dim": 16,
-                "swa_v_head_dim": 16,
-                "sliding_window_size": 128,
-            },
-            "vision_config": {"num_query_groups": 1, "qk_channels": 16, "vit_window_attn_types": [-1, -1]},
-        },
-    ),
+    **CROPPING,
+    **HEARING,
+    **MIXTURES,
+    **READING,
 }
 """Fields by package. `VISION_KINDS` and `HEARING_KINDS` have those of their own model types."""
+
+NO_TINY_MODEL: Mapping[str, str] = {
+    "ernie4_5_moe_vl": "its tokenizer is of a class of its own over SentencePiece, which nothing here makes",
+    "plamo2vl": "its tokenizer.jsonl is of a format of its own, which nothing here makes",
+    "prism_hadamard_qwen35": "it needs a pack of 2-bit weights; its layers are those of `qwen3_5`",
+}
+"""Reasons why no tiny model is made of an architecture."""

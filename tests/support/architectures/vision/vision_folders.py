@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.tests.support.architectures.vision.vision_configs import OWN, OwnFields
+from greenroom.engine.catalog.kinds.libraries import library_folder
+from greenroom.tests.support.architectures.vision.own_fields import VOCABULARY, OwnFields, reduce_sizes
+from greenroom.tests.support.architectures.vision.vision_configs import OWN
 from greenroom.tests.support.architectures.vision.vision_fields import PREPROCESSOR, ROOT, TEXT, TOWER
 from greenroom.tests.support.architectures.vision.vision_weights import write_random_weights
 from greenroom.tests.support.models.tiny_hearing_kinds import HEARING_KINDS
@@ -42,6 +44,8 @@ def make_vision_folder(module: str, folder: Path) -> Path:
     own = OWN.get(module, OwnFields())
     folder.mkdir(parents=True, exist_ok=True)
     ids = _write_tokenizer(module, own, folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": own.model_type or module}))
+    reduce_sizes(module, own.sizes)
     config = _config(module, own, ids)
     files = {
         "config": config,
@@ -58,7 +62,7 @@ def make_vision_folder(module: str, folder: Path) -> Path:
 def _config(module: str, own: OwnFields, ids: Mapping[str, int]) -> dict[str, Any]:
     """Return config.json: the fields known to the architecture's classes, and its own fields."""
     code = importlib.import_module(f"mlx_vlm.models.{module}.config")
-    size = {"vocab_size": len(ids)}
+    size = {"vocab_size": max(ids.values()) + 1}
     root = _known(code.ModelConfig, {**TEXT, **ROOT, **size})
     for part, common in _PARTS.items():
         if part not in _fields(code.ModelConfig):
@@ -66,7 +70,11 @@ def _config(module: str, own: OwnFields, ids: Mapping[str, int]) -> dict[str, An
         name = f"{part.removesuffix('_config').title()}Config"
         known = _known(getattr(code, name), {**common, **size}) if hasattr(code, name) else {}
         named = {"model_type": module} if "model_type" in _required(getattr(code, name, None)) else {}
-        root[part] = {**named, **known, **_with_ids(own.parts.get(part, {}), ids)}
+        fields = {**named, **known, **_with_ids(own.parts.get(part, {}), ids)}
+        if part == "text_config" and own.flat:
+            root |= fields
+        else:
+            root[part] = fields
     image = ids[own.mark_token]
     tokens = {name: image for name in _fields(code.ModelConfig) if name in _IMAGE_FIELDS}
     common = {"pad_token_id": 0, "eos_token_id": 2}
@@ -92,27 +100,37 @@ def _known(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_ids(fields: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return fields with token ids in place of `token:<text>`."""
+    """Return fields with token ids in place of `token:<text>`, and the number of tokens for `VOCABULARY`."""
     return {name: _with_id(value, ids) for name, value in fields.items()}
 
 
 def _with_id(value: Any, ids: Mapping[str, int]) -> Any:
     if isinstance(value, dict):
         return _with_ids(value, ids)
+    if value == VOCABULARY:
+        return max(ids.values()) + 1
     if isinstance(value, str) and value.startswith("token:"):
         return ids[value.removeprefix("token:")]
     return value
+
+
+def _filled(vocabulary: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
+    """Return tokens with fixed ids, and tokens that no text has for the ids below them."""
+    free = range(len(vocabulary), max(ids.values(), default=0))
+    return {**{f"unused{number}": number for number in free if number not in ids.values()}, **ids}
 
 
 def _write_tokenizer(module: str, own: OwnFields, folder: Path) -> dict[str, int]:
     """Write the text models' tokenizer, extended by the tokens in a package's code; return its vocabulary."""
     from tokenizers import Tokenizer
 
-    package = importlib.import_module(f"mlx_vlm.models.{module}")
-    sources = [path.read_text() for path in sorted(Path(package.__path__[0]).glob("*.py"))]
+    package = Path(str(library_folder("mlx_vlm")), "models", module)
+    sources = [path.read_text() for path in sorted(package.glob("*.py"))]
     named = dict.fromkeys(token for source in sources for token in _TOKEN.findall(source))
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
-    tokenizer.add_special_tokens([*own.tokens, *named, own.mark_token])
+    described = json.loads(TOKENIZER.read_text())
+    described["model"]["vocab"] |= _filled(described["model"]["vocab"], own.ids)
+    tokenizer = Tokenizer.from_str(json.dumps(described))
+    tokenizer.add_special_tokens([*own.tokens, *own.ids, *named, own.mark_token])
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

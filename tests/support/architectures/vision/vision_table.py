@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
+import multiprocessing
+import os
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import attrs
 
 from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.tests.support.architectures.vision.own_fields import OwnFields
 from greenroom.tests.support.architectures.vision.vision_answers import (
     BROKEN,
     EQUAL,
@@ -25,18 +29,20 @@ from greenroom.tests.support.architectures.vision.vision_answers import (
     WRONG,
     Comparison,
     compare,
+    refusal,
 )
-from greenroom.tests.support.architectures.vision.vision_configs import OWN, OwnFields
+from greenroom.tests.support.architectures.vision.vision_configs import NO_TINY_MODEL, OWN
 
 TABLE = Path(__file__).parents[4] / "notes" / "vision-architectures.md"
 _SECONDS = 240
 """Time limit of one architecture, in seconds; some have a vision tower of fixed size."""
 
-_ONE = "--one"
+_PRELOADED = ("mlx_lm.utils", "mlx_vlm.utils", "mlx_vlm.generate", "transformers")
+"""Modules that all comparisons share; importing them takes longer than a comparison."""
 
 _MEANING = {
     EQUAL: "every token is mlx-vlm's",
-    REFUSED: "mlx-vlm answers, and the server refuses the model at load for the reason given",
+    REFUSED: "the server refuses the model at load for the reason given",
     LIBRARY_FAILS: "mlx-vlm itself raises this with the tiny model, so nothing is known",
     NOT_MADE: "it needs sizes or files that nothing here makes",
     WRONG: "answers differ from mlx-vlm's",
@@ -50,7 +56,8 @@ _HEAD = """\
 `make vision-table` writes this page: it makes a tiny model with random weights of every architecture of
 mlx-vlm that sees and writes, asks it about text, one picture, another, two of one size and two of two sizes,
 and compares 12 greedy tokens with those of mlx-vlm's own `stream_generate`. `make vision-table ARGS="pixtral
-llava"` makes some rows anew. Made with mlx-vlm {version}.
+llava"` makes some rows anew. Sizes that an architecture's code fixes are made smaller in that code. Made with
+mlx-vlm {version}.
 
 | result | means | architectures |
 |---|---|---|
@@ -70,28 +77,47 @@ def judge(module: str) -> Comparison:
     from greenroom.engine.loading.libraries import import_vision_libraries
     from greenroom.tests.support.architectures.vision.vision_folders import make_vision_folder
 
+    if module in NO_TINY_MODEL:
+        return Comparison(NOT_MADE, NO_TINY_MODEL[module])
     import_vision_libraries()
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "tiny"
         try:
             make_vision_folder(module, folder)
+        except ModuleNotFoundError:  # its code needs a package that Greenroom asks for
+            return refusal(folder)
         except Exception as error:  # foreign model code may raise anything
             line = " ".join(str(error).split())[:200]
             return Comparison(NOT_MADE, f"{type(error).__name__}: {line}")
-        return compare(folder, OWN.get(module, OwnFields()))
+        own = OWN.get(module, OwnFields())
+        return compare(folder, own) if own.asks_library else refusal(folder)
 
 
 def judge_apart(module: str) -> Comparison:
     """Compare an architecture in a separate process, which may crash or hang."""
-    command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, _ONE, module]
+    context = multiprocessing.get_context("forkserver")
+    if sys.platform == "linux":  # elsewhere a GPU's library may be in use after its import
+        context.set_forkserver_preload([*_PRELOADED])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(module, sender), daemon=True)
+    process.start()
+    sender.close()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
+        if receiver.poll(_SECONDS):
+            return Comparison(*receiver.recv())
         return Comparison(NOT_MADE, f"its tiny model takes more than {_SECONDS} seconds")
-    verdict, _, reason = (done.stdout.strip().splitlines() or [""])[-1].partition("\t")
-    if verdict not in VERDICTS:
-        return Comparison(BROKEN, f"the process ended with {done.returncode}")
-    return Comparison(verdict, reason)
+    except EOFError:
+        process.join()
+        return Comparison(BROKEN, f"the process ended with {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(module: str, sender: Connection) -> None:
+    with open(os.devnull, "w", encoding="utf-8") as quiet, redirect_stdout(quiet):
+        found = judge(module)
+    sender.send((found.verdict, found.reason))
 
 
 def page_of(findings: Mapping[str, Comparison]) -> str:
@@ -119,11 +145,7 @@ def _escaped(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Rewrite the page, or the rows of some architectures; `--one NAME` prints the findings of one."""
-    if arguments[:1] == [_ONE]:
-        found = judge(arguments[1])
-        print(f"{found.verdict}\t{found.reason}")
-        return
+    """Rewrite the page, or the rows of some architectures."""
     findings = read_table() if arguments else {}
     for name in arguments or names():
         findings[name] = judge_apart(name)

@@ -12,7 +12,7 @@ from greenroom.tests.support.models.tiny_vision_models import new_model
 _NOISE = 0.3
 """Spread of weights that an architecture initialises to a constant."""
 
-MOST_NUMBERS = 20_000_000
+MOST_NUMBERS = 30_000_000
 """Largest number of weights of a tiny model. A larger model has sizes that its configuration does not set."""
 
 _SPECIAL = re.compile(r"<[^<>]+>|\[[A-Z_]+\]")

@@ -1,0 +1,41 @@
+"""Vision architectures that mlx-vlm has code for and Greenroom would answer wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_BOTH_WAYS = "its prompts attend to what comes later in them, which this version does not compute"
+"""Reason for bidirectional attention over images or the whole prompt: chunked prefill would be wrong.
+
+mlx-vlm builds moondream's mask but drops it in generation, so its own answers differ from the model's.
+"""
+
+_ONE_TOKEN = "mlx-vlm puts all of an image in the place of one token, which is not supported"
+
+_NOT_SERVED: Mapping[str, str] = {
+    "deepseek_v41": "its layers share one cache of a form that this version does not keep",
+    "diffusion_gemma": "it writes by diffusion, many tokens at once, which this version does not compute",
+    "minimax_m3_vl": "mlx-vlm gives its images positions of one axis, which this version does not compute",
+    "mllama": "its layers read images by cross-attention, which this version does not compute",
+    "molmo": "its images stand before the whole conversation, which this version does not write",
+    "moondream1": _BOTH_WAYS,
+    "moondream2": _BOTH_WAYS,
+    "moondream3": _BOTH_WAYS,
+    "paligemma": _BOTH_WAYS,
+    "phi4-siglip": _ONE_TOKEN,
+    "phi4_siglip": _ONE_TOKEN,
+}
+"""Reasons by `model_type`."""
+
+
+def check_architecture(architecture: str) -> None:
+    """Refuse an architecture that cannot be served, before anything of the model is read.
+
+    Args:
+        architecture: `model_type` of config.json.
+
+    Raises:
+        ValueError: One sentence with the reason.
+    """
+    if (reason := _NOT_SERVED.get(architecture.lower())) is not None:
+        raise ValueError(reason)
