@@ -23,8 +23,8 @@ from greenroom.schemas.problems import Problem
 
 PARTS_AHEAD = 4
 """Limit on unread message parts, beyond which the socket is not read."""
-EVENTS_AT_ONCE = 64
-"""Frames to process before other connections run: the smallest has six bytes."""
+EVENTS_AT_ONCE = 8
+"""Frames to process before other connections run: the smallest has six bytes, and many may send them."""
 _FINAL_TEXT = 0x81
 _SHORT, _MEDIUM = 126, 1 << 16
 _KEY_LENGTH = 24

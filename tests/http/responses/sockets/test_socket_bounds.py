@@ -153,6 +153,7 @@ async def test_a_message_that_is_too_large_closes_the_socket(server_without_mode
         (b"\x80\x80\0\0\0\0", 1002),  # continuation without a start
         (b"\x81\x81\0\0\0\0\xff", 1007),  # invalid UTF-8
         (b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 5_000, 1008),  # a message of empty frames
+        (b"\x01\x81\0\0\0\0{" + b"\x00\x81\0\0\0\0a" * 50_000, 1008),  # a byte in each frame
         (b"\x89\x80\0\0\0\0" * 5_000, 1008),  # pings
     ],
 )
