@@ -110,7 +110,7 @@ class PromptAdapter(Protocol):
 class RenderingAdapter(PromptAdapter, Protocol):
     """An adapter that can show the prompts of its requests."""
 
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+    def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return the text and the tokens of a request's prompt.
 
         Raises:

@@ -27,7 +27,6 @@ from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
     Generate,
     HungWorkerReturned,
-    Inspect,
     Load,
     LoadFailed,
     LoadProgress,
@@ -38,6 +37,7 @@ from greenroom.schemas.protocols.model_protocol import (
     Open,
     Prepare,
     PreparingChanged,
+    RenderPrompt,
     Sized,
     StateChanged,
     Stop,
@@ -141,10 +141,12 @@ class Model:
 
     def _answer(self, message: ModelMessage, reply: Reply) -> None:
         match message:
-            case Prepare() | Inspect() if self._opening_failed is not None:
+            case Prepare() | RenderPrompt() if self._opening_failed is not None:
                 reply.fail(self._opening_failed)
-            case Prepare(request) | Inspect(request):
-                self._requests.prepare(Preparation(request, reply, inspected=isinstance(message, Inspect)))
+            case Prepare(request) | RenderPrompt(request):
+                self._requests.prepare(
+                    Preparation(request, reply, rendering=isinstance(message, RenderPrompt))
+                )
             case Generate() if self._requests.accepting:
                 self._requests.generate(message, reply)
             case Generate():

@@ -20,14 +20,14 @@ class Preparation:
     Args:
         prepared: Prepared input from the adapter; None until then.
         generate: Message to process as soon as the request is prepared.
-        inspected: True to show the prompt instead of generating.
+        rendering: True to show the prompt instead of generating.
     """
 
     request: InferenceRequest
     reply: Reply
     prepared: PreparedInput | None = None
     generate: Generate | None = None
-    inspected: bool = attrs.field(default=False, kw_only=True)
+    rendering: bool = attrs.field(default=False, kw_only=True)
 
 
 class Preparations:

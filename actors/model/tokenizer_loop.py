@@ -147,11 +147,11 @@ class TokenizerLoop:
         adapter, preparation = opened.adapter, begun.preparation
         request = preparation.request
         try:
-            if begun.steps is None and preparation.inspected:
+            if begun.steps is None and preparation.rendering:
                 if isinstance(adapter, CooperativeRenderer):
                     begun.steps = adapter.render_in_steps(request)
                 elif isinstance(adapter, RenderingAdapter):
-                    return adapter.inspect_prompt(request)
+                    return adapter.render_prompt(request)
                 else:
                     return wrong_kind(opened.id, opened.record.model_type, request.input)
             elif begun.steps is None:

@@ -40,7 +40,7 @@ class ModelRecord:
         model: Actor of the model; None if there is none.
         remnant: Crashed actor whose worker still holds memory, and thus the place; None if there is none.
         leases: Open leases with the time of their grant.
-        consultations: Requests that need no weights.
+        prompt_queries: Requests that need no weights.
         problem: Reason for its last ERROR; None since it was READY.
         preparing: Reason why the actor cannot prepare prompts now; None if it can.
         progress: Fraction of the weights that is loaded, 0 to 1.
@@ -54,7 +54,7 @@ class ModelRecord:
     log: Any = attrs.field(init=False, repr=False)
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
-    consultations: list[Ticket] = attrs.field(factory=list)
+    prompt_queries: list[Ticket] = attrs.field(factory=list)
     model: Model | None = None
     remnant: Model | None = None
     problem: Problem | None = None
@@ -100,7 +100,7 @@ class ModelRecord:
     @property
     def in_use(self) -> bool:
         """True if any request waits for the model, holds a lease or consults it."""
-        return bool(self.tickets or self.leases or self.consultations)
+        return bool(self.tickets or self.leases or self.prompt_queries)
 
     @property
     def used_slots(self) -> int:

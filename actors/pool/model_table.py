@@ -122,23 +122,23 @@ class ModelTable:
         self._ledger.apply(RequestQueued(key, now))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
-    def consult(self, key: ModelKey, request_id: str, reply: Reply) -> None:
+    def query_prompt(self, key: ModelKey, request_id: str, reply: Reply) -> None:
         """Give a request access to a model for work without weights, or reject it."""
         if reply.closed:
             return
         record = self._ledger[key]
-        if len(record.consultations) >= self._slots + self._max_queue:
-            reply.fail(queue_full(key.model, len(record.consultations)))
+        if len(record.prompt_queries) >= self._slots + self._max_queue:
+            reply.fail(queue_full(key.model, len(record.prompt_queries)))
             return
         reply.send(Found(record.key, self._started(record).ref))
         ticket = Ticket(reply, request_id, 0)
-        record.consultations.append(ticket)
+        record.prompt_queries.append(ticket)
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:
         """Remove a request whose reply has closed or has ended with a problem."""
-        if ticket in record.consultations:
-            record.consultations.remove(ticket)
+        if ticket in record.prompt_queries:
+            record.prompt_queries.remove(ticket)
         elif record.tickets.remove(ticket):
             self._ledger.apply(RequestsLeft(record.key))
             if not ticket.reply.ended:

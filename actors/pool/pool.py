@@ -26,7 +26,6 @@ from greenroom.schemas.problems import Problem, draining, model_not_found
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
-    Consult,
     DescribeModel,
     DescribePool,
     Drain,
@@ -38,6 +37,7 @@ from greenroom.schemas.protocols.pool_protocol import (
     ModelList,
     PoolMessage,
     PoolStatus,
+    QueryPrompt,
 )
 from greenroom.schemas.settings.settings import Settings
 
@@ -49,7 +49,7 @@ _Description = ModelList | ModelCard | ModelDescriptions
 
 @attrs.frozen(eq=False)
 class _LookedUp:
-    message: Acquire | Consult
+    message: Acquire | QueryPrompt
     reply: Reply
     found: ModelKey | Problem
 
@@ -189,7 +189,7 @@ class Pool:
     def _receive_message(self, message: PoolMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
         match message:
-            case Acquire() | Consult():
+            case Acquire() | QueryPrompt():
                 self._acquire(message, reply)
             case ListModels():
                 self._nursery.start_soon(self._describe, reply, self._lookups.list)
@@ -206,7 +206,7 @@ class Pool:
                     self._draining = draining()
                 self._drain_replies.append(reply)
 
-    def _acquire(self, message: Acquire | Consult, reply: Reply) -> None:
+    def _acquire(self, message: Acquire | QueryPrompt, reply: Reply) -> None:
         if self._draining is not None:
             reply.fail(self._draining)
         elif message.key.adapter is not None:
@@ -217,15 +217,15 @@ class Pool:
             self._looking_up += 1
             self._nursery.start_soon(self._look_up, message, reply)
 
-    def _admit(self, found: ModelKey | Problem, message: Acquire | Consult, reply: Reply) -> None:
+    def _admit(self, found: ModelKey | Problem, message: Acquire | QueryPrompt, reply: Reply) -> None:
         if isinstance(found, Problem):
             reply.fail(found)
-        elif isinstance(message, Consult):
-            self._models.consult(found, message.request_id, reply)
+        elif isinstance(message, QueryPrompt):
+            self._models.query_prompt(found, message.request_id, reply)
         else:
             self._models.admit(found, message.request_id, reply, message.choices)
 
-    async def _look_up(self, message: Acquire | Consult, reply: Reply) -> None:
+    async def _look_up(self, message: Acquire | QueryPrompt, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)
         self._control.send(_LookedUp(message, reply, found))
 

@@ -113,14 +113,14 @@ class Adapter(OutputAdapter):
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
         return self._prepare_read(request, parameters, *self._read_chat(request))
 
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+    def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return the contents of a request's prompt.
 
         Raises:
             ProblemError: 400 for anything that the request or the model's template cannot do.
         """
         if not isinstance(request.input, RawInput):
-            return self._inspect_read(request, self._read_chat(request)[0])
+            return self._render_read(request, self._read_chat(request)[0])
         tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
         text = request.input.prompt if isinstance(request.input.prompt, str) else None
         return contents_of(tokens, text, self.tokenizer, self.token_names, self.context_length)
@@ -144,7 +144,7 @@ class Adapter(OutputAdapter):
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return prepared if constrained else attrs.evolve(prepared, appendix=appendix)
 
-    def _inspect_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
+    def _render_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
         """Return the prompt of a conversation whose images have been processed."""
         parameters = self._parameters(request)
         reasoning = _choose_reasoning(self.thinking, request.id, chat, parameters)

@@ -7,7 +7,7 @@ from functools import partial
 import attrs
 from quart import Blueprint, Response, request
 
-from greenroom.actors.requests.consultation import count_prompt_tokens
+from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id

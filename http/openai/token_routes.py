@@ -7,7 +7,7 @@ from typing import Any
 
 from quart import Blueprint, Response
 
-from greenroom.actors.requests.consultation import inspect_prompt
+from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.request_parameters import (
@@ -35,7 +35,7 @@ def token_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("tokens", __name__)
 
     async def inspect(request: InferenceRequest) -> PromptContents:
-        return await inspect_prompt(services.refs.pool, await services.with_files(request))
+        return await render_prompt(services.refs.pool, await services.with_files(request))
 
     @routes.post("/tokenize")
     async def tokenize() -> Response:

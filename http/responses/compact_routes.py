@@ -9,8 +9,8 @@ import trio
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.requests.consultation import inspect_prompt
 from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (
@@ -94,7 +94,7 @@ def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
 
 async def _limits(pool: Ref[PoolMessage], request: InferenceRequest) -> CompactionLimits:
     """Return the size limits of a compaction for the request's model."""
-    contents = await inspect_prompt(
+    contents = await render_prompt(
         pool, attrs.evolve(request, input=ChatInput((_INSTRUCTION,)), response_format=None)
     )
     return CompactionLimits.within(contents.context)

@@ -6,7 +6,7 @@ from functools import partial
 
 from quart import Blueprint, Response
 
-from greenroom.actors.requests.consultation import count_prompt_tokens
+from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (

@@ -47,7 +47,7 @@ class Prepared:
 
 
 @attrs.frozen
-class Inspect:
+class RenderPrompt:
     """Render a prompt in the form that the model reads; needs no weights. Reply: PromptContents or Failed."""
 
     request: InferenceRequest
@@ -87,7 +87,7 @@ class Generate:
     queued: float = 0.0
 
 
-ModelMessage = Prepare | Inspect | Generate
+ModelMessage = Prepare | RenderPrompt | Generate
 
 
 # Commands of the pool to a model

@@ -62,7 +62,7 @@ class Acquire:
 
 
 @attrs.frozen
-class Consult:
+class QueryPrompt:
     """Find a model that can prepare requests, without slots in it, for work that needs no weights.
 
     Reply: Found, or Failed. The model's actor stays alive until the reply closes.
@@ -163,4 +163,4 @@ class Drained:
     """Confirmation that no request is left."""
 
 
-PoolMessage = Acquire | Consult | DescribeModel | FindModel | ListModels | DescribePool | Drain
+PoolMessage = Acquire | QueryPrompt | DescribeModel | FindModel | ListModels | DescribePool | Drain

@@ -100,7 +100,7 @@ class EmbeddingAdapter:
                 rows.append(row)
         return PreparedTexts(tuple(rows), asked.dimensions, param=asked.param)
 
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+    def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return a text as the model reads it.
 
         Raises:

@@ -83,7 +83,7 @@ class VisionAdapter(Adapter):
         read = yield from self._reader.read_in_steps(chat, request.client)
         return self._prepare_read(request, parameters, read, appendix)
 
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+    def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Run `render_in_steps` to its end.
 
         Raises:
@@ -98,10 +98,10 @@ class VisionAdapter(Adapter):
             ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
-            return super().inspect_prompt(request)
+            return super().render_prompt(request)
         chat, _ = self._read_chat(request)
         read = yield from self._reader.read_in_steps(chat, request.client)
-        return self._inspect_read(request, read)
+        return self._render_read(request, read)
 
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 from quart import Response
 
-from greenroom.actors.requests.consultation import count_prompt_tokens
+from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.collecting.completed_stream import OnComplete

@@ -96,21 +96,21 @@ class InterruptedEngines(Engines):
 class Road:
     """A tokenizer loop that the test runs itself; the request `long` is queued before the loop begins."""
 
-    def __init__(self, folder: Path, asked: RequestInput, *, inspected: bool = False) -> None:
+    def __init__(self, folder: Path, asked: RequestInput, *, rendering: bool = False) -> None:
         self.engines = InterruptedEngines(Settings(models=(str(folder),)))
         self.reports: list[TokenizerReport] = []
         self.reported: Callable[[], object] = lambda: None
         self.loop = TokenizerLoop(ModelKey(folder.name), self.engines, self._report)
-        self.long = self.put("long", asked, inspected=inspected)
+        self.long = self.put("long", asked, rendering=rendering)
 
     def _report(self, report: TokenizerReport) -> None:
         self.reports.append(report)
         self.reported()
 
-    def put(self, request_id: str, asked: RequestInput, *, inspected: bool = False) -> ReplyStream[object]:
+    def put(self, request_id: str, asked: RequestInput, *, rendering: bool = False) -> ReplyStream[object]:
         replies: ReplyStream[object] = ReplyStream()
         request = InferenceRequest(request_id, ModelKey("m"), asked)
-        self.loop.put(Preparation(request, replies.sender, inspected=inspected))
+        self.loop.put(Preparation(request, replies.sender, rendering=rendering))
         return replies
 
     def run(self, happens: Callable[[], object]) -> dict[str, object]:
@@ -158,23 +158,23 @@ def _chat(*content: ContentPart) -> ChatInput:
     return ChatInput((Message("user", (*content, TextPart("What is this?"))),))
 
 
-@pytest.mark.parametrize("inspected", [False, True])
+@pytest.mark.parametrize("rendering", [False, True])
 def test_a_chat_is_prepared_while_pages_of_another_are_drawn(
-    tiny_vision_model: TinyVisionModel, inspected: bool
+    tiny_vision_model: TinyVisionModel, rendering: bool
 ) -> None:
     document = DocumentPart(documents.document(2))
-    road = Road(tiny_vision_model("qwen2_vl"), _chat(document), inspected=inspected)
+    road = Road(tiny_vision_model("qwen2_vl"), _chat(document), rendering=rendering)
     found = road.run(lambda: road.put("short", _chat()))
     assert list(found) == ["short", "long"]
-    assert isinstance(found["long"], PromptContents if inspected else PreparedPrompt)
+    assert isinstance(found["long"], PromptContents if rendering else PreparedPrompt)
 
 
-@pytest.mark.parametrize("inspected", [False, True])
+@pytest.mark.parametrize("rendering", [False, True])
 def test_nobody_draws_a_document_that_nobody_waits_for(
-    tiny_vision_model: TinyVisionModel, inspected: bool
+    tiny_vision_model: TinyVisionModel, rendering: bool
 ) -> None:
     document = DocumentPart(documents.slow_page())
-    road = Road(tiny_vision_model("qwen2_vl"), _chat(document), inspected=inspected)
+    road = Road(tiny_vision_model("qwen2_vl"), _chat(document), rendering=rendering)
     assert road.run(road.long.close) == {"long": None}
     assert road.engines.adapter.steps == 1
 
@@ -203,7 +203,7 @@ def test_a_model_without_prompts_of_its_clients_refuses_to_show_one(
         reports: list[TokenizerReport] = []
         loop = TokenizerLoop(ModelKey(folder.name), Engines(Settings(models=(str(folder),))), reports.append)
         request = InferenceRequest("r", ModelKey("m"), _chat())
-        loop.put(Preparation(request, ReplyStream[object]().sender, inspected=True))
+        loop.put(Preparation(request, ReplyStream[object]().sender, rendering=True))
         loop.end()
         loop.run(Heartbeat())
         [result] = [report.result for report in reports if isinstance(report, PromptPrepared)]

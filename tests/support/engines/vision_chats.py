@@ -119,7 +119,7 @@ def answer_of_library(folder: Path, adapter: Adapter, chat: VisionChat) -> list[
     answer = stream_generate(
         model,
         processor,
-        adapter.inspect_prompt(chat.request).text or "",
+        adapter.render_prompt(chat.request).text or "",
         image=list(chat.images) or None,  # type: ignore[arg-type]
         max_tokens=prepared.max_tokens,
         temperature=0.0,

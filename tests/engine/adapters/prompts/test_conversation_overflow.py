@@ -49,7 +49,7 @@ def test_the_oldest_turns_are_dropped_where_that_is_asked_for(adapter: MakeAdapt
     assert "You are terse." in shown
     assert "the last question" in shown
     assert "weather" in shown
-    contents = model.inspect_prompt(asked(messages))
+    contents = model.render_prompt(asked(messages))
     assert (contents.tokens, contents.dropped_messages) == (prepared.tokens, dropped)
 
 

@@ -40,7 +40,7 @@ def test_images_and_sounds_have_the_librarys_own_tokens(opened: Opened) -> None:
     conversation = [message("Hear ", TONE, " and see ", png(96, 64), ".")]
     prepared = adapter.prepare_input(asking(conversation))
     processor = load_processor(folder, add_detokenizer=False)
-    text = adapter.inspect_prompt(asking(conversation)).text
+    text = adapter.render_prompt(asking(conversation)).text
     prepare: Any = prepare_inputs
     heard = np.frombuffer(TONE.data[44:], np.int16).astype(np.float32) / 32768
     made = prepare(processor, images=[picture(96, 64)], audio=[heard], prompts=text, add_special_tokens=False)

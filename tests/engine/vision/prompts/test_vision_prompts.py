@@ -107,7 +107,7 @@ def test_images_in_results_of_tools_stand_where_the_template_writes_them(opened:
     folder, adapter = opened
     prepared = adapter.prepare_input(asking(CALLING, tools=(TOOL,)))
     assert len(prepared.images) == 2
-    text = adapter.inspect_prompt(asking(CALLING, tools=(TOOL,))).text
+    text = adapter.render_prompt(asking(CALLING, tools=(TOOL,))).text
     expected = by_library(folder, text, PICTURES[:2])["input_ids"]
     assert prepared.tokens == tuple(expected.reshape(-1).tolist())
 
@@ -151,7 +151,7 @@ def test_answers_about_images_are_2048_tokens_long_unless_a_client_says(adapter:
 
 
 def test_a_prompt_that_is_shown_counts_the_tokens_of_images(adapter: VisionAdapter) -> None:
-    contents = adapter.inspect_prompt(asking(CONVERSATION))
+    contents = adapter.render_prompt(asking(CONVERSATION))
     assert contents.tokens == prepare(adapter, CONVERSATION).tokens
     assert contents.text.count("<|image_pad|>") == len(SIZES)
 

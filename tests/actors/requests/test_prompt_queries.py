@@ -10,14 +10,14 @@ import trio.testing
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found
-from greenroom.actors.requests.consultation import count_prompt_tokens
+from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.pool_protocol import Consult, Drain, Drained, PoolMessage
+from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage, QueryPrompt
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
@@ -29,8 +29,8 @@ from greenroom.tests.support.actors.actor_systems import (
 )
 
 
-async def consult(pool: Ref[PoolMessage], replies: ReplyStream[Found | Failed]) -> Found | Failed:
-    await pool.stream(Consult(ModelKey("qwen3")), replies)
+async def query_prompt(pool: Ref[PoolMessage], replies: ReplyStream[Found | Failed]) -> Found | Failed:
+    await pool.stream(QueryPrompt(ModelKey("qwen3")), replies)
     return await replies.receive()
 
 
@@ -63,14 +63,14 @@ async def test_what_cannot_be_counted_is_refused_as_the_request_would_be(setting
 async def test_those_who_consult_a_model_are_limited_and_leave_no_trace(settings: Settings) -> None:
     async with open_system(attrs.evolve(settings, max_batch=1, max_queue=1)) as system:
         with ReplyStream[Found | Failed]() as first, ReplyStream[Found | Failed]() as second:
-            assert isinstance(await consult(system.pool, first), Found)
-            assert isinstance(await consult(system.pool, second), Found)
+            assert isinstance(await query_prompt(system.pool, first), Found)
+            assert isinstance(await query_prompt(system.pool, second), Found)
             with ReplyStream[Found | Failed]() as third:
-                refused = await consult(system.pool, third)
+                refused = await query_prompt(system.pool, third)
             assert isinstance(refused, Failed)
             assert refused.problem.code == "queue_full"
         with ReplyStream[Found | Failed]() as again:
-            assert isinstance(await consult(system.pool, again), Found)
+            assert isinstance(await query_prompt(system.pool, again), Found)
             drained = trio.Event()
 
             async def drain() -> None:

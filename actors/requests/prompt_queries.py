@@ -10,8 +10,8 @@ from greenroom.actors.pool.lease import Found
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, draining, model_crashed
-from greenroom.schemas.protocols.model_protocol import Inspect, Prepare, Prepared, PromptContents
-from greenroom.schemas.protocols.pool_protocol import Consult, PoolMessage
+from greenroom.schemas.protocols.model_protocol import Prepare, Prepared, PromptContents, RenderPrompt
+from greenroom.schemas.protocols.pool_protocol import PoolMessage, QueryPrompt
 
 A = TypeVar("A", Prepared, PromptContents)
 
@@ -22,24 +22,24 @@ async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest)
     Raises:
         ProblemError: The request is refused.
     """
-    return (await _consult(pool, Prepare(request), Prepared)).prompt_tokens
+    return (await _query(pool, Prepare(request), Prepared)).prompt_tokens
 
 
-async def inspect_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents:
+async def render_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents:
     """Return the text and the tokens of a request's prompt.
 
     Raises:
         ProblemError: The request is refused, or its model cannot show prompts.
     """
-    return await _consult(pool, Inspect(request), PromptContents)
+    return await _query(pool, RenderPrompt(request), PromptContents)
 
 
-async def _consult(pool: Ref[PoolMessage], question: Prepare | Inspect, kind: type[A]) -> A:
+async def _query(pool: Ref[PoolMessage], question: Prepare | RenderPrompt, kind: type[A]) -> A:
     replies: ReplyStream[Found | A | Failed] = ReplyStream()
     request = question.request
     with replies:
         try:
-            await pool.stream(Consult(request.key, request.id), replies)
+            await pool.stream(QueryPrompt(request.key, request.id), replies)
         except ActorStopped:
             raise ProblemError(draining()) from None
         found = await replies.receive()
