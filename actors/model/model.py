@@ -43,7 +43,7 @@ from greenroom.schemas.protocols.model_protocol import (
     Stop,
     Unload,
     Unloaded,
-    WaitForRoom,
+    WaitForMemory,
     WorkerHung,
 )
 
@@ -125,7 +125,7 @@ class Model:
                 self._requests.record_prepared(preparation, result)
             case Stop():
                 self._stopping = True
-            case Open() | Load() | WaitForRoom() | Unload() | FailRequests() as command:
+            case Open() | Load() | WaitForMemory() | Unload() | FailRequests() as command:
                 self._carry_out(command)
             case report:
                 self._record(report)
@@ -160,14 +160,14 @@ class Model:
     def _carry_out(self, command: ModelCommand) -> None:
         state = self._lifecycle.state
         match command:
-            case Open() | Load() | WaitForRoom() if self._opening_failed is not None:
+            case Open() | Load() | WaitForMemory() if self._opening_failed is not None:
                 self._report(LoadFailed(self._opening_failed))
             case Open() | Load():
                 self._problem, self._admitted = None, isinstance(command, Load)
                 if state is not ModelState.LOADING:
                     self._change(ModelState.LOADING)
                 self._proceed()
-            case WaitForRoom() if state in (ModelState.IDLE, ModelState.LOADING, ModelState.ERROR):
+            case WaitForMemory() if state in (ModelState.IDLE, ModelState.LOADING, ModelState.ERROR):
                 self._change(ModelState.WAITING)
             case Unload() if state in (ModelState.LOADING, ModelState.READY):
                 self._change(ModelState.UNLOADING)

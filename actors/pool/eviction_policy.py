@@ -23,7 +23,7 @@ from enum import Enum
 
 import attrs
 
-from greenroom.actors.pool.pool_state import ModelUse, PoolState, Room
+from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 
 LARGE = 8
@@ -86,7 +86,7 @@ class Plan:
 
 def plan(state: PoolState) -> Plan:
     """Return the decisions for all models; call it again after every event."""
-    waiting = [model for model in state.models.values() if model.waits_for_room]
+    waiting = [model for model in state.models.values() if model.waits_for_memory]
     planner, refused = _Planner(state), list[Refusal]()
     for model in sorted(waiting, key=lambda model: model.waiting_since):
         refusal = refusal_of(state, model)
@@ -95,7 +95,7 @@ def plan(state: PoolState) -> Plan:
         else:
             refused.append(refusal)
     for model in state.models.values():
-        if model.room is Room.OPENING and model.need is not None and not model.waiting:
+        if model.residency is Residency.OPENING and model.need is not None and not model.waiting:
             planner.decide_unwanted(model)
     return attrs.evolve(planner.decided, refused=tuple(refused))
 
@@ -103,7 +103,9 @@ def plan(state: PoolState) -> Plan:
 def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
     """Return the reason why a model will get no memory, however long it waits; None if there is none."""
     others = [
-        other for other in state.models.values() if other.key != model.key and other.room is not Room.NONE
+        other
+        for other in state.models.values()
+        if other.key != model.key and other.residency is not Residency.NONE
     ]
     hung = [other for other in others if other.hung]
     fixed = [other for other in others if other.hung or other.pinned]
@@ -139,9 +141,9 @@ class _Planner:
 
     def __init__(self, state: PoolState) -> None:
         self._state = state
-        self._resident = [model for model in state.models.values() if model.room is not Room.NONE]
+        self._resident = [model for model in state.models.values() if model.residency is not Residency.NONE]
         # The models that will be in memory once all decisions are carried out.
-        self._staying = [model for model in self._resident if model.room is not Room.RECLAIMED]
+        self._staying = [model for model in self._resident if model.residency is not Residency.RECLAIMED]
         self._reserved = self._places = 0  # for all models decided on so far
         self._granted = self._new = 0  # for those of them that are loaded now
         self._unload: list[ModelKey] = []
@@ -218,7 +220,7 @@ class _Planner:
 
     def _release_memory(self, model: ModelUse) -> None:
         """Unload an idle model, since the system lacks memory; without one the model is short of it."""
-        if any(other.room is Room.RECLAIMED for other in self._resident) or self._unload:
+        if any(other.residency is Residency.RECLAIMED for other in self._resident) or self._unload:
             return
         idle = sorted((other for other in self._staying if other.idle), key=self._score)
         if idle:

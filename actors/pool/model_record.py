@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.lease import Lease
-from greenroom.actors.pool.pool_state import ModelUse, Room
+from greenroom.actors.pool.pool_state import ModelUse, Residency
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
@@ -150,4 +150,4 @@ class ModelRecord:
     @property
     def loading(self) -> bool:
         """True if it has memory, or reads its files to get some, but cannot generate yet."""
-        return self.use.room in (Room.OPENING, Room.GRANTED) and not self.use.ready
+        return self.use.residency in (Residency.OPENING, Residency.GRANTED) and not self.use.ready

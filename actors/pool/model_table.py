@@ -26,7 +26,7 @@ from greenroom.actors.pool.pool_events import (
     RequestsFailed,
     RequestsLeft,
 )
-from greenroom.actors.pool.pool_state import Room
+from greenroom.actors.pool.pool_state import Residency
 from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
@@ -48,7 +48,7 @@ from greenroom.schemas.protocols.model_protocol import (
     Open,
     Stop,
     Unload,
-    WaitForRoom,
+    WaitForMemory,
 )
 from greenroom.schemas.protocols.pool_protocol import ModelStatus
 from greenroom.schemas.settings.settings import Settings
@@ -105,7 +105,7 @@ class ModelTable:
         record = self._ledger[key]
         now, slots = time.monotonic(), min(choices, self._slots)
         refusal = record.refusal(now)
-        if refusal is None and record.use.room is Room.NONE:
+        if refusal is None and record.use.residency is Residency.NONE:
             unfit = refusal_of(self._ledger.state, record.use)
             refusal = None if unfit is None else self._problem_of(unfit)
         if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > record.max_queue:
@@ -225,7 +225,7 @@ class ModelTable:
                 self._started(self._ledger[key]).send(command)
         for record in map(self._ledger.__getitem__, decided.wait):
             if record.use.state is not ModelState.WAITING:
-                self._started(record).send(WaitForRoom())
+                self._started(record).send(WaitForMemory())
         for refusal in decided.refused:
             self._fail_waiting(self._ledger[refusal.key], self._problem_of(refusal))
 
@@ -265,7 +265,7 @@ class ModelTable:
 
     def _stop_unused(self, record: ModelRecord) -> None:
         """Stop an actor without a place among the loaded models and without requests."""
-        if record.model is None or record.use.room is not Room.NONE or record.in_use:
+        if record.model is None or record.use.residency is not Residency.NONE or record.in_use:
             return
         record.model.send(Stop())
         record.remove_actor()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from greenroom.actors.pool.eviction_policy import Plan
-from greenroom.actors.pool.pool_state import ModelUse, PoolState, Room
+from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.model_protocol import (
@@ -162,9 +162,11 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
         case Reported(report=report, now=now):
             return _reported(model, report, now)
         case ActorCrashed(holds_memory=True):
-            return attrs.evolve(model, remnant=True, room=Room.GRANTED if model.hung else Room.RECLAIMED)
+            return attrs.evolve(
+                model, remnant=True, residency=Residency.GRANTED if model.hung else Residency.RECLAIMED
+            )
         case ActorEnded():
-            return attrs.evolve(model, remnant=False, hung=False, room=Room.NONE)
+            return attrs.evolve(model, remnant=False, hung=False, residency=Residency.NONE)
         case ActorStopped():
             # Its files may change before they are opened again.
             state = ModelState.IDLE if model.state is ModelState.WAITING else model.state
@@ -186,21 +188,23 @@ def _reported(model: ModelUse, report: ModelReport, now: float) -> ModelUse:
             return attrs.evolve(model, need=need)
         case Unloaded():
             # Requests with leases queue behind those of other models.
-            free = attrs.evolve(model, room=Room.NONE, suspended=True, waiting_since=now)
+            free = attrs.evolve(model, residency=Residency.NONE, suspended=True, waiting_since=now)
             return attrs.evolve(free, state=ModelState.IDLE, changed=now)
         case LoadRefused(required=required, available=available):
             shortfall = model.shortfall + max(1, required - available)
             short = attrs.evolve(model, shortfall=shortfall, left=available, retry_at=now + RETRY_SECONDS)
-            return attrs.evolve(short, room=_room_left(model), state=ModelState.WAITING, changed=now)
+            return attrs.evolve(
+                short, residency=_residency_left(model), state=ModelState.WAITING, changed=now
+            )
         case LoadFailed() | Crashed():
             suspended = model.suspendable and isinstance(report, Crashed)
             failed = attrs.evolve(model, state=ModelState.ERROR, changed=now)
-            return attrs.evolve(failed, room=_room_left(model), suspended=suspended)
+            return attrs.evolve(failed, residency=_residency_left(model), suspended=suspended)
         case WorkerHung():
             failed = attrs.evolve(model, state=ModelState.ERROR, changed=now)
-            return attrs.evolve(failed, hung=True, room=Room.GRANTED, suspended=False)
+            return attrs.evolve(failed, hung=True, residency=Residency.GRANTED, suspended=False)
         case HungWorkerReturned():
-            return attrs.evolve(model, hung=False, room=Room.NONE)
+            return attrs.evolve(model, hung=False, residency=Residency.NONE)
     return model
 
 
@@ -208,9 +212,9 @@ def _without_shortage(model: ModelUse) -> ModelUse:
     return attrs.evolve(model, shortfall=0, left=0, retry_at=-math.inf, short_since=None, freed=0)
 
 
-def _room_left(model: ModelUse) -> Room:
+def _residency_left(model: ModelUse) -> Residency:
     """Return the room of a model that has failed: a remnant keeps its own."""
-    return model.room if model.remnant else Room.NONE
+    return model.residency if model.remnant else Residency.NONE
 
 
 def _carry_out(state: PoolState, plan: Plan) -> PoolState:
@@ -223,9 +227,9 @@ def _carry_out(state: PoolState, plan: Plan) -> PoolState:
     leaving = {*plan.paused, *plan.unload}
     freed = sum(models[key].nbytes for key in plan.unload)
     change(list(models), lambda model: attrs.evolve(model, paused=model.key in leaving))
-    change(plan.unload, lambda model: attrs.evolve(model, room=Room.RECLAIMED))
-    change(plan.open, lambda model: attrs.evolve(model, room=Room.OPENING, granted=0))
-    change(plan.load, lambda model: attrs.evolve(model, room=Room.GRANTED, granted=model.need))
+    change(plan.unload, lambda model: attrs.evolve(model, residency=Residency.RECLAIMED))
+    change(plan.open, lambda model: attrs.evolve(model, residency=Residency.OPENING, granted=0))
+    change(plan.load, lambda model: attrs.evolve(model, residency=Residency.GRANTED, granted=model.need))
     change(plan.wait, lambda model: _waiting(state, plan, model))
     change(plan.wait[:1], lambda model: attrs.evolve(model, freed=model.freed + freed))
     return attrs.evolve(state, models=models)
@@ -236,4 +240,4 @@ def _waiting(state: PoolState, plan: Plan, model: ModelUse) -> ModelUse:
     since = None
     if model.key in plan.short:
         since = state.now if model.short_since is None else model.short_since
-    return attrs.evolve(model, room=Room.NONE, short_since=since)
+    return attrs.evolve(model, residency=Residency.NONE, short_since=since)

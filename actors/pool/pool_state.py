@@ -15,7 +15,7 @@ MAX_TIME_SLICE = 30.0
 """Maximum time slice in seconds, for models that take longer to load."""
 
 
-class Room(Enum):
+class Residency(Enum):
     """The pool's grant of memory for a loaded model; only the pool decides about it."""
 
     NONE = "none"
@@ -54,7 +54,7 @@ class ModelUse:
     """
 
     key: ModelKey
-    room: Room = Room.NONE
+    residency: Residency = Residency.NONE
     state: ModelState = ModelState.IDLE
     changed: float = 0.0
     tickets: int = 0
@@ -79,41 +79,48 @@ class ModelUse:
     @property
     def ready(self) -> bool:
         """True if the model can generate and is not to be unloaded."""
-        return self.room is Room.GRANTED and self.state is ModelState.READY
+        return self.residency is Residency.GRANTED and self.state is ModelState.READY
 
     @property
     def loads(self) -> bool:
         """True if its weights are being read, so that it does not use all of its memory yet."""
-        return self.room is Room.GRANTED and self.state is not ModelState.READY and not self.hung
+        return self.residency is Residency.GRANTED and self.state is not ModelState.READY and not self.hung
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it has."""
-        if self.room not in (Room.GRANTED, Room.RECLAIMED):
+        if self.residency not in (Residency.GRANTED, Residency.RECLAIMED):
             return 0
         return (self.need or 0) if self.granted is None else self.granted
 
     @property
     def waiting(self) -> int:
         """Number of requests that wait for a lease, or with one for the next load."""
-        without_room = self.room in (Room.NONE, Room.OPENING)
+        without_room = self.residency in (Residency.NONE, Residency.OPENING)
         return self.tickets + (self.leases if self.suspended and without_room else 0)
 
     @property
-    def waits_for_room(self) -> bool:
+    def waits_for_memory(self) -> bool:
         """True if requests wait for its load, and the pool can decide on it."""
-        decidable = self.room is Room.NONE or (self.room is Room.OPENING and self.need is not None)
+        decidable = self.residency is Residency.NONE or (
+            self.residency is Residency.OPENING and self.need is not None
+        )
         return decidable and self.waiting > 0
 
     @property
     def undecided(self) -> bool:
         """True if the pool may have to decide on it: it waits for room, is paused, or is being opened."""
-        return self.waits_for_room or self.paused or self.room is Room.OPENING
+        return self.waits_for_memory or self.paused or self.residency is Residency.OPENING
 
     @property
     def idle(self) -> bool:
         """True if it can be unloaded: no lease is open, and no request waits for its load."""
-        if self.room not in (Room.GRANTED, Room.OPENING) or self.hung or self.pinned or self.leases:
+        if (
+            self.residency not in (Residency.GRANTED, Residency.OPENING)
+            or self.hung
+            or self.pinned
+            or self.leases
+        ):
             return False
         return self.ready or not self.waiting
 

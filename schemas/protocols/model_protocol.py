@@ -104,7 +104,7 @@ class Load:
 
 
 @attrs.frozen
-class WaitForRoom:
+class WaitForMemory:
     """Enter WAITING: there are requests, but no memory for the weights yet."""
 
 
@@ -125,7 +125,7 @@ class Stop:
     """End the model's actor: its weights are not loaded, and no request waits for them."""
 
 
-ModelCommand = Open | Load | WaitForRoom | Unload | FailRequests | Stop
+ModelCommand = Open | Load | WaitForMemory | Unload | FailRequests | Stop
 
 
 # Reports of a model, the pool's only source for its state

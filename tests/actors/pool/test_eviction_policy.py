@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.pool.eviction_policy import LARGE, MEMORY_TIMEOUT, Plan, Reason, Refusal, plan
-from greenroom.actors.pool.pool_state import ModelUse, PoolState, Room
+from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 
 A, B, C, D = (ModelKey(name) for name in "abcd")
-NONE, OPENING, GRANTED, RECLAIMED = Room
+NONE, OPENING, GRANTED, RECLAIMED = Residency
 NOW = 1000.0
 
 
@@ -40,8 +40,8 @@ def test_what_is_wanted_is_loaded_while_there_is_room() -> None:
 
 def test_a_model_of_unknown_size_is_opened_first() -> None:
     assert decide(ready(A, need=10), wanted(B, need=None), limit=10) == Plan(open=(B,))
-    assert decide(attrs.evolve(wanted(B, need=None), room=OPENING)) == Plan()
-    assert decide(attrs.evolve(wanted(B, need=5), room=OPENING), limit=5) == Plan(load=(B,))
+    assert decide(attrs.evolve(wanted(B, need=None), residency=OPENING)) == Plan()
+    assert decide(attrs.evolve(wanted(B, need=5), residency=OPENING), limit=5) == Plan(load=(B,))
 
 
 def test_the_longest_wait_is_served_first() -> None:
@@ -167,7 +167,7 @@ uses = st.lists(
     st.builds(
         ModelUse,
         st.builds(ModelKey, st.sampled_from("abcdef")),
-        st.sampled_from(Room),
+        st.sampled_from(Residency),
         st.sampled_from([ModelState.IDLE, ModelState.LOADING, ModelState.READY]),
         changed=st.floats(NOW - 2, NOW),
         load_seconds=st.floats(0, 3),
@@ -192,7 +192,7 @@ states = st.builds(
 
 
 def resident(state: PoolState) -> list[ModelUse]:
-    return [model for model in state.models.values() if model.room is not NONE]
+    return [model for model in state.models.values() if model.residency is not NONE]
 
 
 @given(states)
@@ -200,15 +200,15 @@ def test_no_lease_is_broken_and_no_pinned_or_hung_model_leaves(
     state: PoolState,
 ) -> None:
     decided, models = plan(state), state.models
-    assert all(models[key].room in (GRANTED, OPENING) for key in decided.unload)
+    assert all(models[key].residency in (GRANTED, OPENING) for key in decided.unload)
     assert all(models[key].suspendable or not models[key].leases for key in decided.unload)
     assert not any(models[key].pinned or models[key].hung for key in decided.paused)
-    given_up = [key for key in decided.unload if models[key].room is OPENING]
+    given_up = [key for key in decided.unload if models[key].residency is OPENING]
     assert not any(models[key].pinned or models[key].hung for key in decided.unload if key not in given_up)
     assert all(models[key].slice_left(NOW) <= 0 or not models[key].leases for key in decided.unload)
     assert all(models[key].ready and models[key].slice_left(NOW) <= 0 for key in decided.paused)
     assert not set(decided.unload) & decided.paused
-    assert decided.wait or all(models[key].room is OPENING for key in decided.unload)
+    assert decided.wait or all(models[key].residency is OPENING for key in decided.unload)
 
 
 @given(states)
@@ -228,7 +228,7 @@ def test_every_waiting_model_is_loaded_or_waits_or_is_refused(state: PoolState) 
     decided = plan(state)
     named = [*decided.open, *decided.load, *decided.wait, *(refusal.key for refusal in decided.refused)]
     assert len(named) == len(set(named))
-    waiting = {model.key for model in state.models.values() if model.waits_for_room}
+    waiting = {model.key for model in state.models.values() if model.waits_for_memory}
     assert waiting <= set(named)
 
 
@@ -242,7 +242,7 @@ def test_an_idle_server_admits_what_an_empty_one_admits(
         decided = plan(state)
         if not decided.wait:
             break
-        gone = {key: ModelUse(key) for key in state.models if state.models[key].room is RECLAIMED}
+        gone = {key: ModelUse(key) for key in state.models if state.models[key].residency is RECLAIMED}
         gone |= {key: ModelUse(key) for key in decided.unload}
         assert gone  # each wait has its reason
         state = attrs.evolve(state, models={**state.models, **gone})
@@ -254,7 +254,7 @@ def test_an_idle_server_admits_what_an_empty_one_admits(
 @given(states, st.integers(41, 60))
 def test_what_can_never_fit_evicts_nothing(state: PoolState, need: int) -> None:
     models = {
-        key: attrs.evolve(use, tickets=0, room=NONE if use.room is OPENING else use.room)
+        key: attrs.evolve(use, tickets=0, residency=NONE if use.residency is OPENING else use.residency)
         for key, use in state.models.items()
         if key != D
     }
@@ -267,10 +267,10 @@ def test_what_can_never_fit_evicts_nothing(state: PoolState, need: int) -> None:
 def test_a_model_far_larger_than_the_need_leaves_only_if_the_others_do_not_suffice(
     models: list[ModelUse], need: int, limit: int
 ) -> None:
-    others = [attrs.evolve(use, tickets=0) for use in models if use.key != D and use.room is not OPENING]
+    others = [attrs.evolve(use, tickets=0) for use in models if use.key != D and use.residency is not OPENING]
     state = PoolState({use.key: use for use in others} | {D: wanted(D, need)}, NOW, limit)
     leaving = [state.models[key] for key in plan(state).unload]
     if any(use.nbytes > LARGE * need for use in leaving):
         small = [use for use in others if use.idle and use.nbytes <= LARGE * need]
-        used = sum(use.nbytes for use in others if use.room is GRANTED)
+        used = sum(use.nbytes for use in others if use.residency is GRANTED)
         assert used - sum(use.nbytes for use in small) + need > limit

@@ -23,7 +23,7 @@ from greenroom.actors.pool.pool_events import (
     RequestsLeft,
     apply,
 )
-from greenroom.actors.pool.pool_state import PoolState, Room
+from greenroom.actors.pool.pool_state import PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import insufficient_memory
@@ -167,7 +167,7 @@ def test_a_model_that_the_account_refuses_is_tried_again_and_refused_in_the_end(
     assert world.refusals == [Refusal(key, Reason.TOO_LARGE, 5, 3)]
     world.apply(RequestsFailed(key), ActorStopped(key))
     stopped = world.state.models[key]
-    assert (stopped.state, stopped.room, stopped.need) == (ModelState.IDLE, Room.NONE, None)
+    assert (stopped.state, stopped.residency, stopped.need) == (ModelState.IDLE, Residency.NONE, None)
     assert (stopped.shortfall, stopped.short_since, stopped.freed) == (0, None, 0)
 
 
@@ -183,4 +183,4 @@ def test_what_was_freed_in_vain_is_told() -> None:
     assert world.state.models[ModelKey("b")].freed == 4
     world.apply(RequestsLeft(ModelKey("b")))
     assert world.state.models[ModelKey("b")].freed == 0
-    assert world.state.models[ModelKey("b")].room is Room.NONE
+    assert world.state.models[ModelKey("b")].residency is Residency.NONE

@@ -13,7 +13,7 @@ import trio
 
 from greenroom.actors.pool.eviction_policy import plan
 from greenroom.actors.pool.pool_events import Decided, PoolEvent, apply
-from greenroom.actors.pool.pool_state import PoolState, Room
+from greenroom.actors.pool.pool_state import PoolState, Residency
 from greenroom.actors.system import open_system
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_size import load_size
@@ -116,5 +116,5 @@ def replayed_states(events: Iterable[PoolEvent]) -> list[Any]:
     for event in events:
         present = apply(present, event)
         seen += present.models.values()
-    assert all(attrs.evolve(model, room=Room.NONE).nbytes == 0 for model in seen)
+    assert all(attrs.evolve(model, residency=Residency.NONE).nbytes == 0 for model in seen)
     return seen
