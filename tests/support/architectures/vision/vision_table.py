@@ -121,11 +121,14 @@ def _send(module: str, sender: Connection) -> None:
 
 
 def page_of(findings: Mapping[str, Comparison]) -> str:
-    """Return the page's text, with a row for each architecture of the installed mlx-vlm."""
+    """Return the page's text, with a row for all architectures of the same finding."""
     found = {name: findings.get(name, Comparison(NOT_RUN)) for name in names()}
     counts = Counter(each.verdict for each in found.values())
     summary = "".join(f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in VERDICTS)
-    rows = (f"| `{name}` | {each.verdict} | {_escaped(each.reason)} |\n" for name, each in found.items())
+    same: dict[tuple[str, str], list[str]] = {}
+    for name, each in found.items():
+        same.setdefault((each.verdict, _escaped(each.reason)), []).append(f"`{name}`")
+    rows = (f"| {', '.join(alike)} | {verdict} | {reason} |\n" for (verdict, reason), alike in same.items())
     return _HEAD.format(version=version("mlx-vlm"), summary=summary) + "".join(rows)
 
 
@@ -133,11 +136,13 @@ def read_table() -> dict[str, Comparison]:
     """Return the findings in the page."""
     lines = TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
     rows = [line.removeprefix("| ").removesuffix(" |").split(" | ", 2) for line in lines if "| `" in line]
-    return {
-        row[0].strip("`"): Comparison(row[1], row[2].strip() if len(row) > 2 else "")
+    found = {
+        name: Comparison(row[1], row[2].strip() if len(row) > 2 else "")
         for row in rows
         if row[0].startswith("`")
+        for name in row[0].replace("`", "").split(", ")
     }
+    return dict(sorted(found.items()))
 
 
 def _escaped(text: str) -> str:
