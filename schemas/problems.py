@@ -142,7 +142,7 @@ def insufficient_memory(model: str, required: int, available: int, freed: int = 
     )
     if freed:
         detail += f" {_megabytes(freed)} of other models were unloaded for it."
-    return Problem(507, "insufficient_memory", detail, members=_memory_members(required, available, freed))
+    return Problem(507, "insufficient_memory", detail, members=memory_members(required, available, freed))
 
 
 def memory_in_use(model: str, required: int, available: int, freed: int, seconds: float) -> Problem:
@@ -151,7 +151,7 @@ def memory_in_use(model: str, required: int, available: int, freed: int, seconds
         f"The model '{model}' needs {_megabytes(required)} of memory; other programs left "
         f"{_megabytes(available)} for {seconds:g} seconds."
     )
-    members = _memory_members(required, available, freed)
+    members = memory_members(required, available, freed)
     return Problem(503, "memory_in_use", detail, retry_after=30, members=members)
 
 
@@ -159,7 +159,8 @@ def _megabytes(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):,.0f} MB" if nbytes >= 10 << 20 else f"{nbytes / (1 << 20):,.1f} MB"
 
 
-def _memory_members(required: int, available: int, freed: int) -> tuple[tuple[str, int], ...]:
+def memory_members(required: int, available: int, freed: int = 0) -> tuple[tuple[str, int], ...]:
+    """Return the members of a problem that tell bytes of memory."""
     return ("required_bytes", required), ("available_bytes", available), ("freed_bytes", freed)
 
 

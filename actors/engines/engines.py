@@ -141,6 +141,7 @@ class Engines:
         from greenroom.engine.catalog.operator.system_prompts import system_prompt_of
         from greenroom.engine.catalog.operator.vision import check_vision
         from greenroom.engine.memory.device_memory import main_memory
+        from greenroom.engine.memory.weights import memory_need
 
         system_prompt = system_prompt_of(files.id, self._settings)
         folder, trust = files.folder, self._settings.trust_remote_code
@@ -154,8 +155,9 @@ class Engines:
 
         model = ModelFolder(files.id, folder, record)
         adapter = open_adapter(model, self._settings, system_prompt)
-        need = self._size(model)
-        return OpenedModel(files.id, folder, record, adapter, need, self._memory_limit())
+        account = self._limited_account()
+        need = memory_need(account, files.id, record.model_type, self._size(model))
+        return OpenedModel(files.id, folder, record, adapter, need, account.limit)
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
@@ -191,8 +193,8 @@ class Engines:
         except (OSError, ValueError):
             return 0
 
-    def _memory_limit(self) -> int | None:
-        """Return the bytes that all models may have together; None if there is no such device."""
+    def _limited_account(self) -> MemoryAccount:
+        """Return the account, with a limit if the device of the settings exists."""
         from greenroom.engine.loading.devices import use_device
         from greenroom.engine.memory.weights import set_limits
 
@@ -201,9 +203,9 @@ class Engines:
             try:
                 use_device(self._settings)
             except ProblemError:  # as the load will tell
-                return None
+                return account
             set_limits(account)
-        return account.limit
+        return account
 
     def _open_account(self) -> MemoryAccount:
         from greenroom.engine.memory.account import MemoryAccount

@@ -48,6 +48,8 @@ class MemoryAccount:
     ) -> None:
         self.limit = limit
         self.kv_limit = kv_limit
+        self.most: int | None = None
+        """Bytes that a model may have while it is alone; None for no more than `limit`."""
         self.buffers = BufferBudget(buffer_limit)
         self._has_defaults = False
         self._shares: list[Share] = []
@@ -55,12 +57,18 @@ class MemoryAccount:
         self._peak = 0
         self._reservation_orders = itertools.count()
 
-    def set_default_limits(self, limit: int, buffers: int | None) -> bool:
-        """Set missing limits of bytes and buffers; return whether this is the first call."""
+    def set_default_limits(self, limit: int, buffers: int | None, most: int | None = None) -> bool:
+        """Set missing limits of bytes and buffers; return whether this is the first call.
+
+        Args:
+            limit: Bytes of all models together.
+            buffers: Buffers of the process; None for no limit.
+            most: Bytes of a model that is alone; not used if the operator has set a limit.
+        """
         with self._changed:
             is_first, self._has_defaults = not self._has_defaults, True
             if self.limit is None:
-                self.limit = limit
+                self.limit, self.most = limit, most
             if self.buffers.limit is None:
                 self.buffers.limit = buffers
             return is_first
@@ -102,8 +110,8 @@ class MemoryAccount:
         limits = []
         if self.kv_limit is not None:
             limits.append(self.kv_limit - used)
-        if self.limit is not None:
-            limits.append(self.limit - used - sum(share.weights for share in self._shares))
+        if self.present_limit is not None:
+            limits.append(self.present_limit - used - sum(share.weights for share in self._shares))
         return max(0, min(limits)) if limits else None
 
     def available_for_weights(self, requester: Share) -> int | None:
@@ -111,7 +119,22 @@ class MemoryAccount:
         if self.limit is None:
             return None
         others = [share for share in self._shares if share is not requester]
-        return max(0, self.limit - sum(share.weights + share.running for share in others))
+        used = sum(share.weights + share.running for share in others)
+        return max(0, (self.limit if used or self.most is None else self.most) - used)
+
+    @property
+    def present_limit(self) -> int | None:
+        """Limit at present in bytes: higher than `limit` while a model is alone that needs more."""
+        if self.limit is None or self.most is None:
+            return self.limit
+        return self.most if sum(share.weights for share in self._shares) > self.limit else self.limit
+
+    def evict_excess(self, requester: Share) -> None:
+        """Request that prefix caches give way to weights that have just been charged."""
+        if self.present_limit is not None:
+            used = sum(share.weights + share.running + share.cached for share in self._shares)
+            if used > self.present_limit:
+                self.request_eviction(requester, used - self.present_limit)
 
     def next_reservation_order(self) -> int:
         """Return a number larger than all before."""
@@ -180,7 +203,8 @@ class Share:
         with self._changed:
             account = self._account
             weights = sum(share.weights for share in account._shares)
-            limits = [account.kv_limit, None if account.limit is None else account.limit - weights]
+            limit = account.present_limit
+            limits = [account.kv_limit, None if limit is None else limit - weights]
             return min((max(0, limit) for limit in limits if limit is not None), default=None)
 
     def charge_weights(self, nbytes: int) -> int | None:
@@ -190,6 +214,7 @@ class Share:
             if available is not None and nbytes > available:
                 return available
             self.weights = nbytes
+            self._account.evict_excess(self)
             self._account.record_change()
             return None
 

@@ -17,7 +17,12 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 
 def default_memory() -> int:
-    """Return the bytes for weights and caches of all models on this thread's device.
+    """Return the bytes for weights and caches of all models on this thread's device."""
+    return int(device_memory() * _USABLE_SHARE)
+
+
+def device_memory() -> int:
+    """Return the bytes that this thread's device can give to a process.
 
     Metal reports a recommended working set. CUDA reports the card's total and its free memory: the latter
     plus this process's own usage is the share left by other programs. On a CPU, it is the memory of the
@@ -32,7 +37,7 @@ def default_memory() -> int:
         free = information.get("free_memory")
         if usable is not None and isinstance(free, int):
             usable = min(usable, free + mx.get_active_memory() + mx.get_cache_memory())
-    return int((main_memory() if usable is None else usable) * _USABLE_SHARE)
+    return main_memory() if usable is None else usable
 
 
 def main_memory() -> int:

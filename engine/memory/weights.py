@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from greenroom.engine.device.device_information import buffer_limit
 from greenroom.engine.memory.account import MemoryAccount, Share
-from greenroom.engine.memory.device_memory import default_memory
+from greenroom.engine.memory.device_memory import default_memory, device_memory
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.problems import NoRoomError
 
 log = get_logger(__name__)
@@ -13,7 +14,7 @@ log = get_logger(__name__)
 
 def set_limits(account: MemoryAccount) -> None:
     """Set the account's missing limits from this thread's device, and log them the first time."""
-    if account.set_default_limits(default_memory(), buffer_limit()):
+    if account.set_default_limits(default_memory(), buffer_limit(), device_memory()):
         log.info(
             "memory limits",
             actor="pool",
@@ -21,6 +22,23 @@ def set_limits(account: MemoryAccount) -> None:
             kv_bytes=account.kv_limit,
             prefix_buffers=account.buffers.cached_limit,
         )
+
+
+def memory_need(account: MemoryAccount, model: str, kind: ModelType, nbytes: int) -> int:
+    """Return the bytes that the pool must grant for a load.
+
+    A text model that exceeds the default limit, but not what the device can give, gets all of that limit: it
+    is loaded alone. A model with vision is not, since its images need memory that nobody can foresee.
+    Source: document 002, "Memory-Aware Loading".
+
+    Args:
+        nbytes: Bytes that the load needs.
+    """
+    limit, most = account.limit, account.most
+    if kind != "text" or limit is None or most is None or not limit < nbytes <= most:
+        return nbytes
+    log.warning("model fills the memory", model=model, required=nbytes, limit=limit, device=most)
+    return limit
 
 
 def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from greenroom.engine.catalog.operator.name_patterns import first_match
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.problems import Problem, ProblemError, load_failed
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, memory_members
 from greenroom.schemas.settings.settings import Settings
 
 LARGEST_SHARE = 0.7
@@ -48,4 +48,5 @@ def check_vision(
             f"{available >> 20:,} MB here, {LARGEST_SHARE:.0%} of the memory, since images need much beside "
             "them. With vision off its text half alone is loaded (setting vision)."
         )
-        raise ProblemError(Problem(507, "insufficient_memory", detail))
+        members = memory_members(needed, available)
+        raise ProblemError(Problem(507, "insufficient_memory", detail, members=members))
