@@ -87,3 +87,16 @@ def test_other_models_are_asked_to_evict() -> None:
     assert busy.charge_running(400)
     assert idle.charge_cached(0) == 0
     assert not busy.request_eviction(300, 0.0)
+
+
+def test_cached_prefixes_give_way_to_weights_that_are_charged() -> None:
+    account = MemoryAccount(limit=100)
+    idle, new = account.open_share(), account.open_share()
+    calls = list[int]()
+    idle.on_eviction_request = lambda: calls.append(idle.eviction_request)
+    assert idle.charge_weights(20) is None
+    assert idle.charge_cached(60) == 60
+    assert new.charge_weights(20) is None
+    assert calls == []  # all of it fits
+    assert new.charge_weights(50) is None
+    assert calls == [30]
