@@ -14,9 +14,17 @@ from greenroom.engine.sound.speech.playback_buffer import PlaybackBuffer
 from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Samples
 from greenroom.engine.sound.speech.speakers.speaker import Speaker, Spoken
 from greenroom.engine.sound.speech.tempo import TempoFilter
-from greenroom.schemas.events.events import Finished, FinishReason, PromptProgress, Timing, Usage
+from greenroom.schemas.events.events import (
+    Finished,
+    FinishReason,
+    InferenceEvent,
+    PromptProgress,
+    Timing,
+    Usage,
+)
 from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError
 
 
 class Utterance:
@@ -27,9 +35,8 @@ class Utterance:
         clock: Clock in seconds, of any origin, for time slices and playback.
 
     Attributes:
-        within_piece: True if a piece is started and not complete: the model may hold its state. Between
+        in_piece: True if a piece is started and not complete: the model may hold its state. Between
             pieces it holds none, and another engine of the model may continue.
-        complete: True if all pieces are spoken.
     """
 
     def __init__(
@@ -40,7 +47,7 @@ class Utterance:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.request_id, self.client = request.id, request.client
-        self.within_piece = False
+        self.in_piece = False
         self._prepared = prepared
         self._rate = rate
         self._pieces = deque(prepared.pieces)
@@ -56,16 +63,6 @@ class Utterance:
         self._began: float | None = None
 
     @property
-    def complete(self) -> bool:
-        """True if all pieces are spoken."""
-        return not self._pieces and not self.within_piece
-
-    @property
-    def is_silent(self) -> bool:
-        """True if no audio was produced."""
-        return self._samples == 0
-
-    @property
     def next_letters(self) -> int:
         """Number of characters in the next piece."""
         return len(self._pieces[0]) if self._pieces else 0
@@ -75,46 +72,31 @@ class Utterance:
         """True if computation has started."""
         return self._began is not None
 
-    def advance(self, speaker: Speaker) -> AudioChunk | None:
-        """Compute for a time slice, or until the first audio, within one piece.
+    def advance(self, speaker: Speaker) -> list[InferenceEvent]:
+        """Compute for a time slice, or until the first audio, within one piece; return the events.
 
-        Returns:
-            Audio to send; None while the client's playback buffer is full, except at a piece's end.
+        Audio waits while the client's playback buffer is full, but not at a piece's end. The last event at
+        the request's end is Finished.
 
         Raises:
             NotFiniteError: The model computed NaN or infinity.
-            ProblemError: The model cannot speak this piece.
+            ProblemError: The model cannot speak this piece, or the text contains nothing to speak.
         """
-        if self._began is None:
-            self._began = time.monotonic()
-            if self._prepared.tempo != 1:
-                self._tempo = TempoFilter(self._rate, self._prepared.tempo)
-        self._clock.begin()
-        if self._chunks is None:
-            self._chunks = iter(speaker.speak(self._pieces.popleft(), self._prepared))
-            self.within_piece = True
-        while self.within_piece:
-            spoken = next(self._chunks, None)
-            if spoken is None:
-                self._held.append(self._joiner.end_piece(last=not self._pieces))
-                self._end_piece()
-            else:
-                self._count(spoken)
-                self._held.append(self._joiner.push(spoken.samples))
-            first_sound = self.is_silent and len(self._held[-1]) > 0
-            if first_sound or self._clock.is_over:
-                break
-        if self.within_piece and not self._lead.is_due:
-            return None
+        self._compute(speaker)
+        if self.in_piece and not self._lead.is_due:
+            return []
         held, self._held = self._held, []
-        return self._audio_chunk(np.concatenate(held))
-
-    @property
-    def progress(self) -> PromptProgress:
-        """Progress through the text, in characters."""
-        left = sum(map(len, self._pieces))
-        began = self._submitted if self._began is None else self._began
-        return PromptProgress(self._letters - left, self._letters, seconds=time.monotonic() - began)
+        chunk = self._audio_chunk(np.concatenate(held))
+        events: list[InferenceEvent] = [] if chunk is None else [chunk]
+        if self.in_piece:
+            return events
+        if self._pieces:
+            # Progress before the first audio would start the response: an error could not set its status.
+            return [*events, self._progress()] if self._samples else events
+        if not self._samples:
+            detail = "The model found nothing in `input` that it could speak."
+            raise ProblemError(Problem(400, "invalid_value", detail, "input"))
+        return [*events, self.finished("stop")]
 
     def finished(self, reason: FinishReason) -> Finished:
         """Return the final event, with the request's usage and timing."""
@@ -128,9 +110,36 @@ class Utterance:
         self._pieces.clear()
         self._end_piece()
 
+    def _compute(self, speaker: Speaker) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+            if self._prepared.tempo != 1:
+                self._tempo = TempoFilter(self._rate, self._prepared.tempo)
+        self._clock.begin()
+        if self._chunks is None:
+            self._chunks = iter(speaker.speak(self._pieces.popleft(), self._prepared))
+            self.in_piece = True
+        while self.in_piece:
+            spoken = next(self._chunks, None)
+            if spoken is None:
+                self._held.append(self._joiner.end_piece(last=not self._pieces))
+                self._end_piece()
+            else:
+                self._count(spoken)
+                self._held.append(self._joiner.push(spoken.samples))
+            first_sound = not self._samples and len(self._held[-1]) > 0
+            if first_sound or self._clock.is_over:
+                break
+
+    def _progress(self) -> PromptProgress:
+        """Return the progress through the text, in characters."""
+        left = sum(map(len, self._pieces))
+        began = self._submitted if self._began is None else self._began
+        return PromptProgress(self._letters - left, self._letters, seconds=time.monotonic() - began)
+
     def _end_piece(self) -> None:
         chunks, self._chunks = self._chunks, None
-        self.within_piece = False
+        self.in_piece = False
         close = getattr(chunks, "close", None)  # Closing a generator lets the library restore its state.
         if close is not None:
             close()
@@ -144,7 +153,7 @@ class Utterance:
     def _audio_chunk(self, samples: Samples) -> AudioChunk | None:
         if self._tempo is not None:
             samples = self._tempo.push(samples)
-            if self.complete:
+            if not self._pieces and not self.in_piece:
                 samples = np.concatenate([samples, self._tempo.finish()])
         if not len(samples):
             return None

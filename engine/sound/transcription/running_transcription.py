@@ -17,7 +17,14 @@ from greenroom.engine.sound.transcription.recognizers.recognizer import (
     Recognizer,
     WindowResult,
 )
-from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProgress, Timing, Usage
+from greenroom.schemas.events.events import (
+    Finished,
+    FinishReason,
+    InferenceEvent,
+    PromptProgress,
+    Timing,
+    Usage,
+)
 from greenroom.schemas.events.result_events import Recording
 from greenroom.schemas.messages.requests import InferenceRequest
 
@@ -31,8 +38,7 @@ class RunningTranscription:
         ahead: Seconds of audio decoded ahead once it has started.
 
     Attributes:
-        in_window: True if a window is being computed.
-        holds_memory: True if the window's memory is charged.
+        in_piece: True if a window is being computed.
         working_bytes: Memory of a window's computation in bytes.
     """
 
@@ -43,9 +49,9 @@ class RunningTranscription:
         recognizer: Recognizer,
         ahead: float,
     ) -> None:
-        self.id, self.client = request.id, request.client
+        self.request_id, self.client = request.id, request.client
         self.working_bytes = recognizer.working_bytes(prepared.asked)
-        self.in_window = self.holds_memory = False
+        self.in_piece = False
         self._asked, self._facts = prepared.asked, prepared.facts
         self._session: DecodingSession | None = None
         self._memory: object = None
@@ -58,26 +64,14 @@ class RunningTranscription:
         self._generated = 0
         self._submitted = time.perf_counter()
         self._began: float | None = None
-        self._wants_memory: float | None = None
         self._steps: Steps | None = None
 
-    @property
-    def usage(self) -> Usage:
-        """The usage so far."""
-        return Usage(generated=self._generated, heard=round(self._buffer.position / self._rate, 3))
-
-    def timing(self) -> Timing:
-        """Return the request's queueing and computing time."""
+    def finished(self, reason: FinishReason) -> Finished:
+        """Return the final event, with the request's usage and timing."""
         now = time.perf_counter()
         began = now if self._began is None else self._began
-        return Timing(queued=began - self._submitted, decode=now - began)
-
-    def wait_for_memory(self) -> float:
-        """Return the seconds since it first lacked memory in its turn."""
-        now = time.perf_counter()
-        if self._wants_memory is None:
-            self._wants_memory = now
-        return now - self._wants_memory
+        timing = Timing(queued=began - self._submitted, decode=now - began)
+        return Finished(reason, Usage(generated=self._generated, heard=self._heard), timing)
 
     @property
     def is_begun(self) -> bool:
@@ -90,7 +84,6 @@ class RunningTranscription:
         Raises:
             ProblemError: The recording cannot be decoded, or too many decoders hang.
         """
-        self._wants_memory = None
         if self._began is None:
             self._began = time.perf_counter()
         if self._reader is None:
@@ -103,18 +96,18 @@ class RunningTranscription:
         clock.begin()
         return next(self._steps)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Detach from the recognizer between two windows; another one can continue."""
         if self._steps is not None:
             self._steps.close()
         if self._session is not None:
             self._memory = self._session.memory
-        self._steps = self._session = self._wants_memory = None
-        self.in_window = self.holds_memory = False
+        self._steps = self._session = None
+        self.in_piece = False
 
     def close(self) -> None:
         """Close the file and drop the computation."""
-        self.leave()
+        self.detach()
         if self._reader is not None:
             self._reader.close()
 
@@ -127,11 +120,11 @@ class RunningTranscription:
                 break
             window = self._buffer.next_window()
             if window is not None:
-                self.in_window = True
+                self.in_piece = True
                 hearing = session.hear(window, clock)
                 heard = yield from _slices_of(hearing)
                 self._buffer.advance(min(max(heard.samples, 1), len(window.samples)))
-                self.in_window = False
+                self.in_piece = False
                 told = self._tell(heard)
                 if self._buffer.is_over:
                     yield [*told, *self._end()]
@@ -155,8 +148,12 @@ class RunningTranscription:
         return buffer.heard > buffer.position
 
     def _end(self) -> list[InferenceEvent]:
-        finished = Finished("stop", self.usage, self.timing())
-        return [attrs.evolve(self._recording(), duration=self.usage.heard), finished]
+        return [attrs.evolve(self._recording(), duration=self._heard), self.finished("stop")]
+
+    @property
+    def _heard(self) -> float:
+        """Seconds of audio that are transcribed."""
+        return round(self._buffer.position / self._rate, 3)
 
     def _tell(self, heard: WindowResult) -> list[InferenceEvent]:
         self._generated += heard.generated

@@ -72,7 +72,7 @@ def note_turns(english: Transcriber, monkeypatch: pytest.MonkeyPatch) -> list[st
     def advance_and_note(
         running: RunningTranscription, recognizer: Recognizer, clock: TimeBudget
     ) -> list[InferenceEvent]:
-        order.append(running.id)
+        order.append(running.request_id)
         return advance(running, recognizer, clock)
 
     monkeypatch.setattr(RunningTranscription, "advance", advance_and_note)
@@ -115,7 +115,7 @@ def test_few_windows_are_begun_however_many_recordings_there_are(
     begun = 0
     while english.engine.has_work:
         english.step()
-        begun = max(begun, sum(each.in_window for each in english.engine._turns))
+        begun = max(begun, sum(each.in_piece for each in english.engine._queue))
     assert begun == 4
     assert all(english.ended(request) for request in requests)
 
@@ -125,6 +125,21 @@ def test_a_crash_concerns_no_recording_of_which_nothing_was_read(english: Transc
     english.step()
     late = english.submit(short, client="late")
     assert set(english.engine.unbegun()) == {late}
+
+
+def test_a_crashed_engine_keeps_no_recording_that_another_one_resumes(
+    english: Transcriber, english_folder: Path, short: Path
+) -> None:
+    waiting = english.submit(short)
+    left = english.engine.unbegun()
+    assert not english.engine.has_work
+    english.engine.cancel(waiting)
+    english.engine.close()
+    with open_transcriber(english_folder) as following:
+        following.events[waiting] = []
+        following.engine.resume(left[waiting])
+        following.run()
+        assert "".join(e.text for e in following.events[waiting] if isinstance(e, Segment)) == TEXT
 
 
 def test_many_of_one_client_do_not_hold_up_another(english: Transcriber, short: Path, long: Path) -> None:
@@ -200,12 +215,7 @@ def test_without_memory_for_two_windows_recordings_follow_each_other(
             assert isinstance(transcriber.events[request][-1], Finished)
 
 
-def test_a_window_that_never_fits_is_refused(
-    english_folder: Path, short: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from greenroom.engine.sound.transcription import transcription_engine
-
-    monkeypatch.setattr(transcription_engine, "_MEMORY_SECONDS", 0.0)
+def test_a_window_that_never_fits_is_refused(english_folder: Path, short: Path) -> None:
     probe = MemoryAccount()
     with open_transcriber(english_folder, probe):
         weights = probe.statistics().weights

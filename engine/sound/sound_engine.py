@@ -1,0 +1,256 @@
+"""The engine of a loaded speech or transcription model: requests take fair turns, on one thread."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
+from greenroom.engine.fairness.fair_turns import FairTurns
+from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.cacheless_engine import CachelessEngine
+from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError, internal_error
+
+log = get_logger(__name__)
+
+Events = list[tuple[str, InferenceEvent]]
+
+_WAIT_SECONDS = 0.05
+"""Time limit in seconds per step to wait for other models to release memory."""
+
+
+class SoundRequest(Hashable, Protocol):
+    """A request that is computed piece by piece: a piece of text to speak, or a window of a recording."""
+
+    @property
+    def request_id(self) -> str:
+        """The request's id."""
+
+    @property
+    def client(self) -> str:
+        """Name of its client."""
+
+    @property
+    def is_begun(self) -> bool:
+        """True if computation has started."""
+
+    @property
+    def in_piece(self) -> bool:
+        """True if a piece is started and not complete. Between pieces, another engine can continue."""
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """Return the final event, with the request's usage and timing."""
+
+    def close(self) -> None:
+        """Drop the computation, even within a piece, and release all resources."""
+
+
+ModelT = TypeVar("ModelT")
+RequestT = TypeVar("RequestT", bound=SoundRequest)
+
+
+class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
+    """An engine whose step computes a time slice of one request's piece. Clients get equal shares.
+
+    With one piece in progress at most, a started piece goes on before any other, its client is charged for
+    the whole of it, and its memory stays charged for the next one, so that playback does not stall. With
+    several, their slices alternate, and a piece's memory is charged while it is computed.
+
+    Args:
+        model: The loaded model.
+        share: The model's share of the memory account, charged with the weights.
+        max_pieces: Limit of pieces in progress at once.
+        expected: Function that returns the expected cost of a request's next piece.
+        clock: Clock in seconds, of any origin.
+    """
+
+    piece: ClassVar[str]
+    """The name of a piece, as errors begin with it."""
+
+    def __init__(
+        self,
+        model: ModelT,
+        share: Share,
+        max_pieces: int,
+        expected: Callable[[RequestT], float] = lambda request: 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model: ModelT | None = model
+        self._share = share
+        self._max_pieces = max_pieces
+        self._clock = clock
+        self._queue: FairTurns[RequestT] = FairTurns(expected)
+        self._current: RequestT | None = None
+        self._unpaid = 0.0
+        self._leaving = False
+        self._events: Events = []
+
+    @property
+    def has_work(self) -> bool:
+        """True if `step` has something to compute or report."""
+        return bool(self._events or len(self._queue))
+
+    def suspend(self) -> Mapping[str, RequestT] | None:
+        """Remove and return all requests once their started pieces are done; None until then."""
+        self._leaving = True
+        if self._events or any(request.in_piece for request in self._queue):
+            return None
+        check_device(idle=True)  # The next engine would not notice an error of this one's device.
+        requests = {request.request_id: request for request in self._queue.clear()}
+        self._charge_memory()
+        return requests
+
+    def unbegun(self) -> Mapping[str, RequestT]:
+        """Remove and return the requests of which nothing was computed; the others end with the engine."""
+        requests = [request for request in self._queue if not request.is_begun]
+        for request in requests:
+            self._queue.remove(request)
+        return {request.request_id: request for request in requests}
+
+    def resume(self, request: RequestT) -> None:
+        """Add a request, new or suspended by another engine."""
+        self._queue.add(request.client, request)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request; the next step reports its usage. Unknown ids are ignored."""
+        for request in [each for each in self._queue if each.request_id == request_id]:
+            self._end(request, request.finished("cancelled"))
+
+    def step(self) -> Events:
+        """Compute a time slice of the request whose turn it is; return all pending events."""
+        request = self._choose()
+        if request is not None:
+            self._advance(request)
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """Drop the weights and all requests.
+
+        Raises:
+            DeviceError: The device's last work has failed; everything is freed even so.
+        """
+        import mlx.core as mx
+
+        for request in list(self._queue):
+            self._remove(request)
+        self._release_model()
+        self._share.close()
+        synchronize_streams()
+        mx.clear_cache()
+
+    def _release_model(self) -> None:
+        """Drop the weights."""
+        self._model = None
+
+    @abstractmethod
+    def _piece_bytes(self, request: RequestT) -> int:
+        """Return the memory of a piece's computation in bytes, without the weights."""
+
+    @abstractmethod
+    def _compute(self, model: ModelT, request: RequestT) -> list[InferenceEvent]:
+        """Compute a time slice; return its events, the last of which is Finished at the request's end."""
+
+    def _cost(self, seconds: float) -> float:
+        """Return the cost of a time slice; by default, all slices cost the same.
+
+        Args:
+            seconds: Duration of the slice.
+        """
+        return 1.0
+
+    def _problem_of(self, error: Exception, request: RequestT) -> Problem:
+        """Return the problem of a request whose computation raised an error."""
+        if isinstance(error, ProblemError):
+            return error.problem
+        log.exception("request failed", request_id=request.request_id)
+        return internal_error()
+
+    def _advance(self, request: RequestT) -> None:
+        assert self._model is not None
+        self._current = request
+        began = self._clock()
+        try:
+            events = self._compute(self._model, request)
+            if events and isinstance(events[-1], Finished):
+                check_device(idle=True)
+        except Exception as error:  # The next piece starts fresh, so no other request is affected.
+            raise_unless_own(error)
+            problem, end = self._problem_of(error, request), request.finished("stop")
+            events = [Failed(problem, end.usage, end.timing)]
+        self._unpaid += self._cost(self._clock() - began)
+        self._events += [(request.request_id, event) for event in events]
+        if events and isinstance(events[-1], Finished | Failed):
+            self._remove(request)
+        elif self._max_pieces > 1 or not request.in_piece:
+            self._pay()
+            self._charge_memory()
+
+    def _choose(self) -> RequestT | None:
+        """Return the next request in turn that has, or can get, the memory for a piece."""
+        if self._current is not None:
+            return self._current
+        started = sum(request.in_piece for request in self._queue)
+        waiting: list[RequestT] = []
+        for request in self._queue.in_turn():
+            if request.in_piece:
+                return request
+            if not self._leaving and started < self._max_pieces:
+                if self._charge_memory(self._piece_bytes(request)):
+                    return request
+                waiting.append(request)
+        if waiting and not started:
+            self._wait_for_memory(waiting)
+        return None
+
+    def _wait_for_memory(self, requests: Sequence[RequestT]) -> None:
+        """Have other models release memory; fail the requests that would not fit without their caches."""
+        capacity = self._share.capacity() or 0
+        for request in requests:
+            needed = self._piece_bytes(request)
+            if needed > capacity:
+                detail = (
+                    f"{self.piece} takes {needed >> 20} MB beside the weights; {capacity >> 20} MB are left"
+                )
+                problem = Problem(507, "insufficient_memory", f"{detail} (setting memory_bytes).")
+                self._end(request, Failed(problem))
+        if not self._events and not self._share.request_eviction(
+            self._piece_bytes(requests[0]), _WAIT_SECONDS
+        ):
+            self._share.wait_for_change(_WAIT_SECONDS)
+
+    def _charge_memory(self, further: int = 0) -> bool:
+        """Charge the pieces in progress and a further one; return whether they fit."""
+        needed = sum(self._piece_bytes(request) for request in self._queue if request.in_piece) + further
+        if self._max_pieces > 1:
+            return self._share.charge_running(needed, new=True)
+        if len(self._queue):
+            return self._share.charge_running(max(needed, self._share.running), new=True)
+        if self._share.running:
+            import mlx.core as mx
+
+            self._share.charge_running(0)
+            mx.clear_cache()
+        return True
+
+    def _pay(self) -> None:
+        """Charge a turn that is over; until then, newly added requests are ordered before it."""
+        request, self._current = self._current, None
+        if request is not None:
+            self._queue.charge(request, self._unpaid)
+        self._unpaid = 0.0
+
+    def _end(self, request: RequestT, event: Finished | Failed) -> None:
+        self._events.append((request.request_id, event))
+        self._remove(request)
+
+    def _remove(self, request: RequestT) -> None:
+        if request is self._current:
+            self._pay()
+        self._queue.remove(request)
+        request.close()
+        self._charge_memory()
