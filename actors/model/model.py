@@ -9,6 +9,7 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.supervised_worker import WorkerOutcome
 from greenroom.actors.core.worker import Workers, WorkerSilent
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.engine_worker import EngineWorker
@@ -17,7 +18,7 @@ from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
-from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerOutcome, TokenizerWorker
+from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerWorker
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -201,7 +202,7 @@ class Model:
                 self._requests.start_engine()
             case LoopEnded():
                 self._record_loop_end(report)
-            case TokenizerOutcome():
+            case WorkerOutcome():
                 self._tokenizer.record(report)
             case PreparingFailed(problem, final, given_up):
                 if self._opened is None:

@@ -96,7 +96,7 @@ class TokenizerLoop:
         """End the loop after the queued prompts."""
         self._preparations.end()
 
-    def pop_waiting(self) -> list[Preparation]:
+    def abandon(self) -> list[Preparation]:
         """End the loop after the current prompt; return the queued ones, whose partial results are lost."""
         waiting = [begun.preparation for begun in self._preparations.clear()]
         self.end()

@@ -11,12 +11,13 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.supervised_worker import WorkerOutcome
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.store.answers import Writing
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.open_database import DatabaseOpener
 from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
-from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker
+from greenroom.actors.store.store_worker import StoreWorker
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, StoreMessage
@@ -110,7 +111,7 @@ class Store:
                 _send(job.reply, answer)
             case DatabaseChanged(problem):
                 self._problem = problem
-            case StoreOutcome() as outcome:
+            case WorkerOutcome() as outcome:
                 self._worker.record(outcome)
                 if self._stopping:
                     self._worker.end()  # ends a replacement thread

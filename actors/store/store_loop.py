@@ -106,6 +106,8 @@ class StoreLoop:
         """Prevent the current job from changing anything, should it ever end; return the queued jobs."""
         self._abandoned = True
         waiting = self._take_all()
+        for job in waiting:
+            job.steps = None
         self.end()
         return waiting
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.model.tokenizer_worker import MAX_HUNG
+from greenroom.actors.core.supervised_worker import MAX_HUNG
 from greenroom.actors.pool.catalog_lookups import LOOKUP_TIMEOUT
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta

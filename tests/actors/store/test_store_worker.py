@@ -12,8 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from greenroom.actors.core.supervised_worker import MAX_HUNG
 from greenroom.actors.store.answers import Answers
-from greenroom.actors.store.store_worker import MAX_HUNG, MAX_WAITING
+from greenroom.actors.store.store_worker import MAX_WAITING
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem
