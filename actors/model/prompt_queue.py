@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
 
-from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import (
     ChatInput,
@@ -78,8 +77,8 @@ class PromptQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._short: _Turns[T] = _Turns()
-        self._long: _Turns[T] = _Turns()
+        self._short: FairQueue[QueuedPrompt[T]] = _fair_queue()
+        self._long: FairQueue[QueuedPrompt[T]] = _fair_queue()
         self._serials = itertools.count()
         self._passed = 0
         self._ended = False
@@ -118,9 +117,9 @@ class PromptQueue(Generic[T]):
                 self._changed.wait()
             if self._short and not (self._long and self._passed >= MAX_PASSING):
                 self._passed += bool(self._long)
-                return self._short.take()
+                return _take(self._short)
             self._passed = 0
-            return self._long.take() if self._long else None
+            return _take(self._long) if self._long else None
 
     def clear(self) -> list[T]:
         """Remove and return all queued prompts."""
@@ -128,33 +127,18 @@ class PromptQueue(Generic[T]):
             return [queued.prompt for queued in (*self._short.clear(), *self._long.clear())]
 
 
-class _Turns(Generic[T]):
-    """Short or long prompts, the oldest first."""
+def _fair_queue() -> FairQueue[QueuedPrompt[T]]:
+    return FairQueue(remaining=lambda queued: queued.cost, order=lambda queued: queued.serial)
 
-    def __init__(self) -> None:
-        self._waiting: list[QueuedPrompt[T]] = []
-        self._fair_queue = FairQueue()
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, queued: QueuedPrompt[T]) -> None:
-        if not self._waiting:
-            self._fair_queue.forget()
-        insort(self._waiting, queued, key=lambda other: other.serial)
-
-    def take(self) -> QueuedPrompt[T]:
-        """Remove and return the next prompt: the chosen client's cheapest and its oldest, in alternation."""
-        waiting = [WaitingPrompt(each.client, str(each.serial), each.cost) for each in self._waiting]
-        queued = self._waiting.pop(self._fair_queue.choose(waiting))
-        further = WAIT_COST if queued.waits else 0
-        self._fair_queue.charge([queued.client], further if queued.begun else queued.cost)
-        queued.begun = True
-        return queued
-
-    def clear(self) -> list[QueuedPrompt[T]]:
-        waiting, self._waiting = self._waiting, []
-        return waiting
+def _take(queue: FairQueue[QueuedPrompt[T]]) -> QueuedPrompt[T]:
+    """Remove and return the next prompt, and charge its client."""
+    queued = next(queue.in_turn())
+    further = WAIT_COST if queued.waits else 0
+    queue.charge([queued], further if queued.begun else queued.cost)
+    queue.remove(queued)
+    queued.begun = True
+    return queued
 
 
 def cost_of(request: InferenceRequest) -> int:

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heapreplace
 import attrs
 
 from greenroom.engine.encoding.rows import PreparedRows, Row
-from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue
 from greenroom.schemas.events.events import Timing
 from greenroom.schemas.messages.requests import InferenceRequest
 
@@ -34,7 +34,7 @@ class Job:
     """
 
     def __init__(self, request: InferenceRequest, prepared: PreparedRows) -> None:
-        self.request = request
+        self.request, self.client = request, request.client
         self.prepared = prepared
         self.lengths = [len(row.tokens) for row in prepared.rows]
         self.waiting = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
@@ -143,7 +143,7 @@ class RowQueue:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self._fair_queue = FairQueue()
+        self._queue: FairQueue[Job] = FairQueue(remaining=lambda job: job.tokens_left)
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -153,35 +153,30 @@ class RowQueue:
 
     def add(self, job: Job) -> None:
         """Add a request."""
-        if not self._jobs:
-            self._fair_queue.forget()
         self._jobs[job.request.id] = job
+        self._queue.add(job)
 
     def remove(self, request_id: str) -> Job | None:
         """Remove and return a request, or return None."""
-        return self._jobs.pop(request_id, None)
+        job = self._jobs.pop(request_id, None)
+        if job is not None:
+            self._queue.remove(job)
+        return job
 
     def clear(self) -> list[Job]:
         """Remove and return all requests in the clients' fair order, each client's oldest first."""
-        of_clients: dict[str, list[Job]] = {}
-        for job in self._jobs.values():
-            of_clients.setdefault(job.request.client, []).append(job)
+        clients = dict.fromkeys(job.client for job in self._queue.in_turn())
+        jobs = self._queue.clear()
         self._jobs = {}
-        if not of_clients:
-            return []
-        return [job for client in self._fair_queue.in_order(of_clients) for job in of_clients[client]]
+        return [job for client in clients for job in jobs if job.client == client]
 
     def choose(self) -> Job | None:
         """Return the next request to compute; None if no rows are pending."""
-        waiting = [job for job in self._jobs.values() if job.waiting]
-        if not waiting:
-            return None
-        prompts = [WaitingPrompt(job.request.client, job.request.id, job.tokens_left) for job in waiting]
-        return waiting[self._fair_queue.choose(prompts)]
+        return self._queue.choose([job for job in self._queue if job.waiting])
 
     def charge(self, job: Job, tokens: int) -> None:
         """Charge a request's client for a pass over the request's shared prefix."""
-        self._fair_queue.charge([job.request.client], tokens)
+        self._queue.charge([job], tokens)
 
     def take(self, first: Job, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch:
         """Remove and return the rows of the next pass.
@@ -196,8 +191,10 @@ class RowQueue:
         most = min(MAX_ROWS, max(1, max_rows(batch.width)))
         batch.fill([first], most, free_padding)
         batch.fill([first] if first.apart else others, most, free_padding, MAX_PADDING)
-        clients = dict.fromkeys(job.request.client for job, _ in batch.members)
-        self._fair_queue.charge(list(clients), batch.width * len(batch.members))
+        of_clients: dict[str, Job] = {}
+        for job, _ in batch.members:
+            of_clients.setdefault(job.client, job)
+        self._queue.charge(list(of_clients.values()), batch.width * len(batch.members))
         return batch
 
     def put_back(self, batch: Batch) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
-from greenroom.engine.fairness.fair_turns import FairTurns
+from greenroom.engine.fairness.fair_queue import ClientRequest, FairQueue
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent
@@ -23,16 +23,12 @@ _WAIT_SECONDS = 0.05
 """Time limit in seconds per step to wait for other models to release memory."""
 
 
-class SoundRequest(Hashable, Protocol):
+class SoundRequest(ClientRequest, Protocol):
     """A request that is computed piece by piece: a piece of text to speak, or a window of a recording."""
 
     @property
     def request_id(self) -> str:
         """The request's id."""
-
-    @property
-    def client(self) -> str:
-        """Name of its client."""
 
     @property
     def is_begun(self) -> bool:
@@ -76,14 +72,14 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         model: ModelT,
         share: Share,
         max_pieces: int,
-        expected: Callable[[RequestT], float] = lambda request: 0.0,
+        expected: Callable[[RequestT], float] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model: ModelT | None = model
         self._share = share
         self._max_pieces = max_pieces
         self._clock = clock
-        self._queue: FairTurns[RequestT] = FairTurns(expected)
+        self._queue: FairQueue[RequestT] = FairQueue(expected=expected)
         self._current: RequestT | None = None
         self._unpaid = 0.0
         self._leaving = False
@@ -113,7 +109,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
 
     def resume(self, request: RequestT) -> None:
         """Add a request, new or suspended by another engine."""
-        self._queue.add(request.client, request)
+        self._queue.add(request)
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request; the next step reports its usage. Unknown ids are ignored."""
@@ -241,7 +237,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         """Charge a turn that is over; until then, newly added requests are ordered before it."""
         request, self._current = self._current, None
         if request is not None:
-            self._queue.charge(request, self._unpaid)
+            self._queue.charge([request], self._unpaid)
         self._unpaid = 0.0
 
     def _end(self, request: RequestT, event: Finished | Failed) -> None:

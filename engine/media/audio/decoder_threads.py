@@ -46,10 +46,10 @@ class DecoderThreads:
         with self._lock:
             return len(self._turns)
 
-    def add(self, client: str, recording: Decoding) -> None:
+    def add(self, recording: Decoding) -> None:
         """Add a recording."""
         with self._lock:
-            self._turns.add(client, recording)
+            self._turns.add(recording)
         self.wake()
 
     def wake(self) -> None:

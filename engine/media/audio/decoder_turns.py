@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Set
+from collections.abc import Callable, Set
 from typing import Generic, Protocol, TypeVar
 
-from greenroom.engine.fairness.fair_turns import FairTurns
+from greenroom.engine.fairness.fair_queue import ClientRequest, FairQueue
 
 OPEN_AT_ONCE = 8
 """Limit of recordings with an open decoder, whose buffers may take 13 MB; others wait until one ends."""
@@ -15,7 +15,7 @@ UNMOVED_SECONDS = 5.0
 """Seconds in which nothing is decoded, since no output is read, after which one more recording is opened."""
 
 
-class Decodable(Hashable, Protocol):
+class Decodable(ClientRequest, Protocol):
     """A recording that is decoded block by block."""
 
     @property
@@ -44,16 +44,16 @@ class DecoderTurns(Generic[T]):
     def __init__(self, at_once: int, clock: Callable[[], float]) -> None:
         self._at_once = at_once
         self._clock = clock
-        self._turns: FairTurns[T] = FairTurns()
+        self._turns: FairQueue[T] = FairQueue()
         self._beats: dict[T, float] = {}
         self._moved = clock()
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def add(self, client: str, recording: T) -> None:
+    def add(self, recording: T) -> None:
         """Add a recording behind those of its client."""
-        self._turns.add(client, recording)
+        self._turns.add(recording)
 
     def remove(self, recording: T) -> bool:
         """Remove a recording; return whether no thread is decoding it."""
@@ -92,7 +92,7 @@ class DecoderTurns(Generic[T]):
         del self._beats[recording]
         wanted = recording in set(self._turns)
         if wanted:
-            self._turns.charge(recording, cost)
+            self._turns.charge([recording], cost)
         return wanted
 
     def is_silent(self, recording: T, seconds: float) -> bool:
@@ -104,10 +104,9 @@ class DecoderTurns(Generic[T]):
         return self._silent(self._beats.keys() - set(self._turns), seconds)
 
     def _may_open(self, recording: T, opened: Set[T]) -> bool:
-        client = self._turns.client_of(recording)
         if len(opened) < OPEN_AT_ONCE:
             return True
-        if len(opened) < MOST_OPEN and client not in map(self._turns.client_of, opened):
+        if len(opened) < MOST_OPEN and all(each.client != recording.client for each in opened):
             return True
         # Avoids a deadlock: readers of the open recordings may be waiting for this one.
         return not self._beats and self._clock() - self._moved > UNMOVED_SECONDS

@@ -51,6 +51,7 @@ class RecordingReader:
         if DECODERS.hung() >= decoder_threads.MAX_STALLED:
             detail = "Decoding earlier recordings has not ended; the server has to be restarted."
             raise ProblemError(Problem(503, "decoders_hung", detail, retry_after=30))
+        self.client = client
         self.facts: AudioFacts | None = None
         self._param = param
         self._ahead = round(ahead / _BLOCK_SECONDS)
@@ -58,7 +59,7 @@ class RecordingReader:
         self._closed = threading.Event()
         self._begun = self._decoded = False
         self._turns = self._decode(source, rate)
-        DECODERS.add(client, self)
+        DECODERS.add(self)
 
     @property
     def is_open(self) -> bool:

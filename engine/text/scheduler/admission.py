@@ -13,7 +13,7 @@ from functools import partial
 
 import attrs
 
-from greenroom.engine.fairness.held_rows import HeldRows
+from greenroom.engine.fairness.client_shares import HeldRows
 from greenroom.engine.text.batch.parallel_samples import parallel_samples_of, with_parallel_samples
 from greenroom.engine.text.memory.kv_memory import KvMemory
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches

@@ -7,8 +7,8 @@ from itertools import chain
 
 import attrs
 
-from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
-from greenroom.engine.fairness.held_rows import HeldRows
+from greenroom.engine.fairness.client_shares import HeldRows
+from greenroom.engine.fairness.fair_queue import FairQueue
 from greenroom.engine.text.sequences.sequence import Sequence
 
 
@@ -50,8 +50,10 @@ class WaitingQueue:
 
     def __init__(self) -> None:
         self._preempted: list[QueueEntry] = []
-        self._new: list[QueueEntry] = []
-        self._fair_queue = FairQueue()
+        self._new: FairQueue[QueueEntry] = FairQueue(
+            remaining=lambda entry: len(entry.sequence.prefill_tokens),
+            conversation=lambda entry: entry.conversation,
+        )
 
     def __len__(self) -> int:
         return len(self._preempted) + len(self._new)
@@ -61,10 +63,8 @@ class WaitingQueue:
         if entry.sequence.preempted:
             self._preempted.append(entry)
             self._preempted.sort(key=lambda preempted: preempted.sequence.serial)
-            return
-        if not self._new:
-            self._fair_queue.forget()
-        self._new.append(entry)
+        else:
+            self._new.add(entry)
 
     def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._preempted, self._new)
@@ -79,29 +79,22 @@ class WaitingQueue:
         if held is None:
             return next(iter(self), None)
         if not self._preempted:
-            return self._next_new(self._new) if self._new else None
+            return self._new.choose()
         rows = [held.of(entry.client) for entry in self._preempted]
         fewest = min(rows)
         fewer = [entry for entry in self._new if held.of(entry.client) < fewest]
-        return self._next_new(fewer) if fewer else self._preempted[rows.index(fewest)]
-
-    def _next_new(self, entries: list[QueueEntry]) -> QueueEntry:
-        """Return the entry whose client is next in the fair queue."""
-        waiting = [
-            WaitingPrompt(entry.client, entry.conversation, len(entry.sequence.prefill_tokens))
-            for entry in entries
-        ]
-        return entries[self._fair_queue.choose(waiting)]
+        return self._new.choose(fewer) or self._preempted[rows.index(fewest)]
 
     def pop(self, entry: QueueEntry) -> None:
         """Remove an admitted entry."""
         if entry in self._preempted:
             self._preempted.remove(entry)
-            return
-        self._new.remove(entry)
-        self._fair_queue.charge([entry.client], entry.tokens * entry.choices)
+        else:
+            self._new.charge([entry], entry.tokens * entry.choices)
+            self._new.remove(entry)
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence's entry, if there is one."""
         self._preempted = [entry for entry in self._preempted if entry.sequence is not sequence]
-        self._new = [entry for entry in self._new if entry.sequence is not sequence]
+        for entry in [entry for entry in self._new if entry.sequence is sequence]:
+            self._new.remove(entry)

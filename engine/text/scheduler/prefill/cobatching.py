@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
@@ -25,7 +25,7 @@ class Cobatching:
         self._runner = runner
 
     def choose(
-        self, first: PrefillRequest, requests: Sequence[PrefillRequest], tokens: int
+        self, first: PrefillRequest, requests: Iterable[PrefillRequest], tokens: int
     ) -> list[PrefillRequest]:
         """Return the prompts of the next chunk.
 

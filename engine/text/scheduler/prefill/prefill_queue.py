@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.text.memory.kv_memory import KvMemory
@@ -52,12 +51,15 @@ class PrefillQueue:
         self._policy = policy or PrefillPolicy()
         self._costs = costs or StepCosts()
         self._clock = clock
-        self._fair_queue = FairQueue()
         room = memory.prompt_room if memory is not None else (lambda tokens: tokens)
         self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock, room)
         self._runner = PrefillRunner(model, self.prefix_cache, memory, clock)
         self._cobatching = Cobatching(self._policy, self._prefix_reuse, self._runner)
-        self._requests: list[PrefillRequest] = []
+        self._requests: FairQueue[PrefillRequest] = FairQueue(
+            remaining=lambda request: request.remaining,
+            conversation=lambda request: request.conversation,
+            order=lambda request: request.sequence.serial,
+        )
         self._prefilled: list[PrefilledSequences] = []
         self._failed: SequenceFailures = []
         self._window = BatchingWindow(self._policy)
@@ -90,10 +92,8 @@ class PrefillQueue:
 
     def add(self, sequence: Sequence, client: str = "", conversation: str = "") -> None:
         """Queue a sequence's prompt."""
-        if not self._requests:
-            self._fair_queue.forget()
         request = PrefillRequest(sequence, client=client, conversation=conversation or sequence.request_id)
-        insort(self._requests, request, key=lambda other: other.sequence.serial)
+        self._requests.add(request)
         self._window.add(request, self._clock())
         self._prefix_reuse.add(request, self._requests)
 
@@ -198,7 +198,7 @@ class PrefillQueue:
             chunks += launched.chunks
             reached += chosen
             cost = self._costs.prefill_ms(launched.chunks) + launched.waited_ms
-            self._fair_queue.charge([request.client for request in chosen], cost)
+            self._requests.charge(chosen, cost)
             budget -= cost
             if first.remaining or (idle and self._prefilled):
                 break
@@ -206,9 +206,8 @@ class PrefillQueue:
 
     def _next(self) -> PrefillRequest | None:
         """Return the prompt to compute next; None if all wait for the disk or for a shared prefix."""
-        able = [request for request in self._requests if not self._prefix_reuse.should_wait(request)]
-        waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
-        return able[self._fair_queue.choose(waiting)] if able else None
+        able = (request for request in self._requests if not self._prefix_reuse.should_wait(request))
+        return self._requests.choose(able)
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
         """Launch a chunk of the chosen prompts, of that many tokens if there is a single prompt."""
@@ -224,13 +223,13 @@ class PrefillQueue:
         return launched
 
     def _remove(self, requests: list[PrefillRequest]) -> None:
-        self._requests = [request for request in self._requests if request not in requests]
         for request in requests:
+            self._requests.remove(request)
             self._window.remove(request.sequence)
             self._prefix_reuse.remove(request)
 
 
-def _count_waiting(following: PrefillRequest | None, requests: list[PrefillRequest]) -> int:
+def _count_waiting(following: PrefillRequest | None, requests: Collection[PrefillRequest]) -> int:
     """Return the number of waiting prompts for the chunk budget, given the next prompt.
 
     A prompt with image or audio features takes as long as many, so streams yield no further for others.

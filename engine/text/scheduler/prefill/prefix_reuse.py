@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 from greenroom.engine.device.device_errors import raise_unless_own
@@ -111,7 +110,7 @@ class PrefixReuse:
         return added * self._costs.copy.coefficients[0]
 
     def start(
-        self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], *, timed: bool = False
+        self, request: PrefillRequest, requests: Iterable[PrefillRequest], *, timed: bool = False
     ) -> bool:
         """Create a request's cache if needed and continue to restore its prefix; return whether it is done.
 
@@ -147,7 +146,7 @@ class PrefixReuse:
         return True
 
     def start_whole(
-        self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], max_length: int
+        self, request: PrefillRequest, requests: Iterable[PrefillRequest], max_length: int
     ) -> bool:
         """Start a request; return whether the rest of its prompt can share a chunk now.
 

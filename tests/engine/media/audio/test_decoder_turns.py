@@ -13,6 +13,7 @@ class Recorded:
     """A recording with a number of remaining turns."""
 
     turns: int
+    client: str = ""
     length: int = attrs.field(default=attrs.Factory(lambda self: self.turns, takes_self=True))
 
     @property
@@ -32,6 +33,11 @@ class Unread(Recorded):
         return self.turns == self.length
 
 
+def add(turns: DecoderTurns[Recorded], client: str, recording: Recorded) -> None:
+    recording.client = client
+    turns.add(recording)
+
+
 def take(turns: DecoderTurns[Recorded], cost: float) -> Recorded:
     recording = turns.start(1.0)
     assert recording is not None
@@ -44,11 +50,11 @@ def test_many_silent_recordings_of_one_client_hold_up_none_of_another() -> None:
     turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
     silent = [Recorded(1_000) for _ in range(16)]
     for recording in silent:
-        turns.add("silent", recording)
+        add(turns, "silent", recording)
     for _ in range(100):
         take(turns, 1_500_000.0)
     plain = Recorded(20)
-    turns.add("plain", plain)
+    add(turns, "plain", plain)
     taken = 0
     while plain.turns:
         taken += take(turns, 8_000.0) is not plain
@@ -60,8 +66,8 @@ def test_whoever_has_much_to_decode_has_fewer_turns() -> None:
     """Eight channels at 192 kHz cost 96 times as much as one at 16 kHz."""
     turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
     large, small = Recorded(1_000), Recorded(1_000)
-    turns.add("large", large)
-    turns.add("small", small)
+    add(turns, "large", large)
+    add(turns, "small", small)
     costs = {large: 768_000.0, small: 8_000.0}
     for _ in range(97):
         recording = turns.start(1.0)
@@ -76,7 +82,7 @@ def test_no_more_are_decoded_at_once_than_may_be_but_for_those_that_hang() -> No
     turns: DecoderTurns[Recorded] = DecoderTurns(2, clock)
     recordings = [Recorded(5) for _ in range(4)]
     for recording in recordings:
-        turns.add("", recording)
+        add(turns, "", recording)
     patience = 1e9
     begun = [turns.start(patience), turns.start(patience)]
     assert None not in begun
@@ -89,7 +95,7 @@ def test_no_more_are_decoded_at_once_than_may_be_but_for_those_that_hang() -> No
 def test_a_recording_that_is_let_go_is_decoded_no_further() -> None:
     turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
     recording = Recorded(5)
-    turns.add("", recording)
+    add(turns, "", recording)
     assert turns.start(1.0) is recording
     assert not turns.remove(recording), "whoever decodes it closes the file"
     assert turns.hung(1e9) == 0
@@ -103,7 +109,7 @@ def test_only_so_many_recordings_have_a_decoder_at_once() -> None:
     turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
     recordings = [Recorded(3) for _ in range(4 * OPEN_AT_ONCE)]
     for recording in recordings:
-        turns.add("one", recording)
+        add(turns, "one", recording)
     most = 0
     for _ in range(3 * len(recordings)):
         take(turns, 1.0)
@@ -115,16 +121,16 @@ def test_only_so_many_recordings_have_a_decoder_at_once() -> None:
 def test_the_only_recording_of_a_client_need_not_wait_for_those_of_others() -> None:
     turns: DecoderTurns[Recorded] = DecoderTurns(1, CountedClock())
     for _ in range(4 * OPEN_AT_ONCE):
-        turns.add("many", Recorded(1_000))
+        add(turns, "many", Recorded(1_000))
     for _ in range(100):
         take(turns, 1_000.0)
     plain = Recorded(20)
-    turns.add("plain", plain)
+    add(turns, "plain", plain)
     while plain.turns:
         take(turns, 1.0)
     others = [Recorded(1_000) for _ in range(2 * MOST_OPEN)]
     for number, recording in enumerate(others):
-        turns.add(str(number), recording)
+        add(turns, str(number), recording)
     for _ in range(10 * MOST_OPEN):
         take(turns, 1.0)
     assert sum(recording.is_open for recording in others) == MOST_OPEN - OPEN_AT_ONCE
@@ -135,9 +141,9 @@ def test_recordings_that_nobody_reads_on_hold_up_no_other_for_ever() -> None:
     turns: DecoderTurns[Recorded] = DecoderTurns(1, clock)
     unread = [Unread(2) for _ in range(OPEN_AT_ONCE)]
     for each in unread:
-        turns.add("one", each)
+        add(turns, "one", each)
         take(turns, 1.0)
-    turns.add("one", last := Recorded(5))
+    add(turns, "one", last := Recorded(5))
     assert turns.start(1.0) is None
     clock.now += UNMOVED_SECONDS + 1
     assert take(turns, 1.0) is last

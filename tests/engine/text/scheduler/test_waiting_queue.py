@@ -8,7 +8,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.fairness.held_rows import HeldRows
+from greenroom.engine.fairness.client_shares import HeldRows
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.scheduler.admission import first_to_preempt
 from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue

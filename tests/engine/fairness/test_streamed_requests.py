@@ -3,11 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
-from greenroom.engine.fairness.fair_turns import FairTurns
+import attrs
+
+from greenroom.engine.fairness.fair_queue import FairQueue
 
 
-def serve(turns: FairTurns[str], number: int, cost: float = 1) -> list[str]:
+@attrs.frozen
+class Streamed:
+    """A request whose results are streamed."""
+
+    client: str
+    name: str
+
+
+class Turns:
+    """A fair queue of streamed requests, by their names.
+
+    Args:
+        costs: Expected cost of each request's next turn.
+    """
+
+    def __init__(self, costs: Mapping[str, float] | None = None) -> None:
+        expected = None if costs is None else (lambda request: costs[request.name])
+        self._queue: FairQueue[Streamed] = FairQueue(expected=expected)
+        self._requests: dict[str, Streamed] = {}
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, client: str, name: str) -> None:
+        self._requests[name] = Streamed(client, name)
+        self._queue.add(self._requests[name])
+
+    def remove(self, name: str) -> None:
+        self._queue.remove(self._requests.get(name, Streamed("", name)))
+
+    def clear(self) -> list[str]:
+        return [request.name for request in self._queue.clear()]
+
+    def in_turn(self) -> Iterator[str]:
+        return (request.name for request in self._queue.in_turn())
+
+    def charge(self, name: str, cost: float) -> None:
+        self._queue.charge([self._requests[name]], cost)
+
+
+def serve(turns: Turns, number: int, cost: float = 1) -> list[str]:
     """Serve a number of slices; return the request of each."""
     served = []
     for _ in range(number):
@@ -17,7 +60,7 @@ def serve(turns: FairTurns[str], number: int, cost: float = 1) -> list[str]:
 
 
 def test_requests_of_one_client_go_on_one_after_the_other() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     for request in ("first", "second", "third"):
         turns.add("client", request)
     assert serve(turns, 7) == ["first", "second", "third"] * 2 + ["first"]
@@ -30,7 +73,7 @@ def test_requests_of_one_client_go_on_one_after_the_other() -> None:
 
 
 def test_whoever_comes_late_has_every_second_turn_until_it_has_had_as_much() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     long = [f"long {number}" for number in range(32)]
     for request in long:
         turns.add("client", request)
@@ -42,7 +85,7 @@ def test_whoever_comes_late_has_every_second_turn_until_it_has_had_as_much() -> 
 
 
 def test_a_stream_of_short_ones_leaves_the_long_ones_half_of_the_turns() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     for request in ("long", "also long"):
         turns.add("client", request)
     serve(turns, 2)
@@ -57,7 +100,7 @@ def test_a_stream_of_short_ones_leaves_the_long_ones_half_of_the_turns() -> None
 
 
 def test_made_up_keys_share_what_their_address_has() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     for number in range(15):
         turns.add(f"greedy#{number}", f"greedy {number}")
     turns.add("modest", "modest")
@@ -67,7 +110,7 @@ def test_made_up_keys_share_what_their_address_has() -> None:
 
 
 def test_a_turn_that_takes_long_is_paid_for() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     turns.add("slow", "slow")
     turns.add("quick", "quick")
     served: Counter[str] = Counter()
@@ -79,7 +122,7 @@ def test_a_turn_that_takes_long_is_paid_for() -> None:
 
 
 def test_who_cannot_go_on_keeps_the_first_place() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     turns.add("a", "waits for memory")
     turns.add("b", "goes on")
     for _ in range(5):
@@ -88,7 +131,7 @@ def test_who_cannot_go_on_keeps_the_first_place() -> None:
 
 
 def test_nobody_owes_anything_once_all_have_gone() -> None:
-    turns: FairTurns[str] = FairTurns()
+    turns = Turns()
     turns.add("a", "first")
     turns.add("b", "second")
     turns.charge("second", 1000)
@@ -101,7 +144,7 @@ def test_nobody_owes_anything_once_all_have_gone() -> None:
 
 def test_a_short_turn_waits_for_no_round_of_long_ones() -> None:
     costs = {"short": 1.0, **{f"long {number}": 100.0 for number in range(32)}}
-    turns: FairTurns[str] = FairTurns(costs.__getitem__)
+    turns = Turns(costs)
     for number in range(32):
         turns.add(f"client {number}", f"long {number}")
     turns.charge("long 0", 100)
