@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import attrs
 
-from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
@@ -47,7 +47,7 @@ class WorkLoop(Protocol[WorkT]):
     def abandon(self) -> list[WorkT]:
         """Give up the work in hand, should it ever end; remove and return the queued work, and end."""
 
-    def run(self, pulse: Pulse) -> object:
+    def run(self, heartbeat: Heartbeat) -> object:
         """Run the job, sending heartbeats; return its end."""
 
 
@@ -117,11 +117,11 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
 
     def record(self, ended: WorkerOutcome) -> None:
         """Record a thread's outcome, and replace a lost thread."""
-        if ended.loop is not self._loop:
-            if self._loop is None:
-                self._on_returned()
+        loop = self._loop
+        if loop is None:
+            self._on_returned()
+        if loop is None or ended.loop is not loop:
             return
-        loop: LoopT = ended.loop
         self._loop = None
         match ended.outcome:
             case JobCrashed(reason=reason):

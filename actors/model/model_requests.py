@@ -40,7 +40,7 @@ class ModelRequests:
 
     def __init__(
         self,
-        prepare: Callable[[Preparation], None],
+        prepare: Callable[[Preparation], object],
         put: Callable[[Command], None],
         on_closed: Callable[[ReplyClosed], None],
         log: Any,

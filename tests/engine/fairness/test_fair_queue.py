@@ -47,11 +47,11 @@ def serve(
         queue.add(prompt)
     served: Counter[int] = Counter()
     for _ in range(turns):
-        prompt = queue.choose(waiting)
-        assert prompt is not None
-        index = waiting.index(prompt)
-        queue.charge([prompt], cost(index))
-        queue.remove(prompt)
+        first = queue.choose(waiting)
+        assert first is not None
+        index = waiting.index(first)
+        queue.charge([first], cost(index))
+        queue.remove(first)
         served[index] += int(cost(index))
         waiting[index] = Prompt(sources[index]())
         queue.add(waiting[index])

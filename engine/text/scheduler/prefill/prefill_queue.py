@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from greenroom.engine.fairness.fair_queue import FairQueue
@@ -152,7 +152,7 @@ class PrefillQueue:
         self._mixed_steps = mixed_steps
         if self._policy.skips_prefill(self._mixed_steps):
             return [], []
-        budget = self._policy.budget(decode_ms, _count_waiting(following, self._requests), window=window)
+        budget = self._policy.budget(decode_ms, _count_waiting(following, len(self._requests)), window=window)
         began = self._clock()  # a launch can block and then takes most of the time
         reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
         if chunks:
@@ -229,9 +229,9 @@ class PrefillQueue:
             self._prefix_reuse.remove(request)
 
 
-def _count_waiting(following: PrefillRequest | None, requests: Collection[PrefillRequest]) -> int:
+def _count_waiting(following: PrefillRequest | None, requests: int) -> int:
     """Return the number of waiting prompts for the chunk budget, given the next prompt.
 
     A prompt with image or audio features takes as long as many, so streams yield no further for others.
     """
-    return 1 if following is not None and following.sequence.features is not None else len(requests)
+    return 1 if following is not None and following.sequence.features is not None else requests
