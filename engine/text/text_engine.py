@@ -21,13 +21,13 @@ from greenroom.engine.text.prefix_cache.discarding import discards_if_raised
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.request_outputs import Events, RequestOutputs
 from greenroom.engine.text.scheduler.admission import Admission
-from greenroom.engine.text.scheduler.conversation_key import conversation_key
 from greenroom.engine.text.scheduler.costs.copy_speed import time_copy
 from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.waiting_queue import conversation_key
 from greenroom.engine.text.sequences.new_sequences import new_sequence
 from greenroom.engine.text.sequences.output_processor import OutputProcessor
 from greenroom.engine.text.sequences.prompt_features import FeatureSource
@@ -93,7 +93,6 @@ class TextEngine:
         self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
         self._features = features
-        self._speculation = speculation
         self._idle_work = IdleWork(background_check, self._memory)
         self._steps = 0
 
@@ -119,7 +118,7 @@ class TextEngine:
 
     def statistics(self) -> TextEngineStatistics:
         """Return a snapshot for metrics and tests."""
-        prefix_cache, speculation = self.prefix_cache, self._speculation
+        prefix_cache = self.prefix_cache
         return TextEngineStatistics(
             requests=len(self._outputs.sequences),
             waiting=len(self.admission),
@@ -131,7 +130,7 @@ class TextEngine:
             memory=self._memory.statistics(),
             admission=self.admission.statistics(),
             prefix_cache=prefix_cache.statistics() if prefix_cache is not None else None,
-            speculation=speculation.statistics() if speculation is not None else None,
+            speculation=self._batches.speculation_statistics(),
         )
 
     @discards_if_raised
@@ -187,7 +186,7 @@ class TextEngine:
         self._memory.evict_for_others()
         self._outputs.fail_all(self.admission.start_decoding())
         self._batches.maybe_rearrange()
-        for sequence in self.admission.reserve_step():
+        for sequence in self.admission.preemption.reserve_step():
             self._outputs.finish_at_length(sequence)
         progresses = self._batches.launch(alone=not len(self._prefill))
         self._batches.record_memory()
@@ -220,7 +219,6 @@ class TextEngine:
     def close(self) -> None:
         """Release the model and the state of its requests, then raise any device failure."""
         self._batches.close()
-        self._speculation = None
         self._idle_work = IdleWork(None, self._memory)
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._batches)

@@ -1,22 +1,20 @@
 """Admission control: decides which sequences run and which wait, so that KV caches stay within the budget.
 
-If memory runs out, cached prefixes are evicted first, then waiting requests are held back, and then a
-sequence of the client with the most rows is preempted: its cache is released, and it resumes later from its
-own tokens. A sequence that does not fit even alone ends.
+If memory runs out, cached prefixes are evicted first, then waiting requests are held back, and then a running
+sequence is preempted (`Preemption`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
 from functools import partial
 
 import attrs
 
-from greenroom.engine.fairness.client_shares import HeldRows
 from greenroom.engine.text.batch.parallel_samples import parallel_samples_of, with_parallel_samples
 from greenroom.engine.text.memory.kv_memory import KvMemory
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.text.scheduler.preemption import Preemption, held_rows
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
 from greenroom.engine.text.sequences.failures import SequenceFailures
@@ -24,9 +22,6 @@ from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.schemas.events.statistics import AdmissionStatistics
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
-
-MAX_RESERVED_TOKENS = 1024
-"""Most output tokens to reserve memory for in advance; few answers are longer."""
 
 MAX_CHUNK_TOKENS = 2048
 """Most prompt tokens in one prefill chunk."""
@@ -44,27 +39,27 @@ class Admission:
         max_rows: Maximum number of sequences that run at once.
 
     Attributes:
-        max_reserved_tokens: Most output tokens to reserve memory for in advance.
+        preemption: Memory of the running sequences' next step, and who makes room for it.
     """
 
     def __init__(
         self, memory: KvMemory, prefill: PrefillQueue, batches: RunningBatches, max_rows: int = sys.maxsize
     ) -> None:
-        self._serial = self._preempted = self._resumed = self._cut = 0
-        self.max_reserved_tokens = MAX_RESERVED_TOKENS
+        self._serial = self._resumed = 0
         self._max_rows = max_rows
         self._memory = memory
         self._prefill = prefill
         self._batches = batches
         self._waiting = WaitingQueue()
         self._admitted: dict[int, QueueEntry] = {}
+        self.preemption = Preemption(memory, prefill, batches, self._waiting, self._admitted)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def statistics(self) -> AdmissionStatistics:
         """Return counts of preempted, resumed and cut sequences."""
-        return AdmissionStatistics(self._preempted, self._resumed, self._cut)
+        return AdmissionStatistics(self.preemption.preempted, self._resumed, self.preemption.cut)
 
     def add(self, sequence: Sequence, client: str, conversation: str) -> None:
         """Queue a request; parallel samples beyond the row limit get queue entries of their own.
@@ -75,7 +70,7 @@ class Admission:
         if not _fits_alone(sequence, self._memory):
             raise ProblemError(self.prompt_too_long(sequence))
         choices = (sequence, *sequence.parallel_samples)
-        tokens = len(sequence.prompt) + min(sequence.max_tokens, self.max_reserved_tokens)
+        tokens = len(sequence.prompt) + min(sequence.max_tokens, self.preemption.max_reserved_tokens)
         together = min(len(choices), self._max_rows)
         self._waiting.add(QueueEntry(sequence, client, conversation, tokens, together))
         for choice in choices[together:]:
@@ -133,24 +128,6 @@ class Admission:
         self._batches.record_memory()
         return failures
 
-    def reserve_step(self) -> list[Sequence]:
-        """Reserve the memory of the next step; return sequences that must end because they can never fit."""
-        while growing := self._batches.growing():
-            usages = [batch.growth.usage(self._memory.size_model) for batch in growing]
-            if self._memory.reserve_temporary(sum(usage.copied for usage in usages)):
-                break
-            growth = sum(usage.growth for usage in usages)
-            if self._memory.reserve_temporary_evicting(growth + max(usage.largest_layer for usage in usages)):
-                for batch in growing:
-                    batch.growth.grow(self._batches.lookahead)
-                break
-            batches = self._batches
-            if batches.release_drafts() or batches.release_copies() or batches.compact():
-                continue
-            if ended := self._preempt_one():
-                return ended
-        return []
-
     def _bytes_of(self, entry: QueueEntry) -> int:
         """Return the bytes of KV cache reserved for an entry's sequences."""
         tokens = max(entry.tokens, entry.sequence.length + 1)
@@ -204,54 +181,7 @@ class Admission:
             else:
                 sample.on_its_own = True
                 sample.metrics.started_at = sequence.metrics.started_at
-                self._preempt(own_entry, for_memory=together)
-
-    def _preempt_one(self) -> list[Sequence]:
-        """Preempt a sequence, or stop the only one if it can never fit; return the sequences to end."""
-        entry = first_to_preempt(self._admitted.values())
-        sequence = entry.sequence
-        alone = all(len(batch.sequences) == 1 for batch in self._batches)
-        if len(self._admitted) > 1 or not alone or self._memory.share.others_running():
-            prefilling = self._prefill.preempt(sequence)
-            sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
-            self._batches.preempt(sequence)
-            self._memory.release(sequence)
-            del self._admitted[sequence.serial]
-            self._preempt(entry)
-            self._batches.record_memory()
-            self._batches.compact()
-            return []
-        for batch in self._batches:
-            batch.remove(sequence)  # awaits drafted tokens, so it must precede the count below
-        self._cut += 1
-        log.info("answer cut", request_id=sequence.request_id, tokens=sequence.sampled, reason="memory")
-        sequence.max_tokens = sequence.sampled
-        return [sequence] if sequence.sampled == sequence.generated else []
-
-    def _preempt(self, entry: QueueEntry, *, for_memory: bool = True) -> None:
-        sequence = entry.sequence
-        entry.preempt(self.max_reserved_tokens)
-        self._waiting.add(entry)
-        if for_memory:
-            self._preempted += 1
-            log.info(
-                "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
-            )
-
-
-def held_rows(admitted: Iterable[QueueEntry]) -> HeldRows:
-    """Count the rows that each client's admitted sequences use."""
-    return HeldRows((entry.client, entry.choices) for entry in admitted)
-
-
-def first_to_preempt(admitted: Collection[QueueEntry]) -> QueueEntry:
-    """Return the entry to preempt first.
-
-    It belongs to the client with the most rows; among those, entries that outgrew their reservation come
-    first, then the most recently started. So an answer can always use its full reservation.
-    """
-    held = held_rows(admitted)
-    return max(admitted, key=lambda entry: (held.of(entry.client), entry.is_overdrawn, entry.sequence.serial))
+                self.preemption.enqueue(own_entry, for_memory=together)
 
 
 def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:

@@ -10,6 +10,7 @@ import attrs
 from greenroom.engine.fairness.client_shares import HeldRows
 from greenroom.engine.fairness.fair_queue import FairQueue
 from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 
 
 @attrs.define(eq=False)
@@ -98,3 +99,14 @@ class WaitingQueue:
         self._preempted = [entry for entry in self._preempted if entry.sequence is not sequence]
         for entry in [entry for entry in self._new if entry.sequence is sequence]:
             self._new.remove(entry)
+
+
+def conversation_key(request: InferenceRequest) -> str:
+    """Return the key of the request's conversation; empty if the request has no user message.
+
+    No protocol identifies conversations, but every turn repeats the first user message.
+    """
+    if not isinstance(request.input, ChatInput):
+        return ""
+    opening = next((message for message in request.input.messages if message.role == "user"), None)
+    return f"{hash(opening.content):x}" if opening is not None else ""

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import mlx.core as mx
 
 from greenroom.engine.text.sequences.sequence import Sequence
-from greenroom.engine.text.speculation.policy import SpeculationPolicy
+from greenroom.engine.text.speculation.policy import MAX_DRAFT, SpeculationPolicy
 from greenroom.engine.text.speculation.verification import can_verify
 from greenroom.schemas.events.statistics import SpeculationStatistics
 
@@ -54,7 +54,10 @@ class Speculation:
     A plain step is launched while the previous token is in flight. A draft needs that token, so the engine
     waits for it only if a draft is likely.
 
+    The scheduler owns it, and passes it to the step of a lone sequence (`for_step`).
+
     Args:
+        drafter: Source of draft tokens; None turns speculative decoding off.
         clock: Clock in seconds.
 
     Attributes:
@@ -63,7 +66,7 @@ class Speculation:
 
     def __init__(
         self,
-        drafter: Drafter,
+        drafter: Drafter | None = None,
         policy: SpeculationPolicy | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -80,11 +83,27 @@ class Speculation:
     @property
     def nbytes(self) -> int:
         """Bytes of the draft model's caches."""
-        return self._drafter.nbytes
+        return self._drafter.nbytes if self._drafter is not None else 0
 
-    def statistics(self) -> SpeculationStatistics:
-        """Return the number of drafted and accepted tokens so far."""
-        return SpeculationStatistics(self._drafted, self._accepted)
+    @property
+    def lookahead(self) -> int:
+        """Draft tokens that a step of a lone sequence may add."""
+        return MAX_DRAFT if self._drafter is not None else 0
+
+    def statistics(self) -> SpeculationStatistics | None:
+        """Return the number of drafted and accepted tokens so far; None if it is off."""
+        return SpeculationStatistics(self._drafted, self._accepted) if self._drafter is not None else None
+
+    def for_step(self, alone: bool) -> Speculation | None:
+        """Return the object that proposes and measures the next step's drafts; None for no drafts.
+
+        Args:
+            alone: Whether nothing but one sequence is computed in the step.
+        """
+        if alone and self._drafter is not None:
+            return self
+        self._pause()
+        return None
 
     def propose(self, sequence: Sequence, read: Callable[[], list[int]], in_flight: bool) -> mx.array | None:
         """Return draft tokens to verify in the next step; None for a plain step.
@@ -117,46 +136,48 @@ class Speculation:
         milliseconds, _ = self._interval()
         self._policy.record_draft(drafted, accepted, milliseconds)
 
-    def pause(self) -> None:
+    def reset(self) -> None:
+        """Release the sequence's state."""
+        self._pause()
+        self._sequence = None
+        if self._drafter is not None:
+            self._drafter.reset()
+
+    def _pause(self) -> None:
         """Discard measurements in progress: the next steps are not those of a lone sequence."""
         self._launched.clear()
         self._last_arrival = None
-
-    def reset(self) -> None:
-        """Release the sequence's state."""
-        self.pause()
-        self._sequence = None
-        self._drafter.reset()
 
     def _propose(
         self, sequence: Sequence, read: Callable[[], list[int]], in_flight: bool
     ) -> tuple[mx.array | None, _Step]:
         without: _Step = "plain" if in_flight else "unpipelined"
-        if not can_verify(sequence):
+        drafter = self._drafter
+        if drafter is None or not can_verify(sequence):
             return None, without
-        self._update(sequence, [])
-        if not self._drafter.has_memory(self.reserve):
+        self._update(drafter, sequence, [])
+        if not drafter.has_memory(self.reserve):
             return None, without
         # The token in flight is not known yet; whether a draft is possible without it is a good predictor.
         count = self._policy.draft_length(sequence.max_tokens - sequence.sampled - 1)
-        if in_flight and not (count and self._drafter.can_draft()):
-            return None, "other" if count and self._drafter.prefill() else "plain"
+        if in_flight and not (count and drafter.can_draft()):
+            return None, "other" if count and drafter.prefill() else "plain"
         new_tokens = read()
         if new_tokens and new_tokens[-1] in sequence.stop_token_ids:
             return None, "unpipelined"
-        self._update(sequence, new_tokens)
-        if not count or not self._drafter.can_draft():
+        self._update(drafter, sequence, new_tokens)
+        if not count or not drafter.can_draft():
             return None, "unpipelined"
-        return self._drafter.draft(count), "verifying"
+        return drafter.draft(count), "verifying"
 
-    def _update(self, sequence: Sequence, new_tokens: list[int]) -> None:
+    def _update(self, drafter: Drafter, sequence: Sequence, new_tokens: list[int]) -> None:
         """Pass new tokens to the drafter."""
         if self._sequence is not sequence:
             self._sequence, self._added = sequence, 0
-            self._drafter.begin(sequence)
+            drafter.begin(sequence)
         new = (sequence.answer[self._added :] + new_tokens)[max(0, self._added - len(sequence.answer)) :]
         self._added += len(new)
-        self._drafter.add(new)
+        drafter.add(new)
 
     def _interval(self) -> tuple[float | None, _Step]:
         """Return the milliseconds since the last token arrival, and the kind of the step that ended."""

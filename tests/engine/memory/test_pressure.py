@@ -41,7 +41,7 @@ def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, Me
     """Return an engine that admits more than fits, because it reserves almost nothing for answers."""
     account = MemoryAccount(kv_limit=int(megabytes * MEGABYTE))
     driver = Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account)
-    driver.engine.admission.max_reserved_tokens = reserved
+    driver.engine.admission.preemption.max_reserved_tokens = reserved
     return driver, account
 
 
@@ -193,7 +193,7 @@ def test_choices_end_together_if_their_prompt_no_longer_fits_after_it_was_preemp
     """Its prompt was preempted before prefill, so none of its choices has begun."""
     account = MemoryAccount(limit=6 * MEGABYTE)
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=4, max_chunk=4), account=account)
-    driver.engine.admission.max_reserved_tokens = 1
+    driver.engine.admission.preemption.max_reserved_tokens = 1
     driver.submit(words(1), 100)
     while not driver.engine.statistics().decoding:
         driver.step()
@@ -298,7 +298,7 @@ def test_sequences_that_cannot_share_a_batch_are_preempted_too(tiny_model: TinyM
         driver.engine = TextEngine(
             QuantizedCacheModel(model), driver.output_processor, share=account.open_share()
         )
-        driver.engine.admission.max_reserved_tokens = 1
+        driver.engine.admission.preemption.max_reserved_tokens = 1
         for seed in range(6):
             driver.submit(words(seed), 60)
         driver.run()
@@ -319,7 +319,7 @@ def test_models_share_one_account(tiny_model: TinyModel) -> None:
     assert account.statistics().cached > MEGABYTE
     drivers[0].engine.on_memory_wanted(drivers[0].engine.release_memory)
     for driver in drivers:
-        driver.engine.admission.max_reserved_tokens = 1
+        driver.engine.admission.preemption.max_reserved_tokens = 1
         for seed in range(4):
             driver.submit(words(seed), 40)
     while any(driver.engine.has_work for driver in drivers):

@@ -72,7 +72,7 @@ def test_the_account_holds_over_thousands_of_requests(
 ) -> None:
     account, choose = MemoryAccount(kv_limit=LIMIT), random.Random(7)
     driver = Driver(tiny_model("qwen3"), prefix_cache=PrefixCache(LIMIT), account=account)
-    driver.engine.admission.max_reserved_tokens = 16  # or else nobody would ever be stopped
+    driver.engine.admission.preemption.max_reserved_tokens = 16  # or else nobody would ever be stopped
     mx.synchronize()
     mx.clear_cache()
     mx.reset_peak_memory()

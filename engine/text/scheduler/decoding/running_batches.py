@@ -24,8 +24,8 @@ from greenroom.engine.text.scheduler.decoding.placement import (
 from greenroom.engine.text.scheduler.decoding.rearrangement import join, rearrange
 from greenroom.engine.text.sequences.failures import SequenceFailures
 from greenroom.engine.text.sequences.sequence import Sequence
-from greenroom.engine.text.speculation.policy import MAX_DRAFT
 from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.schemas.events.statistics import SpeculationStatistics
 
 STEPS_PER_REARRANGEMENT = 32
 """Decode steps between two rearrangements: each one copies caches, and lengths grow by one token per step."""
@@ -37,7 +37,7 @@ class RunningBatches:
     Args:
         costs: Cost model that learns from the timed steps.
         memory: Memory for the KV caches.
-        speculation: Speculative decoding for a sequence that runs alone.
+        speculation: Speculative decoding for a sequence that runs alone; None for none.
         clock: Clock in seconds, with any origin.
 
     Attributes:
@@ -55,9 +55,8 @@ class RunningBatches:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model, self._memory = model, memory
-        self._speculation = speculation
-        if speculation is not None:
-            speculation.reserve = memory.reserve_temporary
+        self._speculation = speculation or Speculation()
+        self._speculation.reserve = memory.reserve_temporary
         self._costs = costs
         self.copies = CopyBudget(costs, memory)
         self._policy = policy or BatchPolicy()
@@ -79,7 +78,11 @@ class RunningBatches:
     @property
     def lookahead(self) -> int:
         """Draft tokens that the next step may add."""
-        return MAX_DRAFT if self._speculation is not None and self._is_single_sequence else 0
+        return self._speculation.lookahead if self._is_single_sequence else 0
+
+    def speculation_statistics(self) -> SpeculationStatistics | None:
+        """Return the statistics of speculative decoding; None if it is off."""
+        return self._speculation.statistics()
 
     @property
     def _is_single_sequence(self) -> bool:
@@ -130,8 +133,7 @@ class RunningBatches:
 
     def record_memory(self) -> None:
         """Charge the memory account with the current size of the caches."""
-        nbytes = self._speculation.nbytes if self._speculation is not None else 0
-        largest_layer = 0
+        nbytes, largest_layer = self._speculation.nbytes, 0
         for batch in self._batches:
             usage = batch.growth.usage(self._memory.size_model)
             nbytes += usage.nbytes
@@ -145,7 +147,7 @@ class RunningBatches:
 
     def release_drafts(self) -> bool:
         """Release the draft model's caches; return whether there were any."""
-        if self._speculation is None or not self._speculation.nbytes:
+        if not self._speculation.nbytes:
             return False
         self._speculation.reset()
         self.record_memory()
@@ -186,10 +188,7 @@ class RunningBatches:
         Args:
             alone: Nothing else is computed at the same time, so speculative decoding is allowed.
         """
-        speculation = self._speculation
-        if speculation is not None and not (alone and self._is_single_sequence):
-            speculation.pause()
-            speculation = None
+        speculation = self._speculation.for_step(alone and self._is_single_sequence)
         launched = [batch for batch in take_turns(self._batches) if batch.launch(speculation)]
         self._copied = sum(batch.pop_copied_bytes() for batch in self._batches)
         verifies = any(batch.is_verifying for batch in self._batches)
@@ -199,10 +198,10 @@ class RunningBatches:
     def remove_finished(self) -> None:
         """Remove the batches that have nothing left to compute or to read."""
         self._batches = [batch for batch in self._batches if not batch.is_done]
-        if not self._batches and self._speculation is not None:
+        if not self._batches:
             self._speculation.reset()
 
     def close(self) -> None:
         """Release all batches and the model."""
         self._batches.clear()
-        self._model = self._speculation = None
+        self._model, self._speculation = None, Speculation()

@@ -15,6 +15,7 @@ from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.costs.cost_model import PrefillChunk, StepCosts
 from greenroom.engine.text.scheduler.prefill.batching_window import BatchingWindow
 from greenroom.engine.text.scheduler.prefill.cobatching import Cobatching
+from greenroom.engine.text.scheduler.prefill.pacing import PrefillPacing
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.text.scheduler.prefill.prefill_runner import LaunchedChunk, PrefillRunner
@@ -48,13 +49,14 @@ class PrefillQueue:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.prefix_cache = PrefixCacheClient(model, prefix_cache)
-        self._policy = policy or PrefillPolicy()
+        policy = policy or PrefillPolicy()
+        self._min_chunk = policy.min_chunk
         self._costs = costs or StepCosts()
         self._clock = clock
         room = memory.prompt_room if memory is not None else (lambda tokens: tokens)
         self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock, room)
         self._runner = PrefillRunner(model, self.prefix_cache, memory, clock)
-        self._cobatching = Cobatching(self._policy, self._prefix_reuse, self._runner)
+        self._cobatching = Cobatching(policy, self._prefix_reuse, self._runner)
         self._requests: FairQueue[PrefillRequest] = FairQueue(
             remaining=lambda request: request.remaining,
             conversation=lambda request: request.conversation,
@@ -62,10 +64,9 @@ class PrefillQueue:
         )
         self._prefilled: list[PrefilledSequences] = []
         self._failed: SequenceFailures = []
-        self._window = BatchingWindow(self._policy)
+        self._window = BatchingWindow(policy)
         self._in_flight: tuple[float, list[PrefillChunk]] | None = None
-        self._mixed_steps = 0
-        self._last_chunk = 0
+        self._pacing = PrefillPacing(policy, self._costs, self._window)
 
     def __len__(self) -> int:
         return len(self._requests) + len(self._prefilled)
@@ -142,21 +143,15 @@ class PrefillQueue:
         self._prefix_reuse.allow(0.0)
         self._runner.waited_ms = 0.0
         if not self._requests:
-            self._mixed_steps = 0
+            self._pacing.rest()
             return [], []
-        following = self._next()
-        window = not idle and following is not None and self._window.covers(following)
-        mixed_steps = 0 if idle or window else self._mixed_steps + 1
-        if (mixed_steps == 0) != (self._mixed_steps == 0):
-            self._last_chunk = 0
-        self._mixed_steps = mixed_steps
-        if self._policy.skips_prefill(self._mixed_steps):
+        budget = self._pacing.begin_step(self._next(), decode_ms, len(self._requests))
+        if budget is None:
             return [], []
-        budget = self._policy.budget(decode_ms, _count_waiting(following, len(self._requests)), window=window)
         began = self._clock()  # a launch can block and then takes most of the time
-        reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
+        reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle)
         if chunks:
-            self._last_chunk = sum(rows * tokens for rows, tokens, _ in chunks)
+            self._pacing.record(chunks)
             self._in_flight = (began, chunks) if idle else None
         return [(request.sequence, request.progress) for request in reached], chunks
 
@@ -168,9 +163,7 @@ class PrefillQueue:
             self._costs.observe([], chunks, (self._clock() - began) * 1e3)
         self._in_flight = None
 
-    def _fill(
-        self, budget: float, idle: bool, window: bool
-    ) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
+    def _fill(self, budget: float, idle: bool) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
         """Launch chunks until the time budget is spent, moving to the next prompt when one is complete.
 
         If nothing decodes, stop after the first complete prompt, so that it can decode at once.
@@ -189,9 +182,8 @@ class PrefillQueue:
             budget -= copying
             if not ready or (copying and budget <= 0 and not idle):  # its chunk would exceed the budget
                 break
-            context, last = first.computed, self._last_chunk
-            tokens = self._policy.chunk_tokens(self._costs, budget, context, last, idle=idle or window)
-            if chunks and (budget <= 0 or tokens <= self._policy.min_chunk):
+            tokens = self._pacing.chunk_tokens(budget, first.computed)
+            if chunks and (budget <= 0 or tokens <= self._min_chunk):
                 break
             chosen = self._cobatching.choose(first, self._requests, tokens)
             launched = self._compute(chosen, tokens, budget, idle)
@@ -227,11 +219,3 @@ class PrefillQueue:
             self._requests.remove(request)
             self._window.remove(request.sequence)
             self._prefix_reuse.remove(request)
-
-
-def _count_waiting(following: PrefillRequest | None, requests: int) -> int:
-    """Return the number of waiting prompts for the chunk budget, given the next prompt.
-
-    A prompt with image or audio features takes as long as many, so streams yield no further for others.
-    """
-    return 1 if following is not None and following.sequence.features is not None else requests

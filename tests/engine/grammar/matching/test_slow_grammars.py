@@ -180,7 +180,7 @@ def test_a_cancelled_sequence_leaves_while_its_mask_is_computed(tiny_model: Tiny
 def test_a_sequence_that_sits_out_is_preempted_and_resumes(tiny_model: TinyModel, gate: Gate) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, account=MemoryAccount(kv_limit=3 << 19))
-    driver.engine.admission.max_reserved_tokens = 1
+    driver.engine.admission.preemption.max_reserved_tokens = 1
     submit(driver, None, 300)
     submit(driver, held(folder), 300)
     while len(driver.tokens[1]) < 5:

@@ -184,7 +184,7 @@ def test_a_sequence_preempted_while_it_is_restored_resumes(tiny_model: TinyModel
     request = driver.submit(prompt, 12, checkpoints=turn_ends(prompt))
     while not driver.engine._prefill.restored_bytes:
         driver.step()
-    driver.engine.admission._preempt_one()
+    driver.engine.admission.preemption._preempt_one()
     assert driver.engine.statistics().prefilling == 0
     driver.engine.cancel(str(beside))
     driver.run()

@@ -107,7 +107,7 @@ def test_a_prompt_that_is_computed_again_is_told_once(tiny_model: TinyModel) -> 
     folder = tiny_model("qwen3")
     account = MemoryAccount(kv_limit=3 * MEGABYTE // 2)
     driver = Driver(folder, account=account)
-    driver.engine.admission.max_reserved_tokens = 1
+    driver.engine.admission.preemption.max_reserved_tokens = 1
     prompts = [tuple(300 + (i * 11 + j) % 1500 for j in range(230)) for i in range(4)]
     for prompt in prompts:
         driver.submit(prompt, 40, SCORED, echo=chunks_of(60))

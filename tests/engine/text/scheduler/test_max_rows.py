@@ -82,7 +82,7 @@ def test_a_request_is_cancelled_with_the_choices_that_have_not_begun(tiny_model:
 def test_rows_that_are_preempted_for_memory_count_when_they_resume(tiny_model: TinyModel) -> None:
     unbounded = Driver(tiny_model("qwen3"))
     tight = Driver(tiny_model("qwen3"), account=MemoryAccount(kv_limit=2_500_000), max_rows=ROWS)
-    tight.engine.admission.max_reserved_tokens = 1
+    tight.engine.admission.preemption.max_reserved_tokens = 1
     for driver in (unbounded, tight):
         for seed in range(2):
             driver.submit(random.Random(seed).choices(range(300, 2000), k=248), 12, SAMPLED)

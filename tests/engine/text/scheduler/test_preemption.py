@@ -25,7 +25,7 @@ def tight(folder: Path, megabytes: float, reserved: int) -> Driver:
     """Return an engine with limited memory for caches and a given reservation per answer."""
     account = MemoryAccount(kv_limit=int(megabytes * (1 << 20)))
     driver = Driver(folder, prefix_cache=PrefixCache(1 << 26), account=account)
-    driver.engine.admission.max_reserved_tokens = reserved
+    driver.engine.admission.preemption.max_reserved_tokens = reserved
     return driver
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from greenroom.engine.fairness.client_shares import HeldRows
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.scheduler.admission import first_to_preempt
+from greenroom.engine.text.scheduler.preemption import first_to_preempt
 from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
 from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.schemas.messages.generation import GenerationParameters

@@ -1,0 +1,122 @@
+"""Preemption: releases caches of running sequences until the memory of the next step can be reserved.
+
+A sequence of the client with the most rows is preempted: its cache is released, and it resumes later from its
+own tokens. A sequence that does not fit even alone ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from greenroom.engine.fairness.client_shares import HeldRows
+from greenroom.engine.text.memory.kv_memory import KvMemory
+from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
+from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.schemas.logs import get_logger
+
+MAX_RESERVED_TOKENS = 1024
+"""Most output tokens to reserve memory for in advance; few answers are longer."""
+
+log = get_logger(__name__)
+
+
+class Preemption:
+    """Reserves the memory of each decode step, and preempts sequences if there is too little.
+
+    Args:
+        waiting: Queue of the requests that wait for memory.
+        admitted: Entries of the sequences that run, by serial; shared with admission control.
+
+    Attributes:
+        max_reserved_tokens: Most output tokens to reserve memory for in advance.
+        preempted: Number of preemptions.
+        cut: Number of answers that ended because they did not fit even alone.
+    """
+
+    def __init__(
+        self,
+        memory: KvMemory,
+        prefill: PrefillQueue,
+        batches: RunningBatches,
+        waiting: WaitingQueue,
+        admitted: dict[int, QueueEntry],
+    ) -> None:
+        self.max_reserved_tokens = MAX_RESERVED_TOKENS
+        self.preempted = self.cut = 0
+        self._memory = memory
+        self._prefill = prefill
+        self._batches = batches
+        self._waiting = waiting
+        self._admitted = admitted
+
+    def reserve_step(self) -> list[Sequence]:
+        """Reserve the memory of the next step; return sequences that must end because they can never fit."""
+        while growing := self._batches.growing():
+            usages = [batch.growth.usage(self._memory.size_model) for batch in growing]
+            if self._memory.reserve_temporary(sum(usage.copied for usage in usages)):
+                break
+            growth = sum(usage.growth for usage in usages)
+            if self._memory.reserve_temporary_evicting(growth + max(usage.largest_layer for usage in usages)):
+                for batch in growing:
+                    batch.growth.grow(self._batches.lookahead)
+                break
+            batches = self._batches
+            if batches.release_drafts() or batches.release_copies() or batches.compact():
+                continue
+            if ended := self._preempt_one():
+                return ended
+        return []
+
+    def enqueue(self, entry: QueueEntry, *, for_memory: bool = True) -> None:
+        """Have a sequence wait, to be computed again later.
+
+        Args:
+            for_memory: Whether that is for lack of memory, which is counted and logged.
+        """
+        sequence = entry.sequence
+        entry.preempt(self.max_reserved_tokens)
+        self._waiting.add(entry)
+        if for_memory:
+            self.preempted += 1
+            log.info(
+                "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
+            )
+
+    def _preempt_one(self) -> list[Sequence]:
+        """Preempt a sequence, or stop the only one if it can never fit; return the sequences to end."""
+        entry = first_to_preempt(self._admitted.values())
+        sequence = entry.sequence
+        alone = all(len(batch.sequences) == 1 for batch in self._batches)
+        if len(self._admitted) > 1 or not alone or self._memory.share.others_running():
+            prefilling = self._prefill.preempt(sequence)
+            sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
+            self._batches.preempt(sequence)
+            self._memory.release(sequence)
+            del self._admitted[sequence.serial]
+            self.enqueue(entry)
+            self._batches.record_memory()
+            self._batches.compact()
+            return []
+        for batch in self._batches:
+            batch.remove(sequence)  # awaits drafted tokens, so it must precede the count below
+        self.cut += 1
+        log.info("answer cut", request_id=sequence.request_id, tokens=sequence.sampled, reason="memory")
+        sequence.max_tokens = sequence.sampled
+        return [sequence] if sequence.sampled == sequence.generated else []
+
+
+def held_rows(admitted: Iterable[QueueEntry]) -> HeldRows:
+    """Count the rows that each client's admitted sequences use."""
+    return HeldRows((entry.client, entry.choices) for entry in admitted)
+
+
+def first_to_preempt(admitted: Collection[QueueEntry]) -> QueueEntry:
+    """Return the entry to preempt first.
+
+    It belongs to the client with the most rows; among those, entries that outgrew their reservation come
+    first, then the most recently started. So an answer can always use its full reservation.
+    """
+    held = held_rows(admitted)
+    return max(admitted, key=lambda entry: (held.of(entry.client), entry.is_overdrawn, entry.sequence.serial))
