@@ -77,7 +77,7 @@ def test_a_preempted_answer_about_images_goes_on_as_it_was(
     megabytes = 1.8 if kind == "gemma3" else 3.5  # Half of its layers use a sliding window.
     account = MemoryAccount(kv_limit=int(megabytes * (1 << 20)))
     driver = VisionDriver(folder, account=account)
-    driver.engine.admission.max_reserved_tokens = 1
+    driver.engine.admission.preemption.max_reserved_tokens = 1
     for prompt in (one, two, text, other, text, one):
         driver.submit(prompt, 60)
     driver.run()
@@ -116,7 +116,7 @@ def test_a_preempted_answer_about_an_image_goes_on_under_its_grammar(
         driver.submit(prompt, 60, stop_token_ids=frozenset(adapter.stop_token_ids), matcher=matcher)
 
     together = VisionDriver(folder, account=MemoryAccount(kv_limit=int(3.5 * (1 << 20))))
-    together.engine.admission.max_reserved_tokens = 1
+    together.engine.admission.preemption.max_reserved_tokens = 1
     alone = VisionDriver(folder)
     for prompt in prompts:
         submit(together, prompt)

@@ -75,7 +75,7 @@ def _run_together(
     driver = VisionDriver(
         folder, account=account, options={"prefix_cache": PrefixCache(16 << 20)}, adapter=adapter
     )
-    driver.engine.admission.max_reserved_tokens = 8
+    driver.engine.admission.preemption.max_reserved_tokens = 8
     cancelled = choose.sample(range(len(chats)), 4)
     submitted = 0
     while submitted < len(chats) or driver.engine.has_work:

@@ -195,7 +195,7 @@ class _Broken(Engines):
 
     def load_engine(self, *arguments: Any) -> Any:
         engine: Any = super().load_engine(*arguments)
-        speak, spoken = engine._speaker.speak, []
+        speak, spoken = engine._model.speak, []
 
         def fail_later(piece: str, prepared: Any) -> Any:
             spoken.append(piece)
@@ -203,7 +203,7 @@ class _Broken(Engines):
                 raise RuntimeError("the second piece")
             return speak(piece, prepared)
 
-        engine._speaker.speak = fail_later
+        engine._model.speak = fail_later
         return engine
 
 
