@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.text_config import text_config
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching.background_check import BackgroundCheck
@@ -17,11 +18,12 @@ from greenroom.engine.loading.batching.decide_batching import decide_batching
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
-from greenroom.engine.loading.packed_weights import check_packing
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings.settings import Settings
+
+_BITS = 4
 
 
 def load_text_lazily(folder: Path, settings: Settings) -> Any:
@@ -84,3 +86,30 @@ def load_model(
 def _warm_up(model: Any) -> None:
     """Run one token through the model, to find errors now and compile kernels before a request."""
     mx.eval(model(mx.array([[0]]), cache=caches.new_cache(model)))
+
+
+def check_packing(config: Mapping[str, Any], weights: Collection[str]) -> None:
+    """Make sure that mlx-lm can unpack a model's weights.
+
+    Args:
+        config: What config.json holds.
+        weights: The names of the tensors that there are.
+
+    Raises:
+        ValueError: One sentence: they are packed otherwise than it says, or in a way that is not read.
+    """
+    packing = config.get("quantization_config") or text_config(config).get("quantization_config")
+    if "quantization" in config or not isinstance(packing, dict):
+        return
+    method = str(packing.get("quant_method")).upper()
+    if method not in ("AWQ", "GPTQ"):
+        return
+    if not any(name.endswith(".qweight") for name in weights):
+        raise ValueError(f"its config.json says that {method} packed its weights, but none of them is packed")
+    if method == "GPTQ" or any(name.endswith(".g_idx") for name in weights):
+        raise ValueError("its weights are packed by GPTQ, in an order that mlx-lm does not read")
+    bits = packing.get("bits", _BITS)
+    if bits != _BITS:
+        raise ValueError(
+            f"its weights have {str(bits)[:10]} bits each by AWQ, of which mlx-lm reads {_BITS} alone"
+        )

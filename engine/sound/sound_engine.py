@@ -209,11 +209,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         for request in requests:
             needed = self._piece_bytes(request)
             if needed > capacity:
-                detail = (
-                    f"{self.piece} takes {needed >> 20} MB beside the weights; {capacity >> 20} MB are left"
-                )
-                problem = Problem(507, "insufficient_memory", f"{detail} (setting memory_bytes).")
-                self._end(request, Failed(problem))
+                self._end(request, Failed(_insufficient_memory(self.piece, needed, capacity)))
         if not self._events and not self._share.request_eviction(
             self._piece_bytes(requests[0]), _WAIT_SECONDS
         ):
@@ -250,3 +246,8 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         self._queue.remove(request)
         request.close()
         self._charge_memory()
+
+
+def _insufficient_memory(piece: str, needed: int, capacity: int) -> Problem:
+    detail = f"{piece} takes {needed >> 20} MB beside the weights; {capacity >> 20} MB are left"
+    return Problem(507, "insufficient_memory", f"{detail} (setting memory_bytes).")

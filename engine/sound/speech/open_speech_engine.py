@@ -21,7 +21,10 @@ from greenroom.engine.sound.speech.load_speaking_model import load_speaking_mode
 from greenroom.engine.sound.speech.preparing.abilities import SpeechAbilities, find_abilities
 from greenroom.engine.sound.speech.preparing.speech_adapter import SpeechAdapter
 from greenroom.engine.sound.speech.preparing.weight_names import check_speech_weights
-from greenroom.engine.sound.speech.speakers.open_speaker import open_speaker
+from greenroom.engine.sound.speech.speakers.any_speaker import AnySpeaker
+from greenroom.engine.sound.speech.speakers.kokoro_speaker import KokoroSpeaker
+from greenroom.engine.sound.speech.speakers.pocket_speaker import PocketSpeaker
+from greenroom.engine.sound.speech.speakers.speaker import Speaker
 from greenroom.engine.sound.speech.speech_engine import SpeechEngine
 from greenroom.schemas.models.capabilities import CapabilityRecord
 
@@ -72,3 +75,14 @@ def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[i
     charge(weight_bytes(model) + codec_bytes(model, abilities.architecture))
     read_weights(model, files, load.progress, load.is_abandoned)
     return model
+
+
+def open_speaker(model: Any, folder: Path, abilities: SpeechAbilities) -> Speaker:
+    """Return the speaker of a loaded model."""
+    match abilities.architecture:
+        case "pocket_tts":
+            return PocketSpeaker(model)
+        case "kokoro":
+            return KokoroSpeaker(model, folder)
+        case _:
+            return AnySpeaker(model, abilities)

@@ -14,14 +14,15 @@ from greenroom.engine.adapters.conversation.rendered_images import Medium, Rende
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.fairness.preparation_steps import PreparationSteps
+from greenroom.engine.media.audio.decoding import decode_recording
 from greenroom.engine.media.audio.samples import Samples
 from greenroom.engine.media.images.large_images import decode_in_steps
 from greenroom.engine.media.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.media.images.pdf_pages import DrawingTime, draw_pages
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
+from greenroom.engine.vision.prompts.media_limits import AudioLimits
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.selected_media import DOCUMENT_NOT_SHOWN, check_sizes, select_media
-from greenroom.engine.vision.prompts.sounds import decode_sound
 from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
@@ -207,3 +208,18 @@ def _shown(
 ) -> RenderedImage:
     number = next(numbers)
     return RenderedImage(param=param, number=number, tokens=image.tokens, processed=image, medium=medium)
+
+
+def decode_sound(part: AudioPart, audio_limits: AudioLimits, client: str = "") -> PreparationSteps[Samples]:
+    """Return a sound's samples at the model's rate; yields while it decodes.
+
+    Raises:
+        ProblemError: 400: the sound cannot be decoded, or is longer than the model takes.
+    """
+    param = part.param or "messages"
+    most = int(audio_limits.seconds * audio_limits.rate)
+    samples = (yield from decode_recording(part.data, audio_limits.rate, most + 1, param, client)).samples
+    if len(samples) > most:
+        detail = f"`{param}` is longer than the {audio_limits.seconds:g} seconds that this model hears."
+        raise invalid(detail, param)
+    return samples

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 
 from greenroom.engine.fairness.preparation_steps import PreparationSteps, run_to_end
+from greenroom.engine.media.audio.decoding import decode_recording
 from greenroom.engine.sound.speech.preparing.abilities import SpeechAbilities
 from greenroom.engine.sound.speech.preparing.kokoro_languages import kokoro_language
-from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Reference
-from greenroom.engine.sound.speech.preparing.reference_audio import read_reference
+from greenroom.engine.sound.speech.preparing.prepared_speech import (
+    REFERENCE_RATE,
+    PreparedSpeech,
+    Reference,
+    Samples,
+)
 from greenroom.engine.sound.speech.preparing.sentences import cut_into_pieces
 from greenroom.engine.sound.speech.preparing.voice_choice import (
     DEFAULT_VOICE,
@@ -19,6 +26,12 @@ from greenroom.engine.sound.speech.preparing.voice_choice import (
 from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import ProblemError, invalid
+
+_REFERENCE = "ref_audio"
+
+_LONGEST_SECONDS = 60
+"""Longest accepted recording in seconds; models use ten or twenty."""
+_SHORTEST_SECONDS = 0.5
 
 MAX_CHARACTERS = 16_384
 """Limit of characters per request, four times OpenAI's: about twenty minutes of speech, which take 58 MB of
@@ -128,3 +141,18 @@ class SpeechAdapter:
         if len(text) > MAX_INSTRUCTIONS:
             raise invalid(f"`ref_text` has more than {MAX_INSTRUCTIONS} characters.", "ref_text")
         return Reference((yield from read_reference(speech.reference, client)), text)
+
+
+def read_reference(path: str, client: str = "") -> PreparationSteps[Samples]:
+    """Return the samples of an uploaded file, at `REFERENCE_RATE`; yields while it decodes.
+
+    Raises:
+        ProblemError: 400: it is not audio, or is too long or too short; 503: too many decoders hang.
+    """
+    most = _LONGEST_SECONDS * REFERENCE_RATE
+    samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, _REFERENCE, client)).samples
+    if len(samples) > most:
+        raise invalid(f"`{_REFERENCE}` is longer than {_LONGEST_SECONDS} seconds.", _REFERENCE)
+    if len(samples) < _SHORTEST_SECONDS * REFERENCE_RATE:
+        raise invalid(f"`{_REFERENCE}` is shorter than {_SHORTEST_SECONDS:g} seconds.", _REFERENCE)
+    return samples
