@@ -12,15 +12,19 @@ mlx-vlm builds moondream's mask but drops it in generation, so its own answers d
 
 _ONE_TOKEN = "mlx-vlm puts all of an image in the place of one token, which is not supported"
 
+_ENCODED = "its decoder reads images through an encoder of their own, which this version does not compute"
+
 _NOT_SERVED: Mapping[str, str] = {
     "deepseek_v41": "its layers share one cache of a form that this version does not keep",
     "diffusion_gemma": "it writes by diffusion, many tokens at once, which this version does not compute",
+    "florence2": _ENCODED,
     "minimax_m3_vl": "mlx-vlm gives its images positions of one axis, which this version does not compute",
     "mllama": "its layers read images by cross-attention, which this version does not compute",
     "molmo": "its images stand before the whole conversation, which this version does not write",
     "moondream1": _BOTH_WAYS,
     "moondream2": _BOTH_WAYS,
     "moondream3": _BOTH_WAYS,
+    "nemotron_parse": _ENCODED,
     "paligemma": _BOTH_WAYS,
     "phi4-siglip": _ONE_TOKEN,
     "phi4_siglip": _ONE_TOKEN,

@@ -28,6 +28,7 @@ from greenroom.tests.support.engines.vision_adapters import seeing_adapter
 REFUSED = {
     "deepseek_v41": "share one cache",
     "minicpmv4_7": "positions require crop grids",
+    "florence2": "through an encoder",
     "llava_next": "mlx-vlm makes 160 embeddings of the 88 tokens that stand for an image",
     "granite_vision": "embeddings of the",
     "molmo": "before the whole conversation",

@@ -1,4 +1,4 @@
-"""Tiny Orpheus, VyvoTTS and OuteTTS, which write audio codes as tokens, and SNAC in the hub's cache.
+"""Tiny Orpheus and VyvoTTS, which write audio codes as tokens, and SNAC in the hub's cache.
 
 Its layers do nothing. Each code at a position of a frame is followed by a code of the next
 position, so the output can always be decoded.
@@ -18,22 +18,6 @@ CODEC = "mlx-community/snac_24khz"
 _CODES = 4_096
 """Size of SNAC's codebooks."""
 
-_OUTE_CODES = 1_025
-_OUTE_TOKENS = (
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|text_start|>",
-    "<|text_end|>",
-    "<|voice_characteristic_start|>",
-    "<|audio_start|>",
-    "<|audio_end|>",
-    "<|code|>",
-    "<|features|>",
-    "<|word_end|>",
-    "<|global_features_start|>",
-    "<|global_features_end|>",
-    "<|word_start|>",
-)
 _WIDTH = 32
 _VARIETY = 8
 """Number of different codes at each position."""
@@ -69,7 +53,6 @@ class _Speech:
 
 _ORPHEUS = _Speech("llama", 128_256, 128_257, 128_258, 128_266)
 _VYVO = _Speech("qwen3", 151_669, 151_670, 151_671, 151_679)
-_OUTE = _Speech("llama", 256, 256 + len(_OUTE_TOKENS) - 1, 257, 256 + len(_OUTE_TOKENS), _OUTE_CODES, 2)
 
 
 def make_tiny_orpheus(folder: Path) -> Path:
@@ -82,17 +65,12 @@ def make_tiny_vyvo(folder: Path) -> Path:
     return _make(folder, _VYVO)
 
 
-def make_tiny_oute(folder: Path) -> Path:
-    """Make an OuteTTS model in `folder`, which needs a codec of Descript's."""
-    return _make(folder, _OUTE)
-
-
 def _make(folder: Path, speech: _Speech) -> Path:
     import mlx.core as mx
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(_config(speech)))
-    _make_tokenizer(folder, _oute_tokens() if speech is _OUTE else _custom_tokens(speech))
+    _make_tokenizer(folder, _custom_tokens(speech))
     mx.random.seed(0)
     mx.save_safetensors(str(folder / "model.safetensors"), _weights(speech), metadata={"format": "mlx"})
     return folder
@@ -186,11 +164,6 @@ def _custom_tokens(speech: _Speech) -> dict[str, int]:
     }
 
 
-def _oute_tokens() -> dict[str, int]:
-    codes = [f"<|c{book}_{code}|>" for book in (1, 2) for code in range(_OUTE_CODES)]
-    return {token: _OUTE.first_custom + index for index, token in enumerate((*_OUTE_TOKENS, *codes))}
-
-
 def _make_tokenizer(folder: Path, tokens: Mapping[str, int]) -> None:
     """Write a tokenizer of bytes and further tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -201,6 +174,5 @@ def _make_tokenizer(folder: Path, tokens: Mapping[str, int]) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(name, normalized=False) for name in list(tokens)[:_CODES]])
     tokenizer.save(str(folder / "tokenizer.json"))
-    end = "<|im_end|>" if "<|im_end|>" in tokens else "<custom_token_2>"
-    named = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
+    named = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<custom_token_2>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(named))

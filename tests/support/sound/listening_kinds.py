@@ -232,7 +232,7 @@ def _moss(ids: Mapping[str, int]) -> Config:
         "audio_config": _HEARD,
         "text_config": {**_TEXT, "vocab_size": ids[""]},
         "audio_token_id": ids["<|audio_pad|>"],
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": True,
     }
 
 

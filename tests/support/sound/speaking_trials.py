@@ -20,7 +20,7 @@ from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
-from greenroom.tests.support.models.tiny_orpheus import make_tiny_orpheus, make_tiny_oute, make_tiny_vyvo
+from greenroom.tests.support.models.tiny_orpheus import make_tiny_orpheus, make_tiny_vyvo
 from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
 from greenroom.tests.support.sound.hub_codecs import make_hub_codecs
 from greenroom.tests.support.sound.outcomes import Outcome, one_line
@@ -33,7 +33,6 @@ _INTERVAL = 0.32
 
 _OWN_MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "llama": make_tiny_orpheus,
-    "outetts": make_tiny_oute,
     "pocket_tts": make_tiny_pocket,
     "qwen3": make_tiny_vyvo,
 }

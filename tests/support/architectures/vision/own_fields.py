@@ -33,7 +33,7 @@ class OwnFields:
         scale: Scale of matrices; a larger one makes answers vary more.
         images: Largest number of images in a prompt.
         mend: What Greenroom mends in mlx-vlm's model, and the comparison mends there too; or empty.
-        asks_library: False if only Greenroom is asked, since mlx-vlm would not end.
+        asks_library: False if only Greenroom is asked, since mlx-vlm cannot answer or would not end.
         writes_alone: False if it writes about images only, and fails without one.
         flat: True if the package reads the language model's fields from the top level of config.json.
         ids: Ids of tokens that the package's code fixes, by token.

@@ -42,26 +42,20 @@ _PARSE_TOWER = {
     "neck_dim": 64,
 }
 
+_PARSE_DECODER = {
+    "d_model": 64,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 96,
+    "decoder_layers": 2,
+    "vocab_size": VOCABULARY,
+}
+
 READING: Mapping[str, OwnFields] = {
     "deepseekocr": OwnFields(
         **_DEEPSEEK_OCR,
         sizes={
             "config:SAMViTConfig": _SAM,
             "processing_deepseekocr:DeepseekOCRProcessor.__call__": {"base_size": 256, "image_size": 128},
-        },
-    ),
-    "deepseekocr_2": OwnFields(
-        **{
-            **_DEEPSEEK_OCR,
-            "parts": {
-                "text_config": _LLAMA,
-                "vision_config": {"model_type": "vision", "width": {"qwen2-0-5b": {"dim": 896}}},
-                "projector_config": {"projector_type": "linear", "input_dim": 896, "n_embed": 64},
-            },
-        },
-        sizes={
-            "config:SAMViTConfig": {**_SAM, "image_size": 1024},
-            "vision:Qwen2EncoderConfig()": {"layers": 1, "intermediate_size": 96},
         },
     ),
     "dots_ocr": OwnFields(
@@ -161,6 +155,7 @@ READING: Mapping[str, OwnFields] = {
             "vision_config": {
                 "n_layers": 2,
                 "input_size": [112, 112],
+                "image_size": 112,
                 "block_config": {
                     "attn_config": {"n_heads": 4, "head_dim": 16},
                     "ffn_config": {"size": 96},
@@ -181,18 +176,13 @@ READING: Mapping[str, OwnFields] = {
     "nemotron_parse": OwnFields(
         root={
             "encoder": _PARSE_TOWER,
-            "decoder": {
-                "d_model": 64,
-                "decoder_attention_heads": 4,
-                "decoder_ffn_dim": 96,
-                "decoder_layers": 2,
-                "vocab_size": VOCABULARY,
-            },
+            "decoder": _PARSE_DECODER,
             "image_size": [128, 96],
         },
-        parts={"vision_config": _PARSE_TOWER},
+        parts={"vision_config": _PARSE_TOWER, "text_config": _PARSE_DECODER},
         sizes={"processing_nemotron_parse:NemotronParseImageProcessor": {"final_size": (128, 96)}},
         writes_alone=False,
+        asks_library=False,  # which finds no processor of it here
         images=1,
     ),
     "paddleocr_vl": OwnFields(

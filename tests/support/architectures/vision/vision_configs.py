@@ -438,6 +438,7 @@ OWN: Mapping[str, OwnFields] = {
 """Fields by package. `VISION_KINDS` and `HEARING_KINDS` have those of their own model types."""
 
 NO_TINY_MODEL: Mapping[str, str] = {
+    "deepseekocr_2": "its code fixes 24 layers and images of 1,024 pixels, which take minutes here",
     "ernie4_5_moe_vl": "its tokenizer is of a class of its own over SentencePiece, which nothing here makes",
     "plamo2vl": "its tokenizer.jsonl is of a format of its own, which nothing here makes",
     "prism_hadamard_qwen35": "it needs a pack of 2-bit weights; its layers are those of `qwen3_5`",
