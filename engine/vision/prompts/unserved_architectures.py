@@ -14,10 +14,14 @@ _ONE_TOKEN = "mlx-vlm puts all of an image in the place of one token, which is n
 
 _ENCODED = "its decoder reads images through an encoder of their own, which this version does not compute"
 
+_DIFFERS = "its answers about images are not those of mlx-vlm here, for a reason that is not known yet"
+
 _NOT_SERVED: Mapping[str, str] = {
     "deepseek_v41": "its layers share one cache of a form that this version does not keep",
     "diffusion_gemma": "it writes by diffusion, many tokens at once, which this version does not compute",
     "florence2": _ENCODED,
+    "jina_vlm": _DIFFERS,
+    "jvlm": _DIFFERS,
     "minimax_m3_vl": "mlx-vlm gives its images positions of one axis, which this version does not compute",
     "mllama": "its layers read images by cross-attention, which this version does not compute",
     "molmo": "its images stand before the whole conversation, which this version does not write",
