@@ -1,6 +1,7 @@
 """Choice of a model's parsers, and of who describes tools and writes past calls: template or server.
 
-Sources in order: the model's record, a round trip through its template, markers in the template, its family.
+Sources in order: the model's record, a round trip through its template with parsers of ours and then by the
+response template that its tokenizer ships, markers in the template, its family.
 A prompt must use one format only: if no parser reads the calls that a template writes, the template gets
 neither tools nor calls, but text.
 """
@@ -14,6 +15,7 @@ import attrs
 
 from greenroom.engine.adapters.conversation.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.adapters.detection.rendered_turns import RenderedTurns
+from greenroom.engine.adapters.detection.response_templates import find_response_template
 from greenroom.engine.adapters.detection.round_trip import TOOLS, find_reasoning_parser, find_tool_parser
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, with_calls_as_text
 from greenroom.engine.catalog.kinds.families import FamilyTraits
@@ -30,7 +32,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.settings.settings import Settings
 
-ChosenBy = Literal["record", "round trip", "markers", "family", "fallback"]
+ChosenBy = Literal["record", "round trip", "response template", "markers", "family", "fallback"]
 """Source of a choice; `fallback` if neither template nor family suggests the call format."""
 
 
@@ -81,9 +83,12 @@ def choose_parsers(
     described = described_tool_parser(turns.description())
     demanded = record.tool_parser or described
     found = find_tool_parser(turns, traits, reasoning_parser, demanded or named, only=demanded is not None)
+    templated = found is None and demanded is None
+    if templated:
+        found = find_response_template(tokenizer, turns, traits, reasoning_parser)
     native = traits.tools if record.native_tools is None else record.native_tools
     if found is not None and (found.exact or not renders(found.parser)):
-        by: ChosenBy = "record" if record.tool_parser else "round trip"
+        by: ChosenBy = "response template" if templated else "record" if record.tool_parser else "round trip"
         if native or renders(found.parser):
             return ParserChoice(found.parser, reasoning_parser, found.traits, native, by, reasoning_by)
     elif found is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -48,9 +49,17 @@ class ParsedTurn:
 
 
 def read_turn(
-    shown: RenderedTurn, calls: ToolCallParser, reasoning_parser: ReasoningParser, tools: tuple[Tool, ...]
+    shown: RenderedTurn,
+    calls: ToolCallParser,
+    reasoning_parser: ReasoningParser,
+    tools: tuple[Tool, ...],
+    pieces: Sequence[str] = (),
 ) -> ParsedTurn:
-    """Return the turn as a client would receive it if the model had written it."""
+    """Return the turn as a client would receive it if the model had written it.
+
+    Args:
+        pieces: Pieces in which the text arrives; empty for one piece.
+    """
     prepared = PreparedPrompt(
         tokens=(0,),
         stop_token_ids=frozenset(),
@@ -61,7 +70,8 @@ def read_turn(
     processor = StreamProcessor(calls, reasoning_parser, prepared, str)
     text, reasoning, found = "", "", list[tuple[str, str]]()
     with dry_run():
-        deltas = [*processor.feed(shown.text), *processor.finish()]
+        written = pieces or (shown.text,)
+        deltas = [*(delta for piece in written for delta in processor.feed(piece)), *processor.finish()]
     for delta in deltas:
         match delta:
             case TextDelta():
@@ -126,6 +136,31 @@ def find_tool_parser(
         likely: Id of the parser to try first.
         only: True to try no other parser.
     """
+    known = _ordered(_tool_parsers(), likely)
+    return find_reader(
+        turns,
+        traits,
+        [parser for parser in known if not only or parser.parser_id == likely],
+        lambda parser, shown, turn: (
+            _may_read(parser, shown) and read_turn(shown, parser, reasoning_parser, TOOLS).is_like(turn)
+        ),
+    )
+
+
+def find_reader(
+    turns: RenderedTurns,
+    traits: TemplateTraits,
+    parsers: Sequence[ToolCallParser],
+    reads: Callable[[ToolCallParser, RenderedTurn, Message], bool],
+) -> FoundToolParser | None:
+    """Return the first parser that reads a turn with calls; None if there is none.
+
+    Args:
+        turns: Renderer of turns.
+        traits: Traits of the template.
+        parsers: Parsers to try.
+        reads: Function that returns whether a parser reads a turn as it was given to the template.
+    """
     if not traits.tool_calls:
         return None
     for turn, exact in (*((turn, True) for turn in _NESTED), *((turn, False) for turn in _FLAT)):
@@ -135,10 +170,8 @@ def find_tool_parser(
         shown = turns.show(turn)
         if shown is None:
             continue
-        for parser in _ordered(_tool_parsers(), likely):
-            if only and parser.parser_id != likely:
-                break
-            if _may_read(parser, shown) and read_turn(shown, parser, reasoning_parser, TOOLS).is_like(turn):
+        for parser in parsers:
+            if reads(parser, shown, turn):
                 seen = attrs.evolve(
                     traits,
                     text_beside_calls=traits.text_beside_calls and beside,
