@@ -145,9 +145,8 @@ class Model:
             case Prepare() | RenderPrompt() if self._opening_failed is not None:
                 reply.fail(self._opening_failed)
             case Prepare(request) | RenderPrompt(request):
-                self._requests.prepare(
-                    Preparation(request, reply, rendering=isinstance(message, RenderPrompt))
-                )
+                rendering = isinstance(message, RenderPrompt)
+                self._requests.prepare(Preparation(request, reply, rendering=rendering))
             case Generate() if self._requests.accepting:
                 self._requests.generate(message, reply)
             case Generate():
@@ -213,8 +212,7 @@ class Model:
                 if final:
                     self._requests.fail_unprepared(problem)
             case WorkerSilent():
-                problem = model_hung(self.key.model)
-                self._fail(problem)
+                self._fail(problem := model_hung(self.key.model))
                 self._report(WorkerHung(problem))
                 self._requests.fail_running(problem)
 
@@ -227,10 +225,10 @@ class Model:
             self._report(HungWorkerReturned())
         else:
             state, report = _outcome(end, self._lifecycle.state)
-            if problem is not None and state is ModelState.ERROR:
-                self._fail(problem)
-            else:
+            if problem is None or state is not ModelState.ERROR:
                 self._lifecycle.move(state, self._log)
+            else:
+                self._fail(problem)
             self._report(report)
 
     def _change(self, state: ModelState, admits_all: bool = False) -> None:

@@ -95,7 +95,8 @@ def plan(state: PoolState) -> Plan:
         else:
             refused.append(refusal)
     for model in state.models.values():
-        if model.residency is Residency.OPENING and model.need is not None and not model.waiting:
+        opened = model.residency is Residency.OPENING and model.need is not None
+        if opened and not (model.waiting or model.leases):
             planner.decide_unwanted(model)
     return attrs.evolve(planner.decided, refused=tuple(refused))
 
