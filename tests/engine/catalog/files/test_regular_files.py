@@ -48,7 +48,7 @@ def test_a_link_to_itself_cannot_be_read(tmp_path: Path) -> None:
 def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     for read in (lambda path: read_regular(path, 10), open_regular):
-        with pytest.raises(ValueError, match=r"config\.json is a named pipe, no file"):
+        with pytest.raises(ValueError, match=r"config\.json is a named pipe, not a file"):
             read(tmp_path / "config.json")
 
 
