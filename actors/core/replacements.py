@@ -59,7 +59,7 @@ class Replacements:
         self._fresh_deaths = 0
 
     def judge(self, report: DeviceReport, *, fresh: bool) -> Verdict:
-        """Return the decision about a thread whose job has ended.
+        """Decide whether to lend a thread again after its job, to replace it, or to give up the device.
 
         Args:
             fresh: True if no earlier job computed anything on the thread.

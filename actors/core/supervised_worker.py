@@ -19,11 +19,11 @@ MAX_HUNG = 3
 
 
 class Work(Protocol):
-    """Work that ends with an answer or a failure."""
+    """A unit of work that is answered or failed through its reply."""
 
     @property
     def reply(self) -> Reply:
-        """The way back to the client."""
+        """Reply that carries the result to the client."""
 
 
 WorkT = TypeVar("WorkT", bound=Work)
@@ -45,10 +45,10 @@ class WorkLoop(Protocol[WorkT]):
         """End the job after the queued work."""
 
     def abandon(self) -> list[WorkT]:
-        """Give up the work in hand, should it ever end; remove and return the queued work, and end."""
+        """End; discard the result of the work in hand, should it come; remove and return the queued work."""
 
     def run(self, heartbeat: Heartbeat) -> object:
-        """Run the job, sending heartbeats; return its end."""
+        """Run the job while sending heartbeats; return its outcome."""
 
 
 LoopT = TypeVar("LoopT", bound=WorkLoop[Any])
@@ -87,7 +87,7 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
 
     @property
     def active(self) -> bool:
-        """True if there is a thread."""
+        """True while a thread is borrowed."""
         return self._loop is not None
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
         self._workers.lend(self.purpose, loop.run, report, self._owner)
 
     def put(self, work: WorkT) -> bool:
-        """Queue work, on a new thread if there is none; return whether there is one."""
+        """Queue work, for a new thread if there is none; return whether a thread will do it."""
         if self._loop is None:
             self.start()
         if self._loop is not None:
@@ -147,7 +147,7 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
         """Report that no thread is started because so many hang."""
 
     def _on_returned(self) -> None:
-        """Continue after a hung thread has ended while there was no other."""
+        """Continue after a hung thread has ended and no other is borrowed."""
 
     def _on_ended(self, end: Any) -> None:
         """Record the end of a thread's job."""

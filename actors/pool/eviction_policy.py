@@ -1,12 +1,12 @@
 """The pool's decisions: the models to load and to unload, as a function of its state alone.
 
 Models with waiting requests get memory in the order of their oldest requests. One whose bytes fit is loaded;
-a later one overtakes an earlier one only if it takes nothing that the earlier one waits for. Otherwise room
-is made for it:
+a later one overtakes an earlier one only if it takes nothing that the earlier one waits for. Otherwise
+memory is freed for it:
 
 1. Models without leases are unloaded at once, and so is a model that is still loading although all its
    waiting requests have left. The longer a model has been idle, and the fewer bytes a reload would read, the
-   sooner it goes. A model far larger than the missing room stays while smaller ones can make that room.
+   sooner it goes. A model far larger than the new one stays if smaller ones free enough.
 2. If that is not enough, the least recently used model with leases whose time slice is over is paused: it
    finishes its running requests and is then unloaded. A model that can suspend its requests is unloaded at
    once, and they wait for its next load. A time slice lasts as long as the model's load, so two models that
@@ -27,7 +27,7 @@ from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 
 LARGE = 8
-"""Multiple of the missing room from which a model is too large a price, if smaller ones can make room."""
+"""Factor: idle models larger than this times the needed bytes stay if smaller ones free enough."""
 
 MEMORY_TIMEOUT = 30.0
 """Time in seconds that a load waits for memory that other programs use."""
@@ -39,7 +39,7 @@ class Reason(Enum):
     TOO_LARGE = "too large"
     """It does not fit into memory beside pinned models, or at all."""
     HUNG = "hung"
-    """Models that hang hold its room."""
+    """Models that hang hold the memory."""
     OTHERS = "others"
     """Other programs use the memory."""
 
@@ -68,7 +68,7 @@ class Plan:
     Args:
         open: Models whose files are read, since their sizes are unknown.
         load: Models to load.
-        wait: Models that must wait for memory, first need first.
+        wait: Models that must wait for memory, longest wait first.
         unload: Models to unload for others: without leases, or suspendable.
         paused: Models that admit no new requests while listed.
         short: Models that wait for memory which no model of the pool can free.
@@ -124,7 +124,7 @@ def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
 
 
 def _left(limit: int | None, models: Iterable[ModelUse]) -> int:
-    """Return the bytes that these models leave."""
+    """Return the bytes of the limit that these models leave free."""
     return (1 << 62 if limit is None else limit) - sum(model.nbytes for model in models)
 
 
@@ -151,7 +151,7 @@ class _Planner:
         self.decided = Plan()
 
     def decide(self, model: ModelUse) -> None:
-        """Load a model, or make room for it and let it wait."""
+        """Load a model, or free memory for it and let it wait."""
         self._staying = [other for other in self._staying if other is not model]
         need = self._needed(model)
         if self._missing(need) > 0 or self._lacks_place():
@@ -166,7 +166,7 @@ class _Planner:
             self._grant(model)
 
     def decide_unwanted(self, model: ModelUse) -> None:
-        """Load a model whose requests have all left, or give up its load if that needs more than is free."""
+        """Load an opened model without requests if it fits into free memory; else give up its load."""
         self._staying = [other for other in self._staying if other is not model]
         need = self._needed(model)
         if self._missing(need) > 0 or not self._is_free(model, need) or self._lacks_memory(model):
@@ -175,7 +175,7 @@ class _Planner:
             self._grant(model)
 
     def _needed(self, model: ModelUse) -> int:
-        """Return the bytes that must be free; after a shortfall more, but never more than can be had."""
+        """Return the bytes to free for a load; more after a refused load, up to all that can be freed."""
         need = model.need or 0
         if not model.shortfall:
             return need
@@ -183,7 +183,7 @@ class _Planner:
         return max(need, min(need + model.shortfall, _left(self._state.limit, fixed)))
 
     def _missing(self, need: int) -> int:
-        """Return the bytes that a model lacks beside those that stay and those decided on before."""
+        """Return the bytes missing beside the models that stay and those decided on before; <= 0 if none."""
         return need + self._reserved - _left(self._state.limit, self._staying)
 
     def _lacks_place(self) -> bool:
@@ -191,14 +191,14 @@ class _Planner:
         return most is not None and len(self._staying) + self._places >= most
 
     def _is_free(self, model: ModelUse, need: int) -> bool:
-        """Return whether the room is free at present, and not only once other models have left."""
+        """Return whether the memory is free now, rather than only after other models are unloaded."""
         most, others = self._state.max_loaded_models, [each for each in self._resident if each is not model]
         if most is not None and len(others) + self._new >= most:
             return False
         return need <= _left(self._state.limit, others) - self._granted
 
     def _lacks_memory(self, model: ModelUse) -> bool:
-        """Return whether memory is missing although the models leave enough of it."""
+        """Return whether the system lacks memory although the pool's limit leaves enough."""
         if self._state.now < model.retry_at:
             return True
         available = self._state.available
@@ -208,7 +208,7 @@ class _Planner:
         return model.need > available - loading - self._granted
 
     def _make_room(self, model: ModelUse, need: int) -> None:
-        """Choose models that leave: idle ones first, then some that finish their requests before."""
+        """Choose models to unload: idle ones first, then others, paused until their requests have ended."""
         self._remove(self._choose_idle(model, need))
         for held in sorted(filter(self._may_pause, self._staying), key=lambda other: other.last_used):
             if self._missing(need) <= 0 and not self._lacks_place():
@@ -220,7 +220,7 @@ class _Planner:
                 self.decided = attrs.evolve(self.decided, paused=self.decided.paused | {held.key})
 
     def _release_memory(self, model: ModelUse) -> None:
-        """Unload an idle model, since the system lacks memory; without one the model is short of it."""
+        """Unload an idle model to free system memory; if none is idle, mark the waiting model as short."""
         if any(other.residency is Residency.RECLAIMED for other in self._resident) or self._unload:
             return
         idle = sorted((other for other in self._staying if other.idle), key=self._score)
@@ -247,7 +247,7 @@ class _Planner:
         return self._missing(need) <= sum(other.nbytes for other in leaving)
 
     def _score(self, model: ModelUse) -> tuple[float, float]:
-        """Return the idle time per byte to reload: the model with the highest leaves first."""
+        """Return the idle time per byte to reload; the model with the highest score is unloaded first."""
         idle = max(0.0, self._state.now - model.last_used)
         return idle / max(1, model.nbytes), -model.last_used
 

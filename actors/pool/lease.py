@@ -1,4 +1,4 @@
-"""Leases on loaded models, and the pool's answers that carry them."""
+"""Leases on loaded models, and the pool's answers to requests for them."""
 
 from __future__ import annotations
 

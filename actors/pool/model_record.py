@@ -1,4 +1,4 @@
-"""The pool's record of a model: what it decides on, and the handles of its requests."""
+"""The pool's record of a model: the state for decisions, and the handles of its requests."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ModelRecord:
         self.log = get_logger().bind(actor="pool", model=str(self.key))
 
     def record_report(self, report: ModelReport, now: float) -> None:
-        """Record what a report tells beyond the state for decisions."""
+        """Record the parts of a report that the pool's decisions do not use."""
         match report:
             case StateChanged(state, admits_all):
                 self._record_state(state)
@@ -99,7 +99,7 @@ class ModelRecord:
 
     @property
     def in_use(self) -> bool:
-        """True if any request waits for the model, holds a lease or consults it."""
+        """True if any request waits for the model, holds a lease, or uses the model without its weights."""
         return bool(self.tickets or self.leases or self.prompt_queries)
 
     @property
@@ -149,5 +149,5 @@ class ModelRecord:
 
     @property
     def loading(self) -> bool:
-        """True if it has memory, or reads its files to get some, but cannot generate yet."""
+        """True while its files are opened or its weights are loaded."""
         return self.use.residency in (Residency.OPENING, Residency.GRANTED) and not self.use.ready

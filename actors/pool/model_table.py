@@ -88,7 +88,7 @@ class ModelTable:
 
     @property
     def busy(self) -> bool:
-        """True if any request waits for a model, holds a lease or consults one."""
+        """True if any request waits for a model, holds a lease, or uses a model without its weights."""
         return any(record.in_use for record in self._ledger.records)
 
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
@@ -182,7 +182,7 @@ class ModelTable:
             self._fail_waiting(record, refusal)
 
     def record_crash(self, model: Model) -> None:
-        """Record an actor's own crash: a failed load, except for the memory that its worker still holds."""
+        """Record an actor's crash as a failed load; its memory stays granted while its worker holds it."""
         record = self._ledger[model.key]
         if record.model is not model:
             return

@@ -24,7 +24,7 @@ from greenroom.schemas.protocols.model_protocol import (
 )
 
 RETRY_SECONDS = 0.5
-"""Time in seconds before a load is tried again for which the account had no room."""
+"""Seconds before a load that the memory account refused is tried again."""
 
 
 @attrs.frozen
@@ -89,7 +89,7 @@ class ActorEnded:
 
 @attrs.frozen
 class ActorStopped:
-    """The end of an actor that was not needed any more."""
+    """The end of an actor that no request needed any more."""
 
     key: ModelKey
 
@@ -111,7 +111,7 @@ class MemoryRead:
 
 @attrs.frozen
 class Decided:
-    """The decisions of a plan, which are carried out."""
+    """A plan whose decisions take effect."""
 
     plan: Plan
 
@@ -213,7 +213,7 @@ def _without_shortage(model: ModelUse) -> ModelUse:
 
 
 def _residency_left(model: ModelUse) -> Residency:
-    """Return the room of a model that has failed: a remnant keeps its own."""
+    """Return the residency of a failed model; it stays while a crashed actor's worker holds memory."""
     return model.residency if model.remnant else Residency.NONE
 
 
@@ -236,7 +236,7 @@ def _carry_out(state: PoolState, plan: Plan) -> PoolState:
 
 
 def _waiting(state: PoolState, plan: Plan, model: ModelUse) -> ModelUse:
-    """Return a model that waits for room; the time for which memory is short counts from the first time."""
+    """Return a model that waits for memory, with the time since which the memory is short."""
     since = None
     if model.key in plan.short:
         since = state.now if model.short_since is None else model.short_since

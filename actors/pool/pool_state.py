@@ -20,7 +20,7 @@ class Residency(Enum):
 
     NONE = "none"
     OPENING = "opening"
-    """The model reads its files, which tell its size; no memory is granted yet."""
+    """The model's files are read for its size; no memory is granted yet."""
     GRANTED = "granted"
     RECLAIMED = "reclaimed"
     """The model has been told to unload, and has not reported its end yet."""
@@ -46,10 +46,10 @@ class ModelUse:
         pinned: True if it is never unloaded for others.
         need: Bytes that it needs in memory; None until its files have been read.
         granted: Bytes that it was granted for its load; None for `need`.
-        shortfall: Bytes by which the memory account found the room too small at the last attempt.
+        shortfall: Bytes that the memory account lacked for it, summed over the load attempts.
         left: Bytes that the account had left for it at that attempt.
-        retry_at: Time before which the account is not asked again after such an attempt.
-        short_since: Time since which memory is missing although no model can make room; None if none is.
+        retry_at: Time before which no further load is attempted after such an attempt.
+        short_since: Time since which memory is missing that no model can free; None if none is missing.
         freed: Bytes of models that were unloaded for its waiting requests.
     """
 
@@ -88,14 +88,14 @@ class ModelUse:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it has."""
+        """Bytes of memory granted to it."""
         if self.residency not in (Residency.GRANTED, Residency.RECLAIMED):
             return 0
         return (self.need or 0) if self.granted is None else self.granted
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait for a lease, or with one for the next load."""
+        """Number of requests that wait for a lease, or hold one and wait for the next load."""
         without_room = self.residency in (Residency.NONE, Residency.OPENING)
         return self.tickets + (self.leases if self.suspended and without_room else 0)
 
@@ -109,7 +109,7 @@ class ModelUse:
 
     @property
     def undecided(self) -> bool:
-        """True if the pool may have to decide on it: it waits for room, is paused, or is being opened."""
+        """True if the pool may have to decide on it: it waits for memory, is paused, or is being opened."""
         return self.waits_for_memory or self.paused or self.residency is Residency.OPENING
 
     @property

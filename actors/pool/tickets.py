@@ -47,7 +47,7 @@ class Ticket:
 
 
 class TicketQueue:
-    """A first-come, first-served queue; a request whose reply has no receiver has left it.
+    """A first-come, first-served queue; requests whose reply has no receiver are skipped.
 
     The first request waits until enough slots are free, and no other overtakes it; otherwise many small
     requests would starve a large one.
@@ -84,7 +84,7 @@ class TicketQueue:
         return None
 
     def length_beyond(self, free_slots: int, slots: int) -> int:
-        """Return the number of requests, with one more of `slots` slots, that the free slots do not serve."""
+        """Return the number of requests beyond the free slots if one of `slots` slots is added."""
         sizes = [*(ticket.slots for ticket in self._tickets), slots]
         served = sum(taken <= free_slots for taken in accumulate(sizes))
         return len(sizes) - served

@@ -23,7 +23,7 @@ class WaitingTime:
         self._mean = mean + _WEIGHT * (seconds - mean)
 
     def for_slots(self, wanted: int) -> int | None:
-        """Return the estimated milliseconds until so many slots are free; None if unknown."""
+        """Return the estimated milliseconds until `wanted` slots are free; None if unknown."""
         if self._mean is None:
             return None
         return round(1000 * self._mean * wanted / self._slots)

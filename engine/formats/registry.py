@@ -64,7 +64,7 @@ FORMATS: tuple[CallFormat, ...] = (
     kimi_k3.KIMI_K3,
     *gemma.FORMATS,
 )
-"""All formats. Where several fit a template, the first one is taken."""
+"""All formats, by precedence: if several fit a template, the first one is chosen."""
 
 FURTHER_NAMES: Mapping[str, Callable[[], ToolCallParser]] = {
     f"mlx_lm.{name}": known.new_parser for known in FORMATS for name in known.mlx_lm_names

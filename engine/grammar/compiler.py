@@ -33,7 +33,7 @@ _MAX_LEADING_WHITESPACE = 8
 
 
 _MAX_KEY_CHARACTERS = 1_000_000
-"""Limit on the size of a cached constraint, in characters and values."""
+"""Size limit of a cached constraint: the characters of its strings plus the number of its other values."""
 
 
 _TOO_LARGE = "unsupported_grammar"

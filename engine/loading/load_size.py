@@ -16,21 +16,21 @@ from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.settings.settings import Settings
 
 FIRST_TOKENS = 2_048
-"""Tokens of KV cache for which a load leaves memory; a model without that is of no use."""
+"""Tokens of KV cache that must fit beside the weights; a model with less cache is of no use."""
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
 
 _PREFILL_TOKENS = 512
-"""Tokens of a prefill chunk, by which the temporary results of text models are estimated."""
+"""Tokens of the prefill chunk whose temporary arrays are estimated."""
 _LEAST_SOUND, _MOST_SOUND = 32 << 20, 1 << 30
-"""Limits of the estimate, in bytes, for sound: an engine of speech reserves as much as its weights have."""
+"""Limits of the estimate for sound models, in bytes; between them, it equals the size of the weights."""
 
 _UNUSED_IN_TEXT = re.compile(
     r"(^|\.)(vision_tower|vision_model|visual|audio_tower|multi_modal_projector|mtp)\.|rotary_emb\.inv_freq"
 )
-"""Tensors that mlx-lm's models drop: towers of other modalities, and layers that draft further tokens."""
+"""Tensors that mlx-lm drops: encoders of other modalities, multi-token prediction layers, RoPE constants."""
 _UNUSED_IN_ENCODERS = re.compile(r"(^|\.)(pooler|position_ids|cls\.|lm_head)|rotary_emb\.inv_freq")
 
 
@@ -40,7 +40,7 @@ class LoadSize:
 
     Args:
         weights: Weights, including those of a draft model.
-        working: Temporary results of a computation.
+        working: Temporary arrays of a forward pass.
         cache: KV cache of the first `FIRST_TOKENS` tokens; 0 for models without such a cache.
     """
 
@@ -119,7 +119,7 @@ def _weight_bytes(
 
 
 def _unpacks_fp8(tensors: Mapping[str, StoredTensor]) -> bool:
-    """Return whether the library turns FP8 weights into bfloat16, as it does for block-wise scales."""
+    """Return whether the library converts FP8 weights to bfloat16: it does if they have block-wise scales."""
     return any(name.endswith("weight_scale_inv") for name in tensors)
 
 
@@ -136,7 +136,7 @@ def _is_unused(name: str, config: Mapping[str, Any], kind: ModelType) -> bool:
 
 
 def _working_bytes(kind: ModelType, config: Mapping[str, Any], weights: int, settings: Settings) -> int:
-    """Return an estimate of the temporary results of one computation."""
+    """Return an estimate of the temporary arrays of one forward pass, in bytes."""
     if kind in ("speech", "transcription"):
         return min(max(weights, _LEAST_SOUND), _MOST_SOUND)
     hidden = _number(config, "hidden_size", "n_embd", "d_model")
@@ -150,7 +150,7 @@ def _working_bytes(kind: ModelType, config: Mapping[str, Any], weights: int, set
 def _cache_bytes(
     config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], tokens: int, settings: Settings
 ) -> int:
-    """Return the bytes of a KV cache, as the fields of the configuration tell them."""
+    """Return the bytes of a KV cache of `tokens` tokens, computed from the model's configuration."""
     item = _cache_item_bytes(settings)
     if settings.dtype == "auto" and _is_float32(tensors):
         item = 4
@@ -163,7 +163,7 @@ def _cache_bytes(
 
 
 def _attention_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int]:
-    """Return the numbers of layers with full and with sliding attention; others keep no tokens."""
+    """Return the numbers of full and of sliding attention layers; other layers have no per-token cache."""
     types = text_config(config).get("layer_types", config.get("layer_types"))
     if not isinstance(types, list) or not types:
         if pattern := _number(config, "sliding_window_pattern"):
@@ -175,7 +175,7 @@ def _attention_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int]
 
 
 def _width(config: Mapping[str, Any]) -> int:
-    """Return the numbers that one attention layer keeps of a token."""
+    """Return the number of values that an attention layer caches per token."""
     if latent := _number(config, "kv_lora_rank"):
         return latent + _number(config, "qk_rope_head_dim")
     heads = _number(config, "num_attention_heads", "n_head", "n_heads") or 1
@@ -188,13 +188,13 @@ def _cache_item_bytes(settings: Settings) -> int:
 
 
 def _is_float32(tensors: Mapping[str, StoredTensor]) -> bool:
-    """Return whether most bytes of the weights are 32-bit floats, so that the cache has them too."""
+    """Return whether most weight bytes are 32-bit floats; the KV cache then has this type too."""
     floats = sum(tensor.nbytes for tensor in tensors.values() if tensor.dtype == "F32")
     return 2 * floats > sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _number(config: Mapping[str, Any], *names: str) -> int:
-    """Return the first of these fields that is a plausible number, in the text part first; else 0."""
+    """Return the first plausible number among these fields, those of the text model first; 0 if none."""
     for source in (text_config(config), config):
         for name in names:
             value = source.get(name)

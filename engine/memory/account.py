@@ -199,7 +199,7 @@ class Share:
             return self._account.available(self)
 
     def capacity(self) -> int | None:
-        """Return the bytes that they may have while no other model has any; None for no limit."""
+        """Return the bytes that running caches may have while no other model has any; None for no limit."""
         with self._changed:
             account = self._account
             weights = sum(share.weights for share in account._shares)
@@ -273,7 +273,7 @@ class Share:
             self._changed.wait(seconds)
 
     def reserve(self, nbytes: int) -> None:
-        """Reserve bytes for a prompt that waits for other models; they admit no prompt that needs these."""
+        """Reserve bytes for a waiting prompt, so that other models admit no prompts into this memory."""
         with self._changed:
             if not self.reservation:
                 self.reservation_order = self._account.next_reservation_order()

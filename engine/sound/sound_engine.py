@@ -1,4 +1,4 @@
-"""The engine of a loaded speech or transcription model: requests take fair turns, on one thread."""
+"""The engine of a loaded speech or transcription model; it serves requests in fair order on one thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 Events = list[tuple[str, InferenceEvent]]
 
 _WAIT_SECONDS = 0.05
-"""Time limit in seconds per step to wait for other models to release memory."""
+"""Longest wait per step for memory that other models release, in seconds."""
 
 
 class SoundRequest(ClientRequest, Protocol):
@@ -36,7 +36,7 @@ class SoundRequest(ClientRequest, Protocol):
 
     @property
     def in_piece(self) -> bool:
-        """True if a piece is started and not complete. Between pieces, another engine can continue."""
+        """True if a piece is started but not complete; between pieces, another engine can take over."""
 
     def finished(self, reason: FinishReason) -> Finished:
         """Return the final event, with the request's usage and timing."""
@@ -52,9 +52,9 @@ RequestT = TypeVar("RequestT", bound=SoundRequest)
 class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
     """An engine whose step computes a time slice of one request's piece. Clients get equal shares.
 
-    With one piece in progress at most, a started piece goes on before any other, its client is charged for
-    the whole of it, and its memory stays charged for the next one, so that playback does not stall. With
-    several, their slices alternate, and a piece's memory is charged while it is computed.
+    If only one piece may be in progress, it is completed before another starts, and its client is charged for
+    it as a whole. Its memory stays charged for the next piece, so that playback does not stall. If several
+    may be in progress, their time slices alternate, and a piece's memory is charged while it is in progress.
 
     Args:
         model: The loaded model.
@@ -65,7 +65,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
     """
 
     piece: ClassVar[str]
-    """The name of a piece, as errors begin with it."""
+    """Name of a piece, with which error messages begin."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         return requests
 
     def unbegun(self) -> Mapping[str, RequestT]:
-        """Remove and return the requests of which nothing was computed; the others end with the engine."""
+        """Remove and return the requests that have not started, so that another engine can serve them."""
         requests = [request for request in self._queue if not request.is_begun]
         for request in requests:
             self._queue.remove(request)
@@ -187,7 +187,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
             self._charge_memory()
 
     def _choose(self) -> RequestT | None:
-        """Return the next request in turn that has, or can get, the memory for a piece."""
+        """Return the next request in fair order whose piece is in progress or fits into memory."""
         if self._current is not None:
             return self._current
         started = sum(request.in_piece for request in self._queue)
@@ -204,7 +204,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         return None
 
     def _wait_for_memory(self, requests: Sequence[RequestT]) -> None:
-        """Have other models release memory; fail the requests that would not fit without their caches."""
+        """Request memory from other models and wait for it; fail requests whose pieces can never fit."""
         capacity = self._share.capacity() or 0
         for request in requests:
             needed = self._piece_bytes(request)
@@ -216,7 +216,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
             self._share.wait_for_change(_WAIT_SECONDS)
 
     def _charge_memory(self, further: int = 0) -> bool:
-        """Charge the pieces in progress and a further one; return whether they fit."""
+        """Charge the memory of the pieces in progress, plus `further` bytes; return whether it fits."""
         needed = sum(self._piece_bytes(request) for request in self._queue if request.in_piece) + further
         if self._max_pieces > 1:
             return self._share.charge_running(needed, new=True)
@@ -230,7 +230,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         return True
 
     def _pay(self) -> None:
-        """Charge a turn that is over; until then, newly added requests are ordered before it."""
+        """Charge the current request's client for its complete turn; see `FairQueue.charge`."""
         request, self._current = self._current, None
         if request is not None:
             self._queue.charge([request], self._unpaid)

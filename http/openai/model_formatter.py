@@ -20,7 +20,7 @@ class OpenAIModelFormatter:
         return attrs.asdict(Models(tuple(map(_model, cards))))
 
     def one(self, card: ModelCard) -> dict[str, Any]:
-        """Return one model."""
+        """Return a model's JSON object."""
         return attrs.asdict(_model(card))
 
 

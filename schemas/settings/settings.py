@@ -85,7 +85,7 @@ def _check_switches(_instance: Any, attribute: attrs.Attribute[Any], value: Alia
 
 
 def _switches(meaning: str) -> Any:
-    """Return a setting field for a table of switches by model."""
+    """Return the attrs field of a setting that is a table of `on` or `off` by model name."""
     ends = {"low": None, "high": None, "above": None, "one_of": ()}
     metadata = {**ends, "meaning": meaning, "switches": True}
     return attrs.field(default=(), validator=_check_switches, metadata=metadata)

@@ -1,4 +1,4 @@
-"""A format of tool calls: the one place that knows how models write them."""
+"""The description of a tool-call format: its parser, grammar syntax, template words and an example."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 
 @attrs.frozen
 class TemplateWords:
-    """Words by which a chat template shows a format.
+    """Words that identify a tool-call format in a chat template.
 
     Args:
-        present: Words that the template contains.
-        absent: Words that it does not contain.
-        distinctive: False if other formats' templates have the words too, so that mlx-lm's inference is asked
+        present: Words that the template must contain.
+        absent: Words that it must not contain.
+        distinctive: False if templates of other formats have the words too; mlx-lm's detection then comes
             first.
     """
 
@@ -26,7 +26,7 @@ class TemplateWords:
     distinctive: bool = True
 
     def are_in(self, template: str) -> bool:
-        """Return whether a template shows the format."""
+        """Return whether a template contains the words."""
         return all(word in template for word in self.present) and not any(
             word in template for word in self.absent
         )
@@ -39,8 +39,8 @@ class CallFormat:
     Args:
         parser_id: Name in capability records (document 000, section 5.2).
         new_parser: Factory of the parser, which has the markers and reads and renders calls.
-        syntax: Syntax to which a grammar holds calls; None if calls cannot be required or strict.
-        example: The call `get_weather(city="Paris", days=2)` as models write it, on which tests are based.
+        syntax: Syntax for constrained decoding; None if calls cannot be required or strict.
+        example: The call `get_weather(city="Paris", days=2)` as models write it, for tests.
         templates: Words of the templates of models that use the format; the first words that match decide.
         mlx_lm_names: mlx-lm's names of the format, which records may use too.
     """

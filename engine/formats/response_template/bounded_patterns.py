@@ -1,6 +1,6 @@
-"""Regular expressions from a model's folder, which may take only so much time.
+"""Regular expressions from a model's folder, searched under a time limit.
 
-The expressions are of the library `regex`, whose searches end with `TimeoutError` when told to.
+The library `regex` compiles them; its searches take a timeout and then raise `TimeoutError`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_cheap_to_compile(pattern: str) -> bool:
 
 
 class PatternBudget:
-    """Time that the searches of one answer may take together.
+    """The time budget of all searches of one answer.
 
     Args:
         seconds: CPU time at the start.
@@ -52,7 +52,7 @@ class PatternBudget:
         self._left += characters * self._per_character
 
     def spend(self, search: Callable[[float], T]) -> T:
-        """Return the result of a search, which is told its limit in seconds.
+        """Run a search within the remaining time; return its result.
 
         Raises:
             TimeoutError: The search took too long, or no time is left.

@@ -1,7 +1,7 @@
-"""transformers' parser of responses, within limits of time, with the text of each region as it was written.
+"""transformers' response parser, with time limits and with the source text of each region.
 
-Imports transformers. Its parser hands out the values of regions only, but a region that is no call has to
-come back as text.
+transformers' own parser returns only the values of regions, but a region that is no call has to come back as
+text. This module imports transformers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_REGION = 262_144
 """Limit on the characters of one region."""
 _KEPT = 1_024
 _MOST_KEPT = 65_536
-"""Number of parsed characters that are kept, for expressions that look behind."""
+"""Number of parsed characters from which all but `_KEPT` are dropped; look-behind expressions read those."""
 
 
 def load_template(spec: Any) -> ResponseTemplate:
@@ -148,7 +148,7 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
         return self._buffer[self._begin_of_region if in_region else self._pos :]
 
     def read(self, text: str) -> list[RegionText | Region]:
-        """Return what a further piece of text completes.
+        """Add a piece of text; return the regions and texts that are now complete.
 
         Raises:
             TimeoutError: An expression took too long.
@@ -165,7 +165,7 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
         return self._take()
 
     def end(self) -> list[RegionText | Region]:
-        """Return what is left at the end of the text.
+        """Return the remaining regions and texts at the end of the answer.
 
         Raises:
             TimeoutError: An expression took too long.

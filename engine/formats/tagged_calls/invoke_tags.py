@@ -80,7 +80,7 @@ class InvokeTags:
 
 
 class InvokeSectionParser(SectionParser):
-    """Elements in a section; the tool's schema decides the type of a value."""
+    """Parses and renders a section of calls, one element per call."""
 
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "</"
@@ -95,7 +95,7 @@ class InvokeSectionParser(SectionParser):
 
 
 class DeepseekDsmlParser(InvokeSectionParser):
-    """DeepSeek V3.2 and later: each value has an attribute that marks strings.
+    """DeepSeek V3.2 and later: an attribute of each value tells whether it is a string.
 
     The section is `function_calls`, from V4 on `tool_calls`.
     """

@@ -57,9 +57,9 @@ MAX_PATTERN: Final = 4_096
 """Limit on the characters of one regular expression."""
 
 MAX_INTERSECTED: Final = 12
-"""Limit on the expressions that one text must match all of.
+"""Limit on the number of expressions that a text must match at once.
 
-A derivative of an intersection has as many branches as the product of theirs.
+The branches of their intersection's (Brzozowski) derivative are the product of the expressions' branches.
 """
 
 MAX_BRANCHES: Final = 200_000

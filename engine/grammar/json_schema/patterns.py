@@ -177,11 +177,11 @@ _UNICODE_CLASS = re.compile(r"\\[pPwWdDsS]")
 _IGNORES_CASE = re.compile(r"\(\?[a-zA-Z-]*i|/[a-z]*i[a-z]*$")
 _STEPS_OF_A_UNICODE_CLASS = 10
 _STEPS_WITHOUT_CASE = 100
-"""Estimated steps of a Unicode class; it has up to hundreds of ranges, which ignoring case folds singly."""
+"""Estimated steps to parse a Unicode class, without and with case folding of its hundreds of ranges."""
 
 
 def steps_to_parse(pattern: str) -> int:
-    """Return llguidance's uncounted steps to parse an expression, caused by large Unicode classes.
+    """Estimate the steps to parse an expression's Unicode classes, which llguidance does not count.
 
     Args:
         pattern: Expression, with its slashes and flags if any.

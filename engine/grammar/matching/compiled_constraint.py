@@ -17,7 +17,7 @@ from greenroom.schemas.messages.response_format import ReasoningConstraint
 class CompiledConstraint:
     """Matchers of an answer's phases: reasoning, free text, calls and text under a grammar.
 
-    Immutable except for its pace.
+    Immutable except for `mask_latency`.
 
     Args:
         tokenizer: Tokenizer that the constraint was compiled for.

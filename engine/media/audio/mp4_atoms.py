@@ -34,7 +34,7 @@ class SeekableFile(Protocol):
 
 @attrs.frozen
 class _Atom:
-    """The place of a atom in its file.
+    """The position of an atom in its file, in bytes.
 
     Args:
         at: Offset of its name.

@@ -126,7 +126,7 @@ class BlockStream(TextStream):
         return needs_no_more or self._parser.is_whole(body, rest)
 
     def _read_on(self, events: list[ParserEvent], error: Malformed, end: int) -> bool:
-        """Continue behind an end marker inside a value, or return the text that is certainly no call."""
+        """Search for a later end marker after a parse error, or emit the malformed block as text."""
         begin = self._dropped + self._at
         furthest = self._backtracks.count(begin + end)
         if furthest is not None:

@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def slow_grammar(self) -> MaskLatency | None:
-        """Pace of the slow grammar that all its sequences share; None if they share none."""
+        """Mask latency of the slow grammar that all sequences share; None if they share none."""
         return common_slow_grammar(sequence for sequence in self.sequences if sequence is not None)
 
     @property

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def common_slow_grammar(sequences: Iterable[Sequence]) -> MaskLatency | None:
-    """Return the pace of the slow grammar that all these sequences share; None if they share none."""
+    """Return the mask latency of the slow grammar that all these sequences share; None if they share none."""
     grammars = {sequence.slow_grammar for sequence in sequences}
     return grammars.pop() if len(grammars) == 1 else None
 

@@ -39,7 +39,7 @@ class Admission:
         max_rows: Maximum number of sequences that run at once.
 
     Attributes:
-        preemption: Memory of the running sequences' next step, and who makes room for it.
+        preemption: Reserves the memory of the next decode step, and preempts sequences if it is short.
     """
 
     def __init__(
@@ -163,8 +163,8 @@ class Admission:
     def _reserve_parallel_samples(self, sequence: Sequence, nbytes: int) -> None:
         """Reserve memory for a request's other parallel samples; those that do not fit start later, alone.
 
-        So do samples whose cache copies would stall running streams: they restore the prompt from the prefix
-        cache in bounded steps instead.
+        So do samples whose cache copies would stall running streams; they restore the prompt from the prefix
+        cache in bounded steps instead of copying it.
         """
         samples = parallel_samples_of(sequence)
         if not samples:

@@ -70,10 +70,10 @@ class Preemption:
         return []
 
     def enqueue(self, entry: QueueEntry, *, for_memory: bool = True) -> None:
-        """Have a sequence wait, to be computed again later.
+        """Queue a sequence to be recomputed later.
 
         Args:
-            for_memory: Whether that is for lack of memory, which is counted and logged.
+            for_memory: True if memory is short, which is counted and logged as a preemption.
         """
         sequence = entry.sequence
         entry.preempt(self.max_reserved_tokens)

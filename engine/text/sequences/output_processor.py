@@ -12,7 +12,7 @@ from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 
 class Detokenizer(Protocol):
-    """Interface of mlx-lm's streaming detokenizers, as far as used."""
+    """The part of mlx-lm's streaming detokenizers that sequences use."""
 
     @property
     def last_segment(self) -> str: ...
@@ -23,7 +23,7 @@ class Detokenizer(Protocol):
 
 
 class Processor(Protocol):
-    """Interface of a stream processor, as far as used."""
+    """The part of a stream processor that sequences use."""
 
     @property
     def stopped(self) -> str | None: ...
@@ -48,7 +48,7 @@ class Processor(Protocol):
 
 
 class OutputProcessor(Protocol):
-    """Interface of an adapter, as far as used."""
+    """The methods of an adapter that turn a sequence's tokens into text and events."""
 
     def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer: ...
 

@@ -1,4 +1,4 @@
-"""Responses with a step that follows them; the end of their stream confirms that it succeeded."""
+"""Streamed responses whose end is sent only after a final step, e.g. storing the response, succeeded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = get_logger(actor="http")
 
 @attrs.frozen
 class OnComplete:
-    """A step that follows a complete response, such as storing it, and that the client's last bytes wait for.
+    """A step to run once a response is complete, such as storing it, before the client gets the last bytes.
 
     Args:
         run: Function of the model's name and the response's choices; returns a problem if the step failed.
@@ -65,7 +65,7 @@ class CollectingFormatter:
 
 
 class CompletedEventStream(EventStream):
-    """The body of a streamed response: its last bytes wait for the step that follows, no token does."""
+    """The body of a streamed response: tokens are sent at once, the last bytes after the final step."""
 
     def __init__(
         self,

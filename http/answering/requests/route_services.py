@@ -1,4 +1,4 @@
-"""Objects of the application that routes work with."""
+"""The application's actors, settings and request readers, as routes use them."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class RouteServices:
 
         Args:
             unsupported: Unsupported official parameters, with the neutral values that are accepted.
-            parse: Parses the wire type, given also the raw body; called on a worker thread if the body is
-                large.
+            parse: Function of the wire object and the raw body that returns the request; it runs on a worker
+                thread if the body is large.
             files: True if the body may hold images and other files, which raises its size limit.
-            look: Inspects the body before any check.
+            look: Function that inspects the body before any check.
 
         Raises:
             ProblemError: 400, 413, 415 or 503; errors in the body are named by their path.
@@ -98,7 +98,7 @@ class RouteServices:
         """Return the request with the contents of the files that it references by URL.
 
         Raises:
-            ProblemError: 400 that names what cannot be fetched, 503 where too much is being fetched.
+            ProblemError: 400 that names what cannot be fetched, 503 if too much is being fetched.
         """
         return await self.fetcher.complete(inference, lambda: self.bodies.account(request_resources()))
 

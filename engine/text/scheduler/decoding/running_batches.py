@@ -176,7 +176,7 @@ class RunningBatches:
         return False
 
     def preempt(self, sequence: Sequence) -> None:
-        """Remove a sequence to be recomputed later, along with its token in flight, even in another batch."""
+        """Remove a sequence that is recomputed later, and discard its token in flight in any batch."""
         if any(batch.preempt(sequence) for batch in self._batches):
             for batch in self._batches:
                 batch.discard_pending(sequence)
