@@ -12,7 +12,7 @@ MAX_REPLACED = 16
 """Maximum number of replaced threads per process; MLX leaks a native thread for each."""
 
 MAX_REPLACED_FOR_CODE = 8
-"""Maximum number of replacements for crashes that are not the device's, so that no model uses up all."""
+"""Maximum number of replacements for crashes in code, so that some are left for device crashes."""
 
 FRESH_DEATHS = 2
 """Consecutive fresh threads that crash on the device before it counts as lost."""

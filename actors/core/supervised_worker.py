@@ -91,7 +91,7 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
         return self._loop is not None
 
     def start(self) -> None:
-        """Borrow a thread, unless too many hang."""
+        """Borrow a thread, unless `MAX_HUNG` threads hang."""
         if self.hung >= MAX_HUNG:
             self._on_given_up(self.hung)
             return

@@ -134,7 +134,7 @@ def _lacks_place(state: PoolState, models: Sequence[ModelUse]) -> bool:
 
 
 class _Planner:
-    """Decides on one waiting model after the other.
+    """Decides on waiting models one after another, in the order of their oldest requests.
 
     Args:
         state: State of the pool.

@@ -158,7 +158,7 @@ class RowChunkedLayers:
         return [self._note(part(begin, end), work * (end - begin)) for begin, end in spans]
 
     def _note(self, output: mx.array, work: float) -> mx.array:
-        """Record an output in the current piece; every parallel part is one, as none depends on another."""
+        """Add an output to the current piece, or begin a new piece if its work would exceed the limit."""
         if self._open and self._open_work + work > self._limit:
             self._pieces.append(self._open)
             self._open, self._open_work = [], 0.0

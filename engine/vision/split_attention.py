@@ -72,5 +72,5 @@ class SplitAttention:
 
 
 def _as_multiplied(keys: mx.array) -> mx.array:
-    """Return keys in the layout a CPU multiplies by; otherwise every part would copy all of them."""
+    """Return keys in the layout of CPU matrix products, which would otherwise copy them for each part."""
     return mx.contiguous(keys.swapaxes(-1, -2)).swapaxes(-1, -2)

@@ -34,8 +34,8 @@ class Scenario(ABC):
         """Send requests, and return when all responses are complete.
 
         Args:
-            number: Number of the run from 0, negative for warm-up. The order of compared parts alternates
-                between even and odd runs, so that drift affects both alike.
+            number: Number of the run from 0, negative for warm-up. Even and odd runs measure the compared
+                parts in opposite order, so that drift affects both alike.
 
         Raises:
             BenchError: The server does not listen, or the bare loop cannot run.

@@ -89,9 +89,9 @@ class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
 
 
 class _TagEnd(BlockEnd):
-    """Finds the end of a tag's block, which the next tag also marks.
+    """Finds the end of a tag's block: its end marker or the next tag.
 
-    Its calls are complete wherever the block ends.
+    The block counts as complete without an end marker too.
     """
 
     def is_cut_short(self, body_end: int, end: int) -> bool:

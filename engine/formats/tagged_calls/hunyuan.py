@@ -32,7 +32,7 @@ _NAME = re.compile(r"[^\s<>{}\[\]]+")
 
 
 def _both(*tags: str) -> tuple[str, ...]:
-    """Return tags without the label and with it."""
+    """Return each tag without and with the label `:opensource`."""
     return tuple(f"{tag}{label}>" for label in ("", ":opensource") for tag in tags)
 
 

@@ -1,4 +1,4 @@
-"""Limit on how often the same text is parsed again."""
+"""Limit on repeated attempts to parse the same text."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class StreamBuffer:
         offered: Tools that may be called.
         text: Initial text.
         end: Marker that closes the block; empty if its JSON value or bracket does.
-        cut_end: Start of `end` that may be left of it where a whole block was cut off.
+        cut_end: Start of `end`; any prefix of it may end a whole block that was cut off.
         complete: True if the text is a whole block without its end marker.
 
     Attributes:

@@ -110,7 +110,7 @@ PrefillChunk = tuple[int, int, int]
 _SAMPLES_PER_FIT = 8
 _SMOOTHING = 0.2
 _SMOOTHING_RARE = 0.4
-"""Smoothing weight of the machine's current slowness for a decode-only step that follows prefill."""
+"""Weight of a decode-only step that follows prefill, in the ratio of measured to predicted decode time."""
 _PAIRS_PER_TOKEN = 256
 """Attention pairs that cost at most as much as the linear work of one token, even in the smallest models."""
 _PADDING_PER_PASS = (256, 8192)
