@@ -45,7 +45,7 @@ class WorkLoop(Protocol[WorkT]):
         """End the job after the queued work."""
 
     def abandon(self) -> list[WorkT]:
-        """End; discard the result of the work in hand, should it come; remove and return the queued work."""
+        """Remove and return the queued work, and end; a late result of the work in hand is discarded."""
 
     def run(self, heartbeat: Heartbeat) -> object:
         """Run the job while sending heartbeats; return its outcome."""
@@ -141,7 +141,7 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
 
     @abstractmethod
     def _on_silent(self, loop: LoopT, seconds: float) -> None:
-        """Replace a thread that has sent no heartbeat for so long."""
+        """Replace a thread that has sent no heartbeat for `seconds`."""
 
     def _on_given_up(self, hung: int) -> None:
         """Report that no thread is started because so many hang."""

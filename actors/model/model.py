@@ -181,7 +181,7 @@ class Model:
                 self._requests.fail_all(problem)
 
     def _proceed(self) -> None:
-        """Once the files are open, tell the size, and start a load for which memory is granted."""
+        """Report the model's size once its files are open, and start the load if memory is granted."""
         if self._opened is not None:
             self._report(Sized(self._opened.need, self._opened.limit))
             if self._lifecycle.state is ModelState.LOADING and self._admitted:
@@ -257,6 +257,6 @@ def _outcome(end: LoopEnded, state: ModelState) -> tuple[ModelState, ModelReport
     if problem is None or (end.refused is not None and state is ModelState.UNLOADING):
         return ModelState.IDLE, Unloaded()
     if end.refused is not None:
-        # The account of bytes has the last word; the pool finds other room or refuses the requests.
+        # The memory account refused the weights; the pool frees memory elsewhere or refuses the requests.
         return ModelState.WAITING, LoadRefused(problem, *end.refused)
     return ModelState.ERROR, Crashed(problem) if end.loaded else LoadFailed(problem)

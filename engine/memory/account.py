@@ -124,7 +124,7 @@ class MemoryAccount:
 
     @property
     def present_limit(self) -> int | None:
-        """Limit at present in bytes: higher than `limit` while a model is alone that needs more."""
+        """Current limit in bytes; higher than `limit` while a model that needs more is alone."""
         if self.limit is None or self.most is None:
             return self.limit
         return self.most if sum(share.weights for share in self._shares) > self.limit else self.limit

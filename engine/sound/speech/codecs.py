@@ -41,7 +41,7 @@ def codec_bytes(model: Any, architecture: str) -> int:
 
 
 def forget_codecs(code: type[Any]) -> None:
-    """Have the code of a model imported again for the next one, so that its codecs can be freed.
+    """Remove a model's code from the imported modules, so that its codecs can be freed.
 
     Args:
         code: The library's class of the model.
