@@ -45,7 +45,7 @@ def allow_foreign_code(trusted: bool) -> None:
 
 
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
-    """Refuse what Python reports before it runs a module (`sys.addaudithook`)."""
+    """Raise for `exec` audit events of code from a model's folder, while this thread forbids it."""
     if event != "exec" or not _thread.forbids or not isinstance(arguments[0], CodeType):
         return
     if _COPIES in PurePath(arguments[0].co_filename).parts:

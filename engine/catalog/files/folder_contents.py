@@ -1,4 +1,4 @@
-"""Name the files of a folder that holds no model, or no weights in a format that is read."""
+"""Error texts about a folder without a model, or without weights in a supported format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST_NAME = 80
 
 
 def why_no_model(folder: Path) -> str:
-    """Return one sentence about a folder without a config.json, without its end."""
+    """Return the reason why a folder without a config.json is no model, as a clause without a full stop."""
     names = _names(folder)
     if not names and folder.is_dir():
         return "its folder is empty: there is no config.json"
@@ -40,7 +40,7 @@ def why_no_model(folder: Path) -> str:
 
 
 def other_weights(folder: Path) -> str:
-    """Return a clause that names weights in formats that are not read (`; it holds …`), or an empty one."""
+    """Return a clause about weights in unsupported formats (`; it holds …`); empty if there are none."""
     names = _names(folder)
     if (adapter := find_adapter(folder)) is not None:
         return f"; it holds an adapter ({adapter}), which needs the model that it was trained for"
@@ -52,14 +52,14 @@ def other_weights(folder: Path) -> str:
 
 
 def find_adapter(folder: Path) -> str | None:
-    """Return the file of an adapter's weights that lies in a folder; None if there is none."""
+    """Return the name of a folder's adapter weight file (LoRA); None if there is none."""
     if not (folder / ADAPTER_CONFIG).is_file():
         return None
     return next((name for name in ADAPTERS if (folder / name).is_file()), None)
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names of what lies in a folder, but for what is hidden, in order."""
+    """Return the sorted names in a folder, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]

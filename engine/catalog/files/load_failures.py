@@ -14,7 +14,7 @@ OWN_CODE = (
 )
 
 _ASKS_FOR_TRUST = "trust_remote_code=True"
-"""A part of the errors that libraries raise over such code."""
+"""Text in the errors that libraries raise for a model with Python code of its own."""
 
 _MAX_REASON_LENGTH = 300
 

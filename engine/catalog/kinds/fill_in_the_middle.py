@@ -26,7 +26,7 @@ class FillFormat:
     ends: tuple[str, ...] = ()
 
     def prompt(self, prefix: str, suffix: str, mark: Callable[[str], str]) -> str:
-        """Return the prompt.
+        """Return the prompt for the text between a prefix and a suffix.
 
         Args:
             mark: Function that escapes control tokens in the client's texts.

@@ -1,7 +1,7 @@
-"""Detect encoders that bring code of their own: the libraries compute something else under that name.
+"""Detection of encoders with code of their own, which the libraries would compute as another architecture.
 
-A model that writes and names code of its own (`auto_map`) is the libraries' model all the same. With encoders
-it is often another one: JinaBERT says `bert` and has other positions, others turn a decoder's mask off.
+Generative models that name their own code (`auto_map`) still match the libraries' architecture. Encoders
+often do not: JinaBERT declares `bert` but has other positions, others turn off a decoder's causal mask.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _BASES: Mapping[str, str] = {
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
 }
-"""Beginnings of the class names of architectures that are computed here."""
+"""Prefixes of the class names of the supported architectures, as regular expressions."""
 
 
 def own_encoder(architecture: str, config: Mapping[str, Any]) -> str | None:
-    """Return the class of an encoder that is its own code and no architecture's; None if there is none."""
+    """Return the class name of an encoder's own code if that is another architecture; None if it is not."""
     base, code = _BASES.get(architecture), config.get("auto_map")
     if base is None or not isinstance(code, dict):
         return None

@@ -182,7 +182,7 @@ class ExpressionEscaper:
         return "("
 
     def _changed(self, flags: str, change: str) -> str:
-        """Return flags after setting some, and unsetting those behind a hyphen."""
+        """Return the flags after an inline change such as `i-s`, which sets `i` and unsets `s`."""
         on, _, off = change.partition("-")
         if not (set(on) | set(off)) <= _KNOWN_FLAGS or "u" in off:
             raise CannotBeEscaped(f"the flags {change!r}")

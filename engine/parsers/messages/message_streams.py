@@ -72,7 +72,7 @@ class _Paragraphs:
 
 
 def _call_text(part: MessagePart) -> str:
-    """Return a part of a call as text, so that the whole call is again between two markers."""
+    """Return a part of a call as the model wrote it, with the markers that its parser needs."""
     role = "" if not part.header or part.header.startswith((START, CHANNEL)) else f"{START}assistant"
     return f"{role}{part.header}{part.text}{CALL_END if part.ends else ''}"
 

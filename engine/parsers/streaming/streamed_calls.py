@@ -134,7 +134,7 @@ class _JsonCall:
         text.end_call()
 
     def _count(self, key: str) -> None:
-        """Record a key; with two names or two values of arguments, one would be lost."""
+        """Record a key; raise Malformed for unknown keys and for a second name or second arguments."""
         group = next((keys for keys in (NAMES, ARGUMENTS) if key in keys), (key,))
         unknown = key not in (*NAMES, *ARGUMENTS, *LABELS)
         if unknown or not self._keys.isdisjoint(group) or (self._called and key in ARGUMENTS):
@@ -160,7 +160,7 @@ class _JsonCall:
             self._arguments = normalize_object(written) if isinstance(value, dict) else _object_of(value)
 
     def _read_nested(self) -> IncrementalParser[None]:
-        """Parse a call that is the value of a name's key; arguments beside it would be lost."""
+        """Parse a call nested under the key of the name; raise Malformed if arguments stand beside it."""
         if not self._keys.isdisjoint(ARGUMENTS):
             raise Malformed("something in the call would be lost")
         yield from _JsonCall(self._text).read()
