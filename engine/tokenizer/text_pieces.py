@@ -107,7 +107,7 @@ def _last_place(
 
 
 def _settled_tokens(piece: str, tokens: list[int], encode: Encode) -> int:
-    """Return the number of tokens that stay the same if the piece ends a little earlier."""
+    """Return the number of leading tokens that do not change if the piece ends a little earlier."""
     settled = len(tokens)
     for less in _OTHER_ENDS:
         pairs = zip(tokens[:settled], encode(piece[:-less]), strict=False)

@@ -1,4 +1,4 @@
-"""Keys of a sequence's tokens in the prefix cache: the token ids, unless features add to them."""
+"""Prefix cache keys of a sequence's tokens: their ids, or keys that images and other features supply."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from greenroom.engine.text.sequences.sequence import Sequence
 
 
 def prefill_keys(sequence: Sequence) -> GenericSequence[int]:
-    """Return the keys of all tokens computed before the sequence decodes."""
+    """Return the prefix cache keys of all tokens to prefill."""
     if sequence.features is None:
         return sequence.prefill_tokens
     return (*sequence.features.keys, *sequence.prefill_tokens[len(sequence.prompt) :])
 
 
 def keys_so_far(sequence: Sequence) -> GenericSequence[int]:
-    """Return the keys of the prompt and of the answer tokens read so far."""
+    """Return the prefix cache keys of the prompt and of the answer tokens read so far."""
     prompt = sequence.prompt if sequence.features is None else sequence.features.keys
     return (*prompt, *sequence.answer)
