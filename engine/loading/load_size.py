@@ -11,6 +11,7 @@ import attrs
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.text_config import text_config
+from greenroom.engine.loading.stated_sizes import check_sizes
 from greenroom.engine.loading.weight_files import StoredTensor, read_tensors
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.settings.settings import Settings
@@ -63,10 +64,12 @@ def load_size(
         draft_folder: Folder of the draft model; None if there is none.
 
     Raises:
-        ValueError: A weight file is broken.
+        ValueError: A weight file is broken, or config.json states sizes that the weights do not have.
     """
     kind, config = record.model_type, read_optional(folder / "config.json")
     tensors = dict(_tensors(folder, kind))
+    if kind not in ("speech", "transcription"):  # sizes that no weights confirm would ask for any memory
+        check_sizes(config, [{name: tensor.shape for name, tensor in tensors.items()}])
     weights = _weight_bytes(tensors, config, kind, settings) + _other_files(folder, kind)
     if kind not in ("text", "vision"):
         return LoadSize(weights, _working_bytes(kind, config, weights, settings))
