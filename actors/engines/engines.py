@@ -175,10 +175,14 @@ class Engines:
 
     @staticmethod
     def available_memory() -> int | None:
-        """Return the bytes that other programs leave now, without blocking; None if unknown."""
+        """Return the bytes that other programs leave now, without blocking; None if unknown.
+
+        The machine's memory says nothing of a GPU that has its own.
+        """
+        from greenroom.engine.loading.devices import has_memory_of_its_own
         from greenroom.engine.memory.available_memory import available_memory
 
-        return available_memory()
+        return None if has_memory_of_its_own() else available_memory()
 
     def _size(self, model: ModelFolder) -> int:
         """Return the bytes that a load needs; 0 if a weight file is broken, as the load will tell."""

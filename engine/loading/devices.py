@@ -74,6 +74,14 @@ def use_device(settings: Settings) -> None:
             raise ProblemError(Problem(503, "load_failed", detail))
 
 
+def has_memory_of_its_own() -> bool:
+    """Return whether models are on a GPU with memory of its own; False before the first `use_device`.
+
+    Does not import MLX. Apple's GPUs share the machine's memory; a CUDA device does not.
+    """
+    return _device == "gpu" and sys.platform != "darwin"
+
+
 def computes_on_gpu() -> bool:
     """Return whether models compute on a GPU; call `use_device` first."""
     import mlx.core as mx

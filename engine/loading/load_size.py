@@ -32,6 +32,8 @@ _UNUSED_IN_TEXT = re.compile(
     r"(^|\.)(vision_tower|vision_model|visual|audio_tower|multi_modal_projector|mtp)\.|rotary_emb\.inv_freq"
 )
 """Tensors that mlx-lm drops: encoders of other modalities, multi-token prediction layers, RoPE constants."""
+_WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv7"})
+"""Architectures that keep a state of fixed size, and nothing of each token."""
 _UNUSED_IN_ENCODERS = re.compile(r"(^|\.)(pooler|position_ids|cls\.|lm_head)|rotary_emb\.inv_freq")
 
 
@@ -158,7 +160,7 @@ def _cache_bytes(
     if settings.dtype == "auto" and _is_float32(tensors):
         item = 4
     layers = _number(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
-    window = _number(config, "sliding_window")
+    window = _number(config, "sliding_window", "attention_window_size")
     full, sliding = _attention_layers(config, layers)
     positions = full * tokens + sliding * (min(tokens, window) if window else tokens)
     nbytes = positions * _width(config) * item
@@ -167,11 +169,20 @@ def _cache_bytes(
 
 def _attention_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int]:
     """Return the numbers of full and of sliding attention layers; other layers have no per-token cache."""
+    if config.get("model_type") in _WITHOUT_ATTENTION:
+        return 0, 0
+    if isinstance(pattern := config.get("hybrid_override_pattern"), str | list):
+        return pattern[:layers].count("*"), 0
+    if isinstance(blocks := config.get("block_types"), list) and blocks:  # repeated over all layers
+        return 0, layers * blocks.count("attention") // len(blocks)
+    if period := _number(config, "attn_layer_period"):
+        return layers // period, 0
     types = text_config(config).get("layer_types", config.get("layer_types"))
     if not isinstance(types, list) or not types:
-        if pattern := _number(config, "sliding_window_pattern"):
-            return layers // pattern, layers - layers // pattern
+        if interval := _number(config, "sliding_window_pattern"):
+            return layers // interval, layers - layers // interval
         return layers // (_number(config, "full_attention_interval") or 1), 0
+    types = types[:layers] if layers else types
     sliding = sum("sliding" in str(layer) or "local" in str(layer) for layer in types)
     linear = sum(word in str(layer) for layer in types for word in ("linear", "conv", "mamba", "recurrent"))
     return max(0, len(types) - sliding - linear), sliding

@@ -60,7 +60,7 @@ def test_no_process_ends_with_a_number_that_only_its_line_knows() -> None:
 @contextmanager
 def streaming(server: ServerProcess, model: str) -> Iterator[Iterator[str]]:
     """Start an endless streamed answer; yield the lines after its first text."""
-    asked = body(model, stream=True, max_tokens=ENDLESS)
+    asked = body(model, stream=True, max_tokens=ENDLESS, ignore_eos=True)
     with httpx.stream("POST", f"{server.address}/v1/chat/completions", json=asked, timeout=600) as response:
         lines = response.iter_lines()
         while '"content"' not in next(lines):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import open_system
 from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.loading import devices
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.settings.settings import Settings
@@ -76,3 +78,12 @@ def test_a_load_takes_over_what_was_found_of_the_models_formats(
     # A tokenizer belongs to one thread.
     assert reads.tokenizer is not prepares.tokenizer
     engine.close()
+
+
+@pytest.mark.skipif(
+    sys.platform == "darwin", reason="a Mac's GPU has no memory of its own, and only Linux tells a number"
+)
+def test_the_machines_memory_does_not_count_for_a_gpu_with_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Engines.available_memory() is not None
+    monkeypatch.setattr(devices, "_device", "gpu")
+    assert Engines.available_memory() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +100,34 @@ def test_a_draft_model_and_the_operators_limits_count(tiny_model: Callable[..., 
     assert load_size(folder, record, Settings(kv_cache_bytes=MEGABYTE)).cache == MEGABYTE
     short = load_size(folder, attrs.evolve(record, context=FIRST_TOKENS // 2), Settings())
     assert short.cache == alone.cache // 2
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv7", "nemotron_h", "recurrent_gemma"])
+def test_layers_without_attention_need_no_cache_of_tokens(kind: str, tiny_model: Callable[..., Path]) -> None:
+    import_text_libraries()
+    folder = tiny_model(kind)
+    cache = CacheSizeModel.of(load_model(folder, Settings())).nbytes(1, FIRST_TOKENS)
+    assert load_size(folder, detect(folder), Settings()).cache <= 2 * cache
+
+
+def test_a_configuration_of_sizes_that_no_weight_has_is_not_counted(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = tiny_model("qwen3")
+    folder = Path(shutil.copytree(made, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1 << 30}))
+    with pytest.raises(ValueError, match="num_hidden_layers = 1,073,741,824"):
+        load_size(folder, detect(folder), Settings())
+
+
+def test_only_layers_that_exist_have_a_cache(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    before = load_size(folder, detect(folder), Settings()).cache
+    layers = {"layer_types": ["full_attention"] * 100_000}
+    (folder / "config.json").write_text(json.dumps({**config, **layers}))
+    assert load_size(folder, detect(folder), Settings()).cache == before
 
 
 def test_a_broken_weight_file_has_no_size(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
