@@ -94,7 +94,11 @@ class Store:
             self._log.debug("stopped")
 
     async def stop(self, seconds: float) -> None:
-        """Answer the queued messages and end; give up after a time limit in seconds."""
+        """Stop the store after it has answered the queued messages.
+
+        Args:
+            seconds: Time limit in seconds; after it, the messages that are left stay unanswered.
+        """
         self._control.send(_Stop())
         with trio.move_on_after(seconds, shield=True):
             await self._ended.wait()

@@ -139,7 +139,7 @@ class Adapter(OutputAdapter):
     def _prepare_read(
         self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str
     ) -> PreparedPrompt:
-        """Prepare a conversation whose images have been processed."""
+        """Return the prepared prompt of a conversation from which `_read_chat` has read the images."""
         prepared = self._prepare_chat(request, chat, parameters)
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return prepared if constrained else attrs.evolve(prepared, appendix=appendix)

@@ -63,7 +63,7 @@ class Job:
             self._begun = time.perf_counter()
 
     def close(self) -> None:
-        """Do nothing: the job holds only tokens."""
+        """Close the job: nothing to release, since it holds only token ids."""
 
     def set_apart(self, tokens: int) -> None:
         """Set the number of prefix tokens that are computed separately from the rows."""

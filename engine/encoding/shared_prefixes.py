@@ -76,10 +76,10 @@ class SharedPrefixes:
             job.set_apart(job.prepared.shared)
 
     def prefix_of(self, job: Job) -> SharedPrefix | None:
-        """Return the shared prefix of the request whose turn it is.
+        """Return the shared prefix of a reranking request, and start it if it has none.
 
-        None means that its rows are computed whole; or, if the request still has a part `apart`, that memory
-        is lacking just now.
+        None means that the rows are computed without one. If `job.apart` is not 0, there is no memory for
+        the prefix at the moment.
         """
         if not job.apart:
             return None
