@@ -126,12 +126,10 @@ def begun(server: ServerProcess, asked: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-# On a busy machine the server twice ended before the second refusal, for a reason not yet found; the test
-# below holds the status meanwhile.
-@pytest.mark.soak
 def test_a_server_that_has_lost_its_device_says_so_and_ends_with_70(tiny_model: TinyModel) -> None:
     good, bad = tiny_model("qwen3"), tiny_model("llama")
-    program = failing(IGNORED, bad.name, loss_seconds=600)
+    # Unpaced, the answer fills its context, or the sockets that nobody reads meanwhile; either ends the server.
+    program = failing(IGNORED, bad.name, loss_seconds=600, pace=0.05)
     models = (str(good), str(bad), "--max-loaded-models", "2", "--shutdown-timeout", "600")
     with serving(*models, program=program) as server:
         with streaming(server, good.name) as lines:

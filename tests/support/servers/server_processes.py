@@ -62,12 +62,12 @@ class ServerProcess:
 
 
 _FAILING = """
-import os, sys, threading
+import os, sys, threading, time
 from greenroom.actors import system
 from greenroom.actors.engines.engines import Engines
 from greenroom.http.command_line import main
 
-failure, name, loss_seconds, *arguments = sys.argv[1:]
+failure, name, loss_seconds, pace, *arguments = sys.argv[1:]
 system.LOSS_SECONDS = float(loss_seconds)
 load_engine = Engines.load_engine
 
@@ -77,10 +77,15 @@ def fail():
         threading.Event().wait()
     raise RuntimeError(failure)
 
+def paced(step):
+    def wait_and_step():
+        time.sleep(float(pace))
+        return step()
+    return wait_and_step
+
 def load(engines, opened, *arguments):
     engine = load_engine(engines, opened, *arguments)
-    if opened.folder.name == name:
-        engine.step = fail
+    engine.step = fail if opened.folder.name == name else paced(engine.step)
     return engine
 
 Engines.load_engine = load
@@ -89,15 +94,16 @@ main()
 """
 
 
-def failing(failure: str, model: str, loss_seconds: float = 5.0) -> tuple[str, ...]:
+def failing(failure: str, model: str, loss_seconds: float = 5.0, pace: float = 0.0) -> tuple[str, ...]:
     """Return the program of a server in which every step of one model fails and logs `step fails`.
 
     Args:
         failure: Message of a RuntimeError; with `hang`, the step never returns instead.
         model: Folder name of the model.
         loss_seconds: Time in seconds for running answers to finish once the device is lost.
+        pace: Seconds added to each step of other models, so that an answer outlives a busy machine.
     """
-    return (sys.executable, "-c", _FAILING, failure, model, str(loss_seconds))
+    return (sys.executable, "-c", _FAILING, failure, model, str(loss_seconds), str(pace))
 
 
 @contextmanager
