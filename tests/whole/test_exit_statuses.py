@@ -128,7 +128,7 @@ def begun(server: ServerProcess, asked: dict[str, Any]) -> Iterator[None]:
 
 def test_a_server_that_has_lost_its_device_says_so_and_ends_with_70(tiny_model: TinyModel) -> None:
     good, bad = tiny_model("qwen3"), tiny_model("llama")
-    # Unpaced, the answer fills its context, or the sockets that nobody reads meanwhile; either ends the server.
+    # Unpaced, the answer would fill its context or the unread sockets, and the server end early.
     program = failing(IGNORED, bad.name, loss_seconds=600, pace=0.05)
     models = (str(good), str(bad), "--max-loaded-models", "2", "--shutdown-timeout", "600")
     with serving(*models, program=program) as server:
