@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from greenroom.actors.store.database.database_file import UnusableDatabase
@@ -13,10 +15,10 @@ WRITTEN = ("create_tables", "find_items_by_id", "claim_conversations", "keep_sys
 
 
 def test_migrations_keep_the_names_that_databases_hold() -> None:
-    database = import_sqlite_utils().Database(memory=True)
-    migrations = load_migrations()
-    migrations.apply(database)
-    applied = [row["name"] for row in database["_sqlite_migrations"].rows_where("migration_set = ?", [SET])]
+    with closing(import_sqlite_utils().Database(memory=True)) as database:
+        load_migrations().apply(database)
+        rows = database["_sqlite_migrations"].rows_where("migration_set = ?", [SET])
+        applied = [row["name"] for row in rows]
     assert sorted(applied) == sorted(WRITTEN)
     check_version(WRITTEN)
 
