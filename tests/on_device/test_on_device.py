@@ -22,6 +22,7 @@ VERY_SHORT = Plan(
 )
 
 
+@pytest.mark.soak  # it attacks and measures a server for half a minute
 def test_a_report_has_the_device_the_versions_and_the_figures_of_each_part(tmp_path: Path) -> None:
     said: list[str] = []
     failed = write_report(VERY_SHORT, tmp_path / "report.md", said.append)
