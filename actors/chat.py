@@ -1,4 +1,4 @@
-"""Requests of a program that has a system of its own: two calls in place of five classes."""
+"""Requests to models in two calls, for programs that run a system of their own."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from greenroom.schemas.problems import ProblemError
 def generate(
     system: System, asked: RequestInput, *, model: str = "default", **values: Unpack[Parameters]
 ) -> Generation:
-    """Return a request on its way: its events come to whoever iterates over it, and leaving it ends it.
+    """Return a started request; iterate over it for its events, and leave its context to end it.
 
     Args:
         model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
         values: Generation parameters.
 
     Raises:
-        ProblemError: A parameter is out of its range, or a string is no text. What a model refuses is its
-            last event, `Failed`.
+        ProblemError: A parameter is out of its range, or a string holds half of a surrogate pair. If the
+            model refuses the request, its last event is `Failed` instead.
     """
     check_text("", asked)
     check_text("model", model)
@@ -52,7 +52,7 @@ async def chat(
         values: Generation parameters.
 
     Raises:
-        ProblemError: There is no answer.
+        ProblemError: The request failed.
     """
     if isinstance(conversation, str):
         conversation = (Message("user", (TextPart(conversation),)),)

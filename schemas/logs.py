@@ -1,6 +1,6 @@
-"""Loggers that are not heard until the program that they run in says what becomes of logs.
+"""Loggers that write nothing until structlog is configured.
 
-The command line does; a program that uses Greenroom as a library does by `structlog.configure`.
+The command line configures it; a program that uses Greenroom as a library calls `structlog.configure`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _EVERY_LEVEL: Any = structlog.make_filtering_bound_logger("notset")
 
 
 class _UnheardLogger(_EVERY_LEVEL):  # type: ignore[misc]
-    """Logs once structlog is configured, if that comes to pass while it is in use."""
+    """A logger that writes nothing until structlog is configured."""
 
     def _proxy_to_logger(self, *arguments: Any, **values: Any) -> Any:
         return super()._proxy_to_logger(*arguments, **values) if structlog.is_configured() else None
 
 
 def get_logger(*names: str, **values: Any) -> Any:
-    """Return a logger as `structlog.get_logger` does, unheard where structlog is not configured."""
+    """Return a logger like `structlog.get_logger`, but one that is silent until structlog is configured."""
     made_by = cast("type[BindableLogger]", _logger)
     return structlog.wrap_logger(None, wrapper_class=made_by, logger_factory_args=names, **values)
 

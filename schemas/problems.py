@@ -74,7 +74,7 @@ def missing(param: str) -> ProblemError:
 
 
 def not_fetched(param: str | None) -> ProblemError:
-    """Return the 400 for a file given by its address on a server that fetches none."""
+    """Return the 400 for a file given by URL, on a server that fetches no files."""
     detail = (
         f"`{param or 'url'}` is an address, but this server fetches no files: send the file itself, as a "
         'data URL or base64, or set `[images] fetch = "https"` in its settings.'
@@ -146,7 +146,7 @@ def insufficient_memory(model: str, required: int, available: int, freed: int = 
 
 
 def memory_in_use(model: str, required: int, available: int, freed: int, seconds: float) -> Problem:
-    """Return the problem of a model for whose load other programs left too little memory for `seconds`."""
+    """Return the problem of a load that waited `seconds` in vain for memory used by other programs."""
     detail = (
         f"The model '{model}' needs {_megabytes(required)} of memory; other programs left "
         f"{_megabytes(available)} for {seconds:g} seconds."
@@ -160,7 +160,7 @@ def _megabytes(nbytes: int) -> str:
 
 
 def memory_members(required: int, available: int, freed: int = 0) -> tuple[tuple[str, int], ...]:
-    """Return the members of a problem that tell bytes of memory."""
+    """Return the members of a problem document that state bytes of memory."""
     return ("required_bytes", required), ("available_bytes", available), ("freed_bytes", freed)
 
 

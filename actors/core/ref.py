@@ -65,7 +65,7 @@ class Ref(Generic[M]):
     async def ask(self, message: M, answer: type[R]) -> R | Failed:
         """Send a message and return the first event of type `answer`, or Failed.
 
-        A grant that arrives during the caller's cancellation is closed.
+        If the caller is cancelled, an answer that transfers a resource (`Grant`) is closed.
 
         Raises:
             ActorStopped: The actor stopped without an answer.

@@ -129,7 +129,7 @@ def _left(limit: int | None, models: Iterable[ModelUse]) -> int:
 
 
 def _lacks_place(state: PoolState, models: Sequence[ModelUse]) -> bool:
-    """Return whether these models occupy all places."""
+    """Return whether these models are as many as may be loaded at once (`max_loaded_models`)."""
     return state.max_loaded_models is not None and len(models) >= state.max_loaded_models
 
 

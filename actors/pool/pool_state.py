@@ -47,8 +47,8 @@ class ModelUse:
         need: Bytes that it needs in memory; None until its files have been read.
         granted: Bytes that it was granted for its load; None for `need`.
         shortfall: Bytes that the memory account lacked for it, summed over the load attempts.
-        left: Bytes that the account had left for it at that attempt.
-        retry_at: Time before which no further load is attempted after such an attempt.
+        left: Bytes that the account had left for it at the last of these attempts.
+        retry_at: Time before which its load is not attempted again.
         short_since: Time since which memory is missing that no model can free; None if none is missing.
         freed: Bytes of models that were unloaded for its waiting requests.
     """

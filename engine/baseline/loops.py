@@ -96,7 +96,7 @@ def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> lis
     """Run our loop with all its host work, greedily, on an idle engine.
 
     Returns:
-        For each answer, a range of the same length.
+        A range for each answer, as long as its number of tokens.
     """
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):

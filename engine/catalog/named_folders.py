@@ -15,7 +15,7 @@ def why_no_model(model: str) -> str | None:
     """Return the reason why a folder that an operator named holds no model.
 
     Returns:
-        A sentence without its end; None for hub ids, and for folders with a config.json.
+        A sentence without its full stop; None for hub ids, and for folders with a config.json.
     """
     folder = resolve_folder(model)
     if folder is None or (folder / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""Warn the operator about served models that may not answer as expected."""
+"""Warnings for the operator about served models that may not answer as expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POOLING = "1_Pooling/config.json"
 
 
 def notices_of(folder: Path, record: CapabilityRecord) -> tuple[str, ...]:
-    """Return sentences about a model's folder, without their ends; none if all is as it should be."""
+    """Return warnings about a model's folder, as sentences without a full stop; none if there are none."""
     notices: list[str] = []
     if (adapter := find_adapter(folder)) is not None:
         notices.append(
@@ -28,7 +28,7 @@ def notices_of(folder: Path, record: CapabilityRecord) -> tuple[str, ...]:
 
 
 def _only_fills_gaps(folder: Path) -> bool:
-    """Return whether an encoder is one of which other models are made, such as bert-base-uncased."""
+    """Return whether an encoder is only pretrained to fill gaps in texts, such as bert-base-uncased."""
     if any((folder / name).is_file() for name in (*SENTENCE_TRANSFORMERS_FILES, _POOLING)):
         return False
     classes = classes_of(read_optional(folder / "config.json"))

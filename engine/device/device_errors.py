@@ -90,7 +90,7 @@ def check_device(*, idle: bool) -> None:
 
 
 def raise_unless_own(error: BaseException) -> None:
-    """Return if only the code that raised this error can be its cause; call before blaming any request.
+    """Raise a device error if the device may have caused this error; call before failing any request for it.
 
     Raises:
         BaseException: The error itself if it is the device's, or a device error that was pending. Such an

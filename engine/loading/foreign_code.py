@@ -1,7 +1,7 @@
 """Refuse to run Python code from a model's folder unless the operator trusts it.
 
-Some of mlx-vlm's processors have transformers trust a folder whatever they are told, so that the code which
-its `auto_map` names would run.
+Some of mlx-vlm's processors always tell transformers to trust a folder, so that the code named in its
+`auto_map` would run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def allow_foreign_code(trusted: bool) -> None:
     """Allow this thread to run models' own code from now on, or refuse it.
 
     Args:
-        trusted: The operator trusts its makers (setting trust_remote_code).
+        trusted: True if the operator trusts the models' makers (setting `trust_remote_code`).
     """
     global _installed
     _thread.forbids = not trusted

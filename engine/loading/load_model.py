@@ -92,11 +92,12 @@ def check_packing(config: Mapping[str, Any], weights: Collection[str]) -> None:
     """Make sure that mlx-lm can unpack a model's weights.
 
     Args:
-        config: What config.json holds.
-        weights: The names of the tensors that there are.
+        config: Content of config.json.
+        weights: Names of the model's tensors.
 
     Raises:
-        ValueError: One sentence: they are packed otherwise than it says, or in a way that is not read.
+        ValueError: One sentence: the weights are not packed as the configuration says, or mlx-lm cannot
+            unpack them.
     """
     packing = config.get("quantization_config") or text_config(config).get("quantization_config")
     if "quantization" in config or not isinstance(packing, dict):

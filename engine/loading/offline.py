@@ -88,7 +88,7 @@ def _fetches(program: object) -> bool:
 
 
 def _wanted_repository(error: BaseException | None) -> str | None:
-    """Return the repository of the hub that an error, or what led to it, was about; None if there is none."""
+    """Return the hub repository that an error or its causes concern; None if there is none."""
     while error is not None:
         if type(error).__name__ in ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "FetchRefusedError"):
             for frame, _ in traceback.walk_tb(error.__traceback__):

@@ -37,14 +37,16 @@ _WIDTHS = frozenset(
 
 _NUMBERED = re.compile(r"(\w+)\.(\d+)(?=\.|$)")
 _TIMES, _MORE = 4, 64
-"""Tolerances: architectures reuse layers, leave some empty, or build a few without weights."""
+"""Factor and addend of the largest accepted number of layers or experts: architectures reuse layers, leave
+some empty, or build a few without weights."""
 
 _MOST_LAYERS, _LEAST_PER_LAYER = 1_024, 1_024
 """Limits on layers: their number, and the fewest weights that each of many has on average. Published models
 have up to some 130 layers, each with millions of weights."""
 
 _WIDER, _WIDEST_PLAIN = 64, 65_536
-"""Tolerances: quantized weights are packed, heads are slices, and embeddings are cut."""
+"""Factor of the largest accepted width over that of the widest tensor, since quantized weights are packed;
+and a width in numbers that is always accepted."""
 
 
 def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:

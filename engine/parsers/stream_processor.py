@@ -34,7 +34,7 @@ class StreamProcessor:
 
     The joined deltas depend on the whole text only, never on how it was split. Stop strings apply to the
     visible text only and cannot span a call. A call is emitted as two deltas, name and arguments, once its
-    block is valid; with `immediate`, as many as the text's pieces. Calls at the end of reasoning that the
+    block is valid; with `immediate`, as one delta per piece of text. Calls at the end of reasoning that the
     model never closed are emitted too; text that may be such calls is held back until then. Control tokens
     that no parser reads are dropped.
 

@@ -17,7 +17,7 @@ OPEN, CLOSE = "\U000f4e20", "\U000f4e21"
 """Private-use characters around a marked token, removed from user text first to prevent forgery."""
 
 TEXT_BESIDE_CALL = "\U000f4e22"
-"""Mark of a call that text of its turn belongs before, used during rendering; removed from user text too."""
+"""Mark of a call that is preceded by text in its turn, used during rendering; removed from user text too."""
 
 IMAGE = "\U000f4e23"
 """Character on both sides of an image number in its placeholder; removed from user text too."""

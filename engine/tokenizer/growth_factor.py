@@ -1,8 +1,8 @@
 """Upper bound of the factor by which a chain of replacements expands a text.
 
-Each character has a weight: the length of what may become of it by the end of the chain. Weights are
-computed from the last step to the first. So replacements of different letters (ä by ae, ö by oe) count once
-each, while those of what an earlier one wrote multiply.
+Each character has a weight: the largest length of the text that replaces it by the end of the chain. Weights
+are computed from the last step to the first. So replacements of different letters (ä by ae, ö by oe) count
+once each, but factors multiply if one step replaces text that an earlier step has inserted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MOST_STEPS, _MOST_CHARACTERS, _LONGEST_PATTERN = 1_000, 20_000, 10_000
 """Limits on a chain; those of real tokenizers have some dozens of steps, each with a few characters."""
 
 _CLASS = re.compile(r"\\[pP](?:\{\^?\w*\}|\w)|\[:\^?\w+:\]")
-"""Pattern of the classes of characters in a regular expression that Python does not know."""
+"""Pattern of character classes that Python's regular expressions do not know."""
 
 _NESTED = re.compile(r"\[\[|--|&&|~~|\|\|")
-"""Pattern of what Python may read otherwise than the library does."""
+"""Pattern of syntax that Python may read differently from the library."""
 
 _BYTES = 4
 """Largest number of bytes of a character in UTF-8."""

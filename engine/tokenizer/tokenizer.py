@@ -63,7 +63,7 @@ class ChatTokenizer:
         self._reserved: tuple[str, ...] = ()
 
     def reserve(self, words: Iterable[str]) -> None:
-        """Treat these words as control tokens, tokens or not; call before any other use of this tokenizer."""
+        """Treat words as control tokens, even those that are no tokens; call before any other use."""
         self._reserved = tuple(words)
 
     @functools.cached_property

@@ -24,7 +24,8 @@ _WIDTHS = ("hidden_size", "embed_dim", "intermediate_size")
 """Fields of a vision configuration that bound the width of a patch's activations."""
 
 _COLORS, _NUMBER_BYTES, _ACTIVATIONS = 3, 4, 4
-"""Number of activations per patch that a tower holds at once, each counted at the largest width."""
+"""Numbers in the estimate of a tower's memory: colors of a pixel, bytes of a number, and activations that the
+tower holds at once per patch, each counted at the largest width."""
 
 _INPUT_FACTOR = 10
 """Memory a tower needs, in bytes per byte of input, if its configuration states no sizes."""

@@ -1,7 +1,7 @@
-"""A mend of mlx-vlm's Gemma 3n: the scale of the embeddings of a prompt's text.
+"""Correction of mlx-vlm's Gemma 3n: the scale of text embeddings in prompts with images.
 
-Its language model multiplies the embeddings of tokens by the square root of their width, as the published
-code does. What `get_input_embeddings` makes of a prompt with images lacks this factor (mlx-vlm 0.7.10).
+The language model multiplies the embeddings of tokens by the square root of their width, as the published
+code does. `get_input_embeddings` omits this factor for prompts with images (mlx-vlm 0.7.10).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _UNSCALED = frozenset({"gemma3n"})
 
 
 def scale_prompts(model: Any) -> None:
-    """Scale the text of prompts with images as that of prompts without.
+    """Patch a model to scale the text embeddings of prompts with images like those of other prompts.
 
     Args:
-        model: A model of mlx-vlm; only those that lack the scale change.
+        model: A model of mlx-vlm; it changes only if it lacks the scale.
     """
     config = model.config
     if config.model_type not in _UNSCALED or "get_input_embeddings" in vars(model):

@@ -99,7 +99,7 @@ class BareLoops:
             loop: Name of the loop: `batch_generator` (mlx-lm's), `bare_loop` (forward pass and argmax only),
                 `bare_prefill` (mlx-lm's, up to the first token of each prompt, sequentially) or
                 `own_loop` (the worker's, with all its host work).
-            tokens: Number of tokens to generate for each prompt, whatever they are.
+            tokens: Number of tokens to generate for each prompt, end tokens included.
 
         Raises:
             BenchError: The loop cannot run.

@@ -1,7 +1,7 @@
-"""The end of an answer that its form has no words for."""
+"""Error for an answer that breaks off in a format that cannot express failures."""
 
 from __future__ import annotations
 
 
 class AnswerCutError(Exception):
-    """An answer that has begun cannot be completed, and its form has no words for that: it is cut off."""
+    """An error after which a started response is cut off, since its format cannot express a failure."""

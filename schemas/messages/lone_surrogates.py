@@ -1,4 +1,4 @@
-"""Search for halves of surrogate pairs, which Python's strings may hold and no encoding of Unicode can.
+"""Search for halves of surrogate pairs, which Python's strings may hold but no Unicode encoding can express.
 
 Requests over HTTP have none: the decoder of JSON replaces them. A program that uses Greenroom as a library
 may pass any string, such as one that it cut in the middle of an emoji.

@@ -9,7 +9,7 @@ from greenroom.schemas.messages.generation import Overrides, check
 
 
 class Parameters(TypedDict, total=False):
-    """Those that a request may set; `GenerationParameters` has each one's meaning, range and default."""
+    """Generation parameters that a request may set; `GenerationParameters` has their meanings and ranges."""
 
     max_tokens: int
     temperature: float
@@ -34,11 +34,11 @@ class Parameters(TypedDict, total=False):
 
 
 def parameters(**values: Unpack[Parameters]) -> Overrides:
-    """Return parameters for an `InferenceRequest`; what is left out is the settings' or the model's own.
+    """Return parameters for an `InferenceRequest`; omitted ones come from the settings or the model.
 
     Raises:
         TypeError: There is no parameter of that name.
-        ProblemError: A value is out of its range; the problem says what would be right.
+        ProblemError: A value is out of its range; the problem names the range.
     """
     if unknown := values.keys() - Parameters.__annotations__.keys():
         raise TypeError(f"parameters() got an unexpected keyword argument '{min(unknown)}'")

@@ -42,7 +42,7 @@ class MessageConverter:
         parser: Parser of the model's calls, to render calls that the template cannot show.
         marker: Marker of control tokens in user text.
         forms: Forms of turns that the template does not take unchanged.
-        media: Media allowed as content parts, by role; elsewhere they are numbers in text.
+        media: Media allowed as content parts, by role; others become numbered placeholders in text.
     """
 
     def __init__(

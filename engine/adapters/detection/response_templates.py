@@ -67,7 +67,7 @@ def _ignore(tokenizer: ChatTokenizer, reason: str) -> None:
 def _reads(
     parser: ResponseTemplateParser, shown: RenderedTurn, turn: Message, reasoning_parser: ReasoningParser
 ) -> bool:
-    """Return whether a turn is read as it was given, and it and its beginnings alike in any pieces."""
+    """Return whether a turn is read correctly, and its parts equally however they are split."""
     if not read_turn(shown, parser, reasoning_parser, TOOLS).is_like(turn):
         return False
     texts = [shown.text, *(shown.text[: len(shown.text) * cut // _CUTS] for cut in range(1, _CUTS))]

@@ -110,7 +110,7 @@ def _check_fetched(media: Iterable[MediaPart]) -> None:
 
 
 def _refuse(messages: Sequence[Message], model: str, *, ids: bool) -> None:
-    """Refuse media in the user's last turn that a text model cannot be told about."""
+    """Refuse media in the user's last turn; with `ids`, images are accepted as numbers in text."""
     for part in media_of(message for message in last_turn(messages) if message.role == "user"):
         if not (ids and isinstance(part, ImagePart)):
             raise _unseen(part, model)

@@ -119,7 +119,8 @@ def read_sentence_transformers_config(folder: Path) -> SentenceTransformersConfi
 def projects_tokens(folder: Path) -> bool:
     """Return whether a model's folder has a layer for the vectors of tokens, which are then not pooled.
 
-    Late interaction (ColBERT) is stored so: PyLate's `Dense` stands where others pool.
+    Models of late interaction (ColBERT) have one: in PyLate's folders, a `Dense` layer takes the place of the
+    pooling.
     """
     try:
         listed = read_json(folder / "modules.json")

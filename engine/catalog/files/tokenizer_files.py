@@ -1,4 +1,4 @@
-"""Check that a model's folder holds a tokenizer: without one, transformers makes one with no vocabulary."""
+"""Check that a model's folder holds a tokenizer: without one, transformers would create an empty one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ENDS = (".tiktoken", ".model", ".spm", ".vocab")
 
 
 def check_tokenizer_files(folder: Path) -> None:
-    """Make sure that something in a model's folder is called as tokenizers are.
+    """Check that a model's folder has a file with a tokenizer's usual name.
 
     Raises:
-        ValueError: There is nothing.
+        ValueError: There is no such file.
     """
     if not any(name.startswith(_BEGINNINGS) or name.endswith(_ENDS) for name in os.listdir(folder)):
         raise ValueError("there is no tokenizer in its folder")

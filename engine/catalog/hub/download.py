@@ -93,10 +93,10 @@ def _weights_of(folder: Path, trust_remote_code: bool, name: str) -> tuple[str, 
 
 
 def _check_room(cache: Path, size: int) -> None:
-    """Refuse what the disk has no room for, before it is full.
+    """Refuse a download that is larger than the free disk space, before it starts.
 
     Raises:
-        OSError: Says how much is missing.
+        OSError: The message gives both sizes.
     """
     free = shutil.disk_usage(cache).free
     if size > free:

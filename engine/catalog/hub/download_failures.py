@@ -1,13 +1,13 @@
-"""Why a download failed, in a sentence for whoever wanted it."""
+"""Reasons of failed downloads, as sentences for the operator."""
 
 from __future__ import annotations
 
 
 def describe_failure(error: Exception, source: str) -> str:
-    """Return why nothing came.
+    """Return the reason of a failed download, as a clause without a full stop.
 
     Args:
-        error: What huggingface_hub has raised, or what it passed on.
+        error: Exception that huggingface_hub raised.
         source: Address of the hub.
     """
     from huggingface_hub.errors import (

@@ -1,4 +1,4 @@
-"""Name the purpose of mlx-vlm's models that neither generate text, nor embed, nor rank."""
+"""Purposes of those models of mlx-vlm that neither generate text, nor embed, nor rank."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ _PURPOSES: Mapping[str, str] = {
     "minimax_h3": "it makes videos",
     "nemotron_voicechat": "it turns speech into speech",
 }
-"""By the package of mlx-vlm."""
+"""Purposes of models that are not served, by the name of their package in mlx-vlm."""
 
 _CLASSES: Mapping[str, str] = {
     "BoundaryExtractor": "gliner2_5",
     "D1Model": "d1",
     "Lfm2BidirectionalForMaskedLM": "lfm2_encoder",
 }
-"""Classes whose `model_type` is another model's. Source: mlx-vlm's `get_model_type`."""
+"""Packages by class name, for models whose `model_type` is that of another model. Source: mlx-vlm's
+`get_model_type`."""
 
 PURPOSES = frozenset(_PURPOSES)
-"""The packages of which it is known."""
+"""Names of the packages of mlx-vlm whose models are not served and have a known purpose."""
 
 
 def other_purpose(architecture: str, config: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
-"""Detection of language models that speak: a chat model's configuration, but tokens that stand for sound.
+"""Detection of language models that speak: they have a chat model's configuration, but tokens for audio.
 
-mlx-audio is told by whoever calls it, or by the name of the folder; a server has to look.
+mlx-audio takes the architecture from its caller or from the folder's name; a server must detect it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refuse encoders that do not compute one vector or one score for each text."""
+"""Detection of encoders that do not compute one vector or one score for each text."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LATE = frozenset(
 """Architectures of late interaction, as mlx-vlm and transformers name them."""
 
 _LATE_CLASS = re.compile(r"(?:^|_|For)Col[A-Z]")
-"""Their classes: `ColPali`, `ColQwen2_5`, `HF_ColBERT`."""
+"""Pattern of the class names of late-interaction models: `ColPali`, `ColQwen2_5`, `HF_ColBERT`."""
 
 _TWO_TOWERS = frozenset({"align", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2"})
-"""Architectures that bring images and texts into one space; texts among themselves they compare poorly."""
+"""Architectures that embed images and texts in one space, but compare texts with each other poorly."""
 
 _SEEING = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})
-"""Architectures of models that write about images, of which others are made that embed both."""
+"""Architectures of vision models that also exist as embedding models of images and texts."""
 
 _RELEVANT = re.compile(r"(?:is[ _-]?)?relevan(?:t|ce)|yes", re.IGNORECASE)
 _SCORED = re.compile(r"(?:relevance[ _-]?)?score|similarity|rank(?:ing)?|logits?", re.IGNORECASE)
-"""Names of a single label that a ranking has."""
+"""Pattern of the names that rerankers give to their only label."""
 _UNNAMED = re.compile(r"(?:LABEL_)?\d+")
 _LONGEST_LABEL = 40
 
@@ -63,10 +63,10 @@ def why_encoder_is_not_served(
 
 
 def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) -> bool:
-    """Return whether texts are compared token by token (ColBERT), so that no one vector stands for each.
+    """Return whether texts are compared token by token (ColBERT), so that each has many vectors.
 
-    Source: ColBERT (Khattab and Zaharia 2020); the files are as Stanford's and LightOn's (PyLate) codes write
-    them.
+    Source: ColBERT (Khattab and Zaharia 2020). The files are those that Stanford's code and LightOn's PyLate
+    write.
     """
     if architecture in _LATE or any(map(_LATE_CLASS.search, classes_of(config))):
         return True
@@ -79,8 +79,8 @@ def _interacts_late(folder: Path, config: Mapping[str, Any], architecture: str) 
 def _why_no_reranking(folder: Path, config: Mapping[str, Any], name: str) -> str | None:
     """Return a reason to refuse a classifier as a reranker; None if its labels can mean relevance.
 
-    Sentiment and entailment have two labels as well. So two labels are a ranking only if one of them, or the
-    model, is named so.
+    Classifiers of sentiment and entailment have two labels as well. So a model with two labels counts as a
+    reranker only if its name says so, or one label means relevance.
     """
     count = label_count(config)
     if count > 2:
@@ -98,8 +98,8 @@ def _why_no_reranking(folder: Path, config: Mapping[str, Any], name: str) -> str
 def _why_no_score(config: Mapping[str, Any], labels: Sequence[str]) -> str | None:
     """Return a reason to refuse a model with one label as a reranker; None if nothing speaks against it.
 
-    Most rerankers leave their only label without a name, and so do models that rate a text by itself. Those
-    were trained as regressions.
+    Most rerankers leave their only label unnamed. So do models that rate single texts, but their
+    configuration says that they were trained as regressions.
     """
     if any(not _UNNAMED.fullmatch(label) and not _SCORED.fullmatch(label) for label in labels):
         return f"it rates texts by one label ({labels[0]}), not by a query"

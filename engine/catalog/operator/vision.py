@@ -24,7 +24,7 @@ def allows_vision(model: str, settings: Settings) -> bool:
 def check_vision(
     record: CapabilityRecord, folder: Path, model: str, settings: Settings, physical: int
 ) -> None:
-    """Refuse a vision model that is too large, or that must not see and cannot be loaded without vision.
+    """Refuse a vision model that is too large, or one that cannot be loaded with its vision turned off.
 
     Args:
         physical: Physical memory of this machine in bytes.

@@ -32,7 +32,7 @@ def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
 
 
 def _forgetful(model: Any) -> Encode:
-    """Return Qwen3-VL's encoder without state: mlx-vlm reuses the positions of the call before."""
+    """Return Qwen3-VL's encoder without state: mlx-vlm reuses the positions of the previous call."""
 
     def encode(ids: mx.array, mask: mx.array) -> mx.array:
         model.language_model._position_ids = model.language_model._rope_deltas = None

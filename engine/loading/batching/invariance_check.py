@@ -230,9 +230,9 @@ def _repeated_step(row: _Row) -> Generator[_Pass, mx.array, mx.array]:
 def _prefilling_fault(new_cache: Callable[[], Cache], rows: list[_Row]) -> _Passes:
     """Check prefill of prompts of unequal length; return the fault, or an empty string.
 
-    Two of the rows differ only in their padding tokens. Long rows are compared only with themselves alone:
-    where blocks are cut at the ends of shorter rows, long rows are computed in pieces, which rounds
-    differently.
+    Two of the rows differ only in their padding tokens. Long rows are compared only with the same rows
+    computed alone: where blocks are cut at the ends of shorter rows, long rows are computed in pieces, which
+    rounds differently.
     """
     _, short, long = rows
     batch, pads = (short, short, long, short), (short.prompt[-1], long.prompt[0])

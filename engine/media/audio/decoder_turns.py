@@ -10,7 +10,7 @@ from greenroom.engine.fairness.fair_queue import ClientRequest, FairQueue
 OPEN_AT_ONCE = 8
 """Limit of recordings with an open decoder, whose buffers may take 13 MB; others wait until one ends."""
 MOST_OPEN = 32
-"""Limit of open decoders, of which those beyond `OPEN_AT_ONCE` go to clients without another one."""
+"""Limit of open decoders. Beyond `OPEN_AT_ONCE`, only a client without an open decoder gets one."""
 UNMOVED_SECONDS = 5.0
 """Seconds in which nothing is decoded, since no output is read, after which one more recording is opened."""
 

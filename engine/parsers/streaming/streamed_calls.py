@@ -160,7 +160,11 @@ class _JsonCall:
             self._arguments = normalize_object(written) if isinstance(value, dict) else _object_of(value)
 
     def _read_nested(self) -> IncrementalParser[None]:
-        """Parse a call nested under the key of the name; raise Malformed if arguments stand beside it."""
+        """Parse a whole call that is the value of a name key: `{"function": {"name": …, "arguments": …}}`.
+
+        Raises:
+            Malformed: The outer object has arguments too.
+        """
         if not self._keys.isdisjoint(ARGUMENTS):
             raise Malformed("something in the call would be lost")
         yield from _JsonCall(self._text).read()

@@ -83,6 +83,6 @@ def _copied(tensors: HostTensors, start: int, stop: int | None) -> Generator[int
 
 
 def _part(kv: LayerTensors, first: int, start: int, stop: int) -> LayerTensors:
-    """Return a range of tokens of a run that starts at token `first`, copied only if it is not all of it."""
+    """Return a range of tokens of a run that starts at token `first`, copied unless it is the whole run."""
     whole = start == first and all(array is None or array.shape[2] == stop - start for array in kv)
     return kv if whole else slice_kv(kv, start - first, stop - first)

@@ -131,7 +131,7 @@ class Sequence:
 
     @property
     def slow_grammar(self) -> MaskLatency | None:
-        """Pace of its grammar if that is slow, so that only sequences under the same grammar wait for it."""
+        """Mask latency of its grammar if that is slow; only sequences under the same grammar wait for it."""
         matcher = self.matcher
         return matcher.mask_latency if matcher is not None and matcher.mask_latency.is_slow else None
 

@@ -57,7 +57,7 @@ class ProcessedImage:
         written: Tokens that stand for it, with the text around them.
         tokens: Number of those tokens that take an embedding from it.
         inputs: NumPy arrays by the name of the model's argument.
-        of: Number of pages of the document it is a page of; 1 for any other image.
+        of: Number of pages in its document; 1 for an image that is no page.
     """
 
     digest: bytes
@@ -147,7 +147,7 @@ class ImageProcessor:
         return {name: value for name, value in made.items() if value is not None}
 
     def _written(self, ids: Sequence[int]) -> tuple[ImageTokens, int]:
-        """Return the tokens of an image, and the index of the first one."""
+        """Return an image's tokens among `ids`, and the index of the first of these tokens."""
         bos = self._tokenizer.added_tokens.get(self._tokenizer.bos_token or "")
         begins = self._tokenizer.beginning or ([] if bos is None else [bos])
         skipped = len(begins) if list(ids[: len(begins)]) == begins else 0

@@ -1,4 +1,4 @@
-"""Vision architectures that mlx-vlm has code for and Greenroom would answer wrongly."""
+"""Vision architectures that mlx-vlm implements, but with which Greenroom would answer wrongly."""
 
 from __future__ import annotations
 

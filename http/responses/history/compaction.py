@@ -24,7 +24,8 @@ SUMMARY_TOKENS = 2_048
 
 _SUMMARY_SHARE = 8
 _TURNS_SHARE = 4
-"""Divisors of a short context: an eighth for the summary, a quarter for turns, at 3 characters per token."""
+"""Divisors that limit both in a short context: the summary to an eighth of it, the turns to a quarter, at 3
+characters per token."""
 
 _FILES = {"input_image": "Image", "input_file": "Document", "input_audio": "Recording"}
 _LARGE_FILE = 1_024

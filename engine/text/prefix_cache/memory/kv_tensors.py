@@ -1,4 +1,4 @@
-"""Tensors that can be cached of a model's KV cache, by the classes of its layers.
+"""Tensors of a model's KV cache that the prefix cache can store, by the class of each layer.
 
 A per-token layer (attention) holds data for every token, so a part of it is the cache of a part of the
 prompt. A recurrent or rotating layer (sliding window) holds only the state after the last token, valid for

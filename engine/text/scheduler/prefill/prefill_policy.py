@@ -25,7 +25,7 @@ class PrefillPolicy:
     """Sizes chunks in milliseconds, to bound the inter-token latency of running streams.
 
     Args:
-        max_stall: Most decode steps' worth of time that a chunk of a lone prompt may add between two tokens.
+        max_stall: Most time that a chunk of a lone prompt may add between two tokens, in decode steps.
         step_ms: Lower bound for the assumed decode step in milliseconds; nobody notices a shorter wait.
         max_waiting_factor: Largest factor by which chunks grow with the number of waiting prompts.
         idle_ms: Milliseconds of a chunk while nothing decodes; a newly arriving prompt waits for it.
