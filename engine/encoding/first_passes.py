@@ -10,7 +10,7 @@ from greenroom.engine.encoding.rows import Row, RowModel
 from greenroom.engine.encoding.token_budget import TokenBudget
 
 _SIZES = ((1, 4), (1, 8), (4, 8), (16, 8), (64, 8), (256, 8))
-"""Rows and tokens per row of each trial; every model takes such lengths."""
+"""Rows and tokens per row of each trial; every model accepts these lengths."""
 _LONGEST = 0.1
 """Time limit of a trial in seconds; a pass predicted to take longer is not tried."""
 

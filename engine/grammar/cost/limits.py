@@ -63,7 +63,8 @@ The branches of their intersection's (Brzozowski) derivative are the product of 
 """
 
 MAX_BRANCHES: Final = 200_000
-"""Limit on the product of class counts (`.`, `[…]`, `\\w`) in intersected expressions; see above."""
+"""Limit on the product of class counts (`.`, `[…]`, `\\w`) in the expressions that a text must
+match at once (`MAX_INTERSECTED`)."""
 
 MAX_GRAMMAR: Final = 262_144
 """Limit on the characters of a Lark grammar, or of all choices together."""
@@ -72,7 +73,7 @@ MAX_ESCAPED_GRAMMAR: Final = 4 * MAX_GRAMMAR
 """Limit on the characters of a grammar rewritten for the inside of a JSON string."""
 
 MAX_ESCAPED_CLASSES: Final = 4_096
-"""Limit on the character classes in such a grammar; an uncached one takes a millisecond."""
+"""Limit on the character classes in a grammar rewritten for JSON strings; one takes up to a millisecond."""
 
 
 GRAMMAR_FUEL: Final = 400_000

@@ -48,7 +48,7 @@ def multiple_units(value: float) -> tuple[int, int]:
 
 
 def is_countable(units: int, decimals: int) -> bool:
-    """Return whether llguidance can count in such multiples, with 32 bits and limited states."""
+    """Return whether llguidance can enforce a `multipleOf`, with 32 bits and a limited number of states."""
     states = units
     while states and states % 10 == 0:
         states //= 10

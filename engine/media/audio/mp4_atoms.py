@@ -11,7 +11,7 @@ import attrs
 _FIRST = frozenset(
     b"ediw emsg free ftyp junk mdat moof moov pict pnot prfl sidx skip styp udta uuid wide".split()
 )
-"""Types of atoms at the start of such files."""
+"""Types of atoms at the start of MP4 and QuickTime files."""
 _NEEDED = frozenset((b"mvhd", b"mvex"))
 """Atoms of a movie that are needed besides its tracks."""
 _MAX_ATOMS = 2_000

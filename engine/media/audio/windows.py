@@ -25,7 +25,7 @@ _SEARCHED = 1 / 3
 _LONG_SILENCE_SECONDS = 2.0
 """Length in seconds of a silence that ends a window, or is skipped before one."""
 _KEPT_SECONDS = 0.5
-"""Seconds of such a silence that are kept."""
+"""Seconds that are kept of a long silence."""
 
 
 @attrs.frozen(eq=False)

@@ -9,7 +9,7 @@ Format = Literal["JPEG", "PNG", "GIF", "WebP", "HEIC"]
 """Image formats that are decoded."""
 
 KNOWN = "JPEG, PNG, GIF, WebP or HEIC"
-"""The same formats, for error messages."""
+"""Names of the image formats that are decoded, for error messages."""
 
 PDF = b"%PDF-"
 _PDF_REACH = 1_024

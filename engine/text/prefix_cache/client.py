@@ -53,7 +53,7 @@ class PrefixCacheClient:
         return self._cache.memory.version if self._cache else 0
 
     def match(self, sequence: Sequence) -> CachedPrefix:
-        """Return the length of the cached prefix of a sequence's prompt."""
+        """Return the cached prefix of a sequence's prompt, by its lengths; 0 if nothing is cached."""
         if self._cache is None or sequence.key is None:
             return CachedPrefix(0, 0)
         return self._cache.match(sequence.key, prefill_keys(sequence), self._stateful)

@@ -57,7 +57,7 @@ class AudioEncoder:
 
 
 class _Samples:
-    """Writes uncompressed samples, optionally after a WAV header of unknown length."""
+    """Writes uncompressed samples, optionally after a WAV header without the true length."""
 
     def __init__(self, rate: int, with_header: bool) -> None:
         self._header = _wav_header(rate) if with_header else b""

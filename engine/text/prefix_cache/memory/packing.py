@@ -16,7 +16,7 @@ from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
 _HALF = TENSORS_PER_LAYER // 2
 """Number of arrays for the keys of a layer, and likewise for its values."""
 _SMALL = _HALF - 1
-"""Number of scales and biases among these."""
+"""Number of arrays with scales and biases for the keys of a layer, and likewise for its values."""
 
 
 def pack(layers: Sequence[Sequence[mx.array | None]]) -> list[mx.array]:

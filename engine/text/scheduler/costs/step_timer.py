@@ -12,10 +12,10 @@ from greenroom.engine.text.scheduler.costs.cost_model import PrefillChunk, StepC
 class StepTimer:
     """Attributes the time between two token arrivals to the work done in between.
 
-    The tokens of a step are read after the next step has been launched, so the chunk launched before the last
-    step usually lies between two reads. But if a launch blocks because too much is in flight, it is the chunk
-    launched after that step. If the two chunks differ in kind, the timer observes both intervals together, or
-    neither.
+    A prefill chunk is launched after each step, and the tokens of a step are read after the next launch. So
+    the time between two reads usually includes the chunk from before the last step. If a launch blocks
+    because too much is in flight, it includes the chunk from after that step instead. If one of these chunks
+    is empty and the other is not, the timer observes two intervals together, or neither.
 
     Args:
         costs: Cost model to update.

@@ -62,7 +62,7 @@ class PrefillPolicy:
         return max(stall, self.batching_window_ms) if window else stall
 
     def is_similar(self, remaining: int, longest: int) -> bool:
-        """Return whether a batching window should stay open for a prompt with `remaining` tokens left.
+        """Return whether a prompt with `remaining` tokens left is short enough to join a batching window.
 
         Args:
             longest: Tokens of the longest prompt that opened the window.
