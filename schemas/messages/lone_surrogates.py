@@ -22,7 +22,7 @@ def check_text(field: str, value: Any) -> None:
 
     Args:
         field: Name of the value, for errors.
-        value: A string, a message, or a collection of such, nested to any depth.
+        value: A string, a message, or a collection of these, nested to any depth.
 
     Raises:
         ProblemError: A string holds half of a surrogate pair; the problem names its field.
