@@ -7,6 +7,8 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -15,8 +17,11 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
 from greenroom.actors.engines.engines import Engines
+from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.responses.responses import Responses
+from greenroom.actors.store.database.database_file import MEMORY
+from greenroom.actors.store.read_capabilities import read_capabilities
 from greenroom.actors.store.store import Store
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import device_lost
@@ -117,6 +122,16 @@ class System:
         return self._workers.statistics()
 
 
+def _probed_models(settings: Settings, database: Database | sqlite3.Connection | None) -> ProbedModels:
+    """Return the findings of earlier probes; a passed database is read now, before the store uses it."""
+    if database is not None:
+        connection = database if isinstance(database, sqlite3.Connection) else database.conn
+        return ProbedModels(partial(tuple, read_capabilities(connection)))
+    if settings.db is None or settings.db == MEMORY:
+        return ProbedModels()
+    return ProbedModels(partial(read_capabilities, Path(settings.db)))
+
+
 @asynccontextmanager
 async def open_system(
     settings: Settings,
@@ -139,7 +154,7 @@ async def open_system(
         hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung.
     """
     workers = Workers(hang_timeout)
-    pool = Pool(settings, workers, engines or Engines(settings))
+    pool = Pool(settings, workers, engines or Engines(settings, _probed_models(settings, database)))
     store = Store(settings, workers, database)
     responses = Responses(pool.ref, store.ref)
     interval = sys.getswitchinterval()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
+from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.model_description import ModelDescription
@@ -60,10 +61,14 @@ class OpenedModel:
 class Engines:
     """Access to the engine for the actors of a system. All but `available_memory` block: call them on a
     thread.
+
+    Args:
+        probed: Findings of probes; by default there are none.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         self._settings = settings
+        self.probed = probed or ProbedModels()
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
         self._account: MemoryAccount | None = None
@@ -90,7 +95,7 @@ class Engines:
         trust = self._settings.trust_remote_code
         entries = {entry.id: entry for entry in named.values()}
         described = {
-            ident: describe(entry, trust, allow_vision=self._allows_vision(ident))
+            ident: self._described(describe(entry, trust, allow_vision=self._allows_vision(ident)))
             for ident, entry in entries.items()
         }
         return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
@@ -105,7 +110,25 @@ class Engines:
 
         trust = self._settings.trust_remote_code
         record, supports_reasoning = known_of(entry, trust, allow_vision=self._allows_vision(entry.id))
+        if record is not None and entry.folder is not None:
+            record = self.record_of(entry.id, record, entry.folder)
         return ModelCard(name, entry.created, entry.owned_by, record, supports_reasoning)
+
+    def _described(self, known: ModelDescription) -> ModelDescription:
+        if known.record is None or known.folder is None:
+            return known
+        return attrs.evolve(known, record=self.record_of(known.id, known.record, Path(known.folder)))
+
+    def record_of(self, model: str, detected: CapabilityRecord, folder: Path) -> CapabilityRecord:
+        """Return a model's capability record: as probed for these files, else as detected.
+
+        Args:
+            model: The model's own id.
+            detected: Record that the files suggest.
+        """
+        from greenroom.engine.catalog.probed_record import with_findings
+
+        return with_findings(detected, self.probed.find(model), folder)
 
     def _allows_vision(self, model: str) -> bool:
         from greenroom.engine.catalog.operator.vision import allows_vision
@@ -135,6 +158,7 @@ class Engines:
         Raises:
             ProblemError: The model cannot be used.
         """
+        from greenroom.engine.catalog.catalog import DEMO_FOLDER
         from greenroom.engine.catalog.kinds.detection import detect
         from greenroom.engine.catalog.notices import notices_of
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
@@ -147,7 +171,10 @@ class Engines:
         folder, trust = files.folder, self._settings.trust_remote_code
         detected = detect(folder, trust, files.id, allow_vision=self._allows_vision(files.id))
         check_vision(detected, folder, files.id, self._settings, main_memory())
-        record = with_operators_parsers(detected, self._settings, files.id)
+        known = self.record_of(files.id, detected, folder)
+        if known.probed is None and folder != DEMO_FOLDER and self.probed.is_first_use(files.id):
+            log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
+        record = with_operators_parsers(known, self._settings, files.id)
         for notice in notices_of(folder, record):
             log.warning("model notice", model=files.id, notice=notice)
 

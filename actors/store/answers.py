@@ -8,6 +8,7 @@ import time
 from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.problems import storing_disabled
+from greenroom.actors.store.tables.capabilities_table import CapabilitiesTable
 from greenroom.actors.store.tables.completions_table import CompletionsTable
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
@@ -18,6 +19,11 @@ from greenroom.actors.store.tables.retention import Retention
 from greenroom.actors.store.tables.secrets_table import SecretsTable
 from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.capability_store_protocol import (
+    CapabilityList,
+    ListCapabilities,
+    SaveCapabilities,
+)
 from greenroom.schemas.protocols.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
@@ -65,6 +71,7 @@ Answer = (
     | StoredItem
     | ItemPage
     | CompletionPage
+    | CapabilityList
     | Turns
     | Secret
 )
@@ -82,6 +89,7 @@ Writing = (
     | UpdateCompletion
     | DeleteCompletion
     | FindSecret
+    | SaveCapabilities
     | AcquireLock
     | ReleaseLock
 )
@@ -93,7 +101,7 @@ class Answers:
 
     Args:
         boot: Unique id of this server process.
-        storing: True if data may be added.
+        storing: True if clients' content may be added.
         retention_days: Days without use after which data is deleted; inf keeps everything.
         max_bytes: Maximum size of the database in bytes; None for no limit.
     """
@@ -117,6 +125,7 @@ class Answers:
         self._histories = Histories(connection, self._items, self._conversations)
         self._completions = CompletionsTable(connection)
         self._secrets = SecretsTable(connection)
+        self._capabilities = CapabilitiesTable(connection)
         self._servers = ServersTable(connection, boot)
         self._locks = LocksTable(connection, self._servers, boot)
 
@@ -164,6 +173,8 @@ class Answers:
                 return self._completions.find(name, owner)
             case ListCompletions():
                 return self._completions.list(message)
+            case ListCapabilities():
+                return CapabilityList(self._capabilities.list())
         raise TypeError(f"the store knows no {message}")
 
     def _write(self, message: Writing) -> Answer:
@@ -176,6 +187,9 @@ class Answers:
                 return self._completions.update(name, owner, metadata)
             case FindSecret(name):
                 return Secret(self._secrets.find(name))
+            case SaveCapabilities(record):
+                self._capabilities.save(record)
+                return Committed()
             case AcquireLock(owner, name):
                 self._locks.acquire(owner, name)
                 return Committed()

@@ -47,7 +47,7 @@ class DatabaseOpener:
 
     Args:
         database: Database, as for `Connection`.
-        storing: True if data may be added.
+        storing: True if clients' content may be added.
         retention_days: Days without use after which data is deleted.
         max_bytes: Maximum size of the database in bytes; None for no limit.
     """

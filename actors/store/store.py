@@ -64,12 +64,11 @@ class Store:
         self._ended = trio.Event()
         self._stopping = False
         self._scope = trio.CancelScope(shield=True)
-        kept = settings.db if settings.store_responses else None
+        kept = settings.db
         path = MEMORY if kept is None or kept == MEMORY else str(Path(kept).expanduser())
-        passed = database if settings.store_responses else None
-        self._outlives = passed is not None or path != MEMORY
+        self._outlives = database is not None or path != MEMORY
         opener = DatabaseOpener(
-            path if passed is None else passed,
+            path if database is None else database,
             storing=settings.store_responses,
             retention_days=settings.store_retention_days,
             max_bytes=settings.store_max_bytes,

@@ -167,5 +167,5 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
         again = f"{program_name()} serve mlx-community/Qwen3-4B-4bit"
         lines.append(f"For a real model: {again} (or a local folder).")
     if settings.store_responses and settings.db is not None and settings.db != ":memory:":
-        lines.append(f"What clients store goes to {settings.db}; --no-store-responses keeps nothing.")
+        lines.append(f"What clients store goes to {settings.db}; --no-store-responses keeps none of it.")
     return "\n".join(lines)

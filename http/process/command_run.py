@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -16,9 +17,14 @@ import attrs
 import click
 import trio
 
+from greenroom.actors.engines.engines import Engines
+from greenroom.actors.engines.probed_models import ProbedModels
+from greenroom.actors.store.database.database_file import MEMORY, default_path
+from greenroom.actors.store.read_capabilities import read_capabilities
 from greenroom.actors.system import System, open_system
 from greenroom.http.process.error_line import print_problem
 from greenroom.http.process.exit_status import ExitStatus, status_of_signal
+from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 
 CLOSE_SECONDS = 5.0
@@ -45,13 +51,15 @@ def run_command(run: Callable[[], Awaitable[int]]) -> NoReturn:
 def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]]) -> NoReturn:
     """Run a command with its own system, and end the process even if a thread hangs.
 
-    Works like `run_command`. A signal cancels only `run`; the system then closes normally.
+    The system stores nothing in the user's data folder, but knows what probes have stored there. Works like
+    `run_command`. A signal cancels only `run`; the system then closes normally.
     """
     closing = min(settings.shutdown_timeout, CLOSE_SECONDS)
     signals = _Signals()
 
     async def opened() -> tuple[int, bool]:
-        async with open_system(attrs.evolve(settings, shutdown_timeout=closing)) as system:
+        engines = Engines(settings, ProbedModels(lambda: known_capabilities(settings)))
+        async with open_system(attrs.evolve(settings, shutdown_timeout=closing), engines=engines) as system:
             status = await signals.run(lambda: run(system))
         if status == ExitStatus.FAILED and system.device_lost.is_set():
             status = ExitStatus.DEVICE_LOST
@@ -59,6 +67,13 @@ def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]])
 
     status, hung = trio.run(opened)
     _end(status, at_once=hung or signals.received)
+
+
+def known_capabilities(settings: Settings) -> tuple[ProbedCapabilities, ...]:
+    """Return the findings of earlier probes in the settings' database, by default the user's."""
+    if settings.db == MEMORY:
+        return ()
+    return read_capabilities(default_path() if settings.db is None else Path(settings.db))
 
 
 class _Signals:

@@ -1,4 +1,4 @@
-"""Location of the database of stored responses, checked at start-up."""
+"""Location of the database, checked at start-up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def locate_database(settings: Settings) -> Settings:
     Raises:
         BadSettingError: A database set explicitly is unusable.
     """
-    if settings.db == MEMORY or not settings.store_responses:
+    if settings.db == MEMORY:
         return settings
     name = str(default_path()) if settings.db is None else settings.db
     try:

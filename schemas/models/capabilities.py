@@ -50,6 +50,65 @@ class VectorTraits:
     normalized: bool
 
 
+PROBE_VERSION = 3
+"""Version of the probe and its record (document 000, section 11); records of other versions are not used."""
+
+ToolFormat = Literal["native", "injection"]
+"""The describer of tools in prompts: the model's own template, or the server."""
+
+
+@attrs.frozen
+class ProbedCapabilities:
+    """A model's capabilities that a probe has observed (document 000, section 11).
+
+    A field is None if it does not apply to the model's type, or if the probe did not observe it; then
+    detection decides. The database has a column for each field.
+
+    Args:
+        model_id: The model's own id.
+        model_type: Type of the model.
+        model_family: Family of the model.
+        tool_parser_id: Id of the parser that found the requested calls; None if none did.
+        thinking_parser_id: Id of the parser that found reasoning; None if none did.
+        supports_native_tools: True if the chat template describes tools.
+        supports_thinking: True if the model reasoned.
+        supports_toggle: True if the reasoning switch works; None if there is none.
+        tool_format: Describer of tools in prompts; None if no parser found the requested calls.
+        practical_max_tokens: Longest context for which the memory suffices, in tokens.
+        supports_multi_image: True if the model takes several images in one prompt.
+        supports_video: True if the model itself takes video, which is not served.
+        embedding_dimensions: Length of a vector.
+        max_sequence_length: Longest text in tokens, of models that embed or rank.
+        is_normalized: True if vectors have length 1.
+        supports_tts: True if the model speaks.
+        supports_stt: True if the model transcribes.
+        probed_at: Unix time of the probe in seconds.
+        probe_version: Version of the probe.
+        files: Fingerprint of the model's files; the record is invalid once they change.
+    """
+
+    model_id: str
+    model_type: ModelType
+    model_family: Family
+    tool_parser_id: str | None = None
+    thinking_parser_id: str | None = None
+    supports_native_tools: bool | None = None
+    supports_thinking: bool | None = None
+    supports_toggle: bool | None = None
+    tool_format: ToolFormat | None = None
+    practical_max_tokens: int | None = None
+    supports_multi_image: bool | None = None
+    supports_video: bool | None = None
+    embedding_dimensions: int | None = None
+    max_sequence_length: int | None = None
+    is_normalized: bool | None = None
+    supports_tts: bool | None = None
+    supports_stt: bool | None = None
+    probed_at: float = 0.0
+    probe_version: int = PROBE_VERSION
+    files: str = attrs.field(default="", repr=False)
+
+
 @attrs.frozen
 class CapabilityRecord:
     """The data that builds a model's adapter without generating anything (document 000, section 11).
@@ -64,6 +123,7 @@ class CapabilityRecord:
         multi_image: True if a prompt may contain more than one image.
         vectors: Properties of the vectors of an embedding model.
         voices: Names of a speech model's built-in voices.
+        probed: Findings of a probe, which this record follows; None if it was only detected.
     """
 
     model_type: ModelType
@@ -77,6 +137,7 @@ class CapabilityRecord:
     multi_image: bool = attrs.field(default=False, kw_only=True)
     vectors: VectorTraits | None = attrs.field(default=None, kw_only=True)
     voices: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    probed: ProbedCapabilities | None = attrs.field(default=None, kw_only=True)
 
     @property
     def speaks(self) -> bool:

@@ -27,6 +27,7 @@ def capability_summary(record: CapabilityRecord) -> dict[str, Any]:
         "inputs": [sense for sense in record.inputs if sense != "video"],
         "outputs": [_OUTPUTS[record.model_type]],
         "context_length": record.context,
+        "probed": record.probed is not None,
     }
     match record.model_type:
         case "vision":

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from greenroom.schemas.protocols.capability_store_protocol import ListCapabilities, SaveCapabilities
 from greenroom.schemas.protocols.completion_store_protocol import (
     DeleteCompletion,
     FindCompletion,
@@ -273,6 +274,8 @@ StoreMessage = (
     | UpdateCompletion
     | DeleteCompletion
     | FindSecret
+    | SaveCapabilities
+    | ListCapabilities
     | Prune
     | DescribeStore
 )

@@ -63,11 +63,25 @@ def keep_system_prompts(database: Database) -> None:
     )
 
 
+def create_capabilities(database: Database) -> None:
+    """Create the table of what probes have found out about models (document 000, section 11)."""
+    database.execute(
+        "create table greenroom_capabilities (model_id text primary key, model_type text not null,"
+        " model_family text not null, tool_parser_id text, thinking_parser_id text,"
+        " supports_native_tools integer, supports_thinking integer, supports_toggle integer,"
+        " tool_format text, practical_max_tokens integer, supports_multi_image integer,"
+        " supports_video integer, embedding_dimensions integer, max_sequence_length integer,"
+        " is_normalized integer, supports_tts integer, supports_stt integer, probed_at real not null,"
+        " probe_version integer not null, files text not null) without rowid"
+    )
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
     "claim_conversations": create_locks,
     "keep_system_prompts": keep_system_prompts,
+    "create_capabilities": create_capabilities,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

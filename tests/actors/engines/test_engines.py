@@ -10,13 +10,16 @@ from typing import Any
 
 import attrs
 import pytest
+import structlog
 
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import open_system
 from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.catalog.files.fingerprint import fingerprint
 from greenroom.engine.loading import devices
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -87,3 +90,32 @@ def test_the_machines_memory_does_not_count_for_a_gpu_with_its_own(monkeypatch: 
     assert Engines.available_memory() is not None
     monkeypatch.setattr(devices, "_device", "gpu")
     assert Engines.available_memory() is None
+
+
+def test_a_model_is_opened_and_listed_as_probed_until_its_files_change(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_model("qwen3"), tmp_path / "qwen3")
+    engines = Engines(Settings(models=(str(folder),)))
+    with structlog.testing.capture_logs() as logs:
+        assert all(opened_parser(engines) == "hermes_json" for _ in range(2))
+    assert [line["model"] for line in logs if line["event"] == "model not probed"] == ["qwen3"]
+    engines.probed.record(ProbedCapabilities("qwen3", "text", "qwen", "llama_xml", files=fingerprint(folder)))
+    assert opened_parser(engines) == "llama_xml"
+    assert listed_as_probed(engines) == [True, True]
+    (folder / "generation_config.json").write_text("{}")
+    assert opened_parser(engines) == "hermes_json"
+    assert listed_as_probed(engines) == [False, False]
+
+
+def opened_parser(engines: Engines) -> str:
+    adapter = engines.open_model(engines.fetch("qwen3")).adapter
+    assert isinstance(adapter, Adapter)
+    return adapter.tool_parser.parser_id
+
+
+def listed_as_probed(engines: Engines) -> list[bool]:
+    described = engines.describe("qwen3")
+    assert isinstance(described, tuple)
+    card = engines.cards()[0]
+    return [known is not None and known.probed is not None for known in (card.record, described[0].record)]

@@ -10,7 +10,13 @@ from greenroom.actors.store.database.database_file import UnusableDatabase
 from greenroom.actors.store.database.migrations import SET, check_version, load_migrations
 from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
 
-WRITTEN = ("create_tables", "find_items_by_id", "claim_conversations", "keep_system_prompts")
+WRITTEN = (
+    "create_tables",
+    "find_items_by_id",
+    "claim_conversations",
+    "keep_system_prompts",
+    "create_capabilities",
+)
 """Names that databases hold already; new ones are appended."""
 
 

@@ -138,7 +138,7 @@ def test_without_room_the_turn_is_refused_by_name_and_the_store_goes_on(tmp_path
     path = tmp_path / "db"
     with store_process(path) as running:
         assert running.ask("commit", "before") == "Committed"
-        assert running.ask("limit", "200000") == "limited"
+        assert running.ask("limit", "250000") == "limited"
         assert running.ask("commit", "large", "x" * 300_000) == "storage_full"
         assert running.ask("commit", "small") == "Committed"
         assert running.ask("limit", "0") == "limited"

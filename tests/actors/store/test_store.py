@@ -26,6 +26,11 @@ from greenroom.actors.store.database.database_file import UnusableDatabase, prep
 from greenroom.actors.store.store_loop import Job
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.capability_store_protocol import (
+    CapabilityList,
+    ListCapabilities,
+    SaveCapabilities,
+)
 from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
 from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
@@ -44,6 +49,7 @@ from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Pru
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredResponse
 from greenroom.tests.support.actors.stored_records import (
+    PROBED,
     ask,
     completion,
     conversation,
@@ -113,7 +119,7 @@ async def test_a_response_is_replaced_when_it_ends_unless_it_was_deleted() -> No
         assert (await refusal(system.refs.store, CommitResponse(response("r"), begun=True))).status == 404
 
 
-async def test_with_store_responses_off_nothing_is_kept(tmp_path: Path) -> None:
+async def test_with_store_responses_off_no_content_is_kept(tmp_path: Path) -> None:
     async with storing(tmp_path / "db", store_responses=False) as system:
         for message in (
             CommitResponse(response("r")),
@@ -123,7 +129,19 @@ async def test_with_store_responses_off_nothing_is_kept(tmp_path: Path) -> None:
             problem = await refusal(system.refs.store, message)
             assert (problem.status, problem.param) == (400, "store")
         assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
-    assert not os.listdir(tmp_path)
+        await ask(system.refs.store, SaveCapabilities(PROBED), Committed)
+    async with storing(tmp_path / "db", store_responses=False) as system:
+        found = await ask(system.refs.store, ListCapabilities(), CapabilityList)
+        assert found.records == (PROBED,)
+
+
+async def test_what_was_stored_before_stays_until_it_is_deleted(tmp_path: Path) -> None:
+    async with storing(tmp_path / "db") as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+    async with storing(tmp_path / "db", store_responses=False) as system:
+        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == response("r")
+        await ask(system.refs.store, DeleteResponse("r", ""), Deleted)
+        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
 
 
 async def test_what_was_not_used_for_store_retention_days_is_deleted(tmp_path: Path) -> None:

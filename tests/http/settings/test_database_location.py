@@ -70,8 +70,9 @@ def test_the_usual_database_lies_in_the_users_data_folder(
     assert not logs
 
 
-def test_no_file_is_made_where_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_database_in_memory_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    for settings in (Settings(db=":memory:"), Settings(store_responses=False)):
-        assert locate_database(settings) == settings
+    assert locate_database(Settings(db=":memory:")) == Settings(db=":memory:")
     assert not list(tmp_path.iterdir())
+    assert locate_database(Settings(store_responses=False)).db == str(tmp_path / "greenroom/greenroom.db")
+    assert (tmp_path / "greenroom" / "greenroom.db").is_file()

@@ -37,7 +37,7 @@ SHOWN_BY = {
     "memory_bytes": "test_a_model_larger_than_memory_bytes_is_a_507_that_frees_nothing",
     "kv_cache_bytes": "test_a_prompt_that_outgrows_kv_cache_bytes_is_refused",
     "db": "test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_users",
-    "store_responses": "test_with_store_responses_off_nothing_is_kept",
+    "store_responses": "test_with_store_responses_off_no_content_is_kept",
     "store_max_bytes": "test_nothing_is_added_beyond_store_max_bytes_and_deleting_makes_room",
     "store_retention_days": "test_what_was_not_used_for_store_retention_days_is_deleted",
     "tool_injection": "test_without_injection_tools_are_refused",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
+from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.store_protocol import StoreMessage
 from greenroom.schemas.settings.settings import Settings
@@ -22,6 +23,20 @@ from greenroom.schemas.stored import (
 )
 
 R = TypeVar("R")
+
+PROBED = ProbedCapabilities(
+    "org/model",
+    "text",
+    "qwen",
+    tool_parser_id="llama_xml",
+    supports_native_tools=True,
+    supports_thinking=False,
+    tool_format="native",
+    practical_max_tokens=4096,
+    probed_at=1_700_000_000.25,
+    files="1f",
+)
+"""Findings about a text model."""
 
 
 def item(name: str, text: str = "") -> StoredItem:
