@@ -137,7 +137,7 @@ class RequestOutputs:
         first = self.sequences.get(sequence.request_id)
         if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
             del self.sequences[sequence.request_id]
-        if broken := sequence.processor.malformed_calls:
+        if broken := sequence.text.processor.malformed_calls:
             log.warning("broken tool calls", request_id=sequence.request_id, calls=broken)
 
     def _remove(self, first: Sequence) -> list[Sequence]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
+from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.text.sequences.output_processor import OutputProcessor
 from greenroom.engine.text.sequences.prompt_features import PromptFeatures
 from greenroom.engine.text.sequences.prompt_logprobs import PromptLogprobs
@@ -70,15 +71,17 @@ def _choice(
         prompt_only=not prepared.max_tokens,
         stop_token_ids=end_tokens,
         sampling=SamplingParameters.of(parameters, suppressible, index),
-        detokenizer=output_processor.new_detokenizer(prepared),
-        processor=output_processor.new_stream_processor(prepared, _new_call_id, index),
+        text=AnswerText(
+            output_processor.new_detokenizer(prepared),
+            output_processor.new_stream_processor(prepared, _new_call_id, index),
+            prepared.control_tokens,
+            prepared.appendix,
+        ),
         checkpoints=prepared.checkpoints,
         matcher=matcher if matcher is None or index == 0 else matcher.clone(),
         index=index,
         logprobs=logprobs,
-        control_tokens=prepared.control_tokens,
         end_of_turn_ids=prepared.end_of_turn_ids,
-        appendix=prepared.appendix,
     )
 
 

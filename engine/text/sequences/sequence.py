@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as GenericSequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
+from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.text.sequences.metrics import SequenceMetrics
-from greenroom.engine.text.sequences.output_processor import Detokenizer, Processor
 from greenroom.engine.text.sequences.prompt_features import PromptFeatures
 from greenroom.engine.text.sequences.prompt_logprobs import PromptLogprobs
-from greenroom.schemas.events.events import Finished, FinishReason, InferenceEvent, TextDelta, Timing, Usage
-from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.events.events import Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.mask_latency import MaskLatency
     from greenroom.engine.grammar.matching.matcher import Matcher
-
-_NO_TOKENS: Mapping[int, ControlToken] = MappingProxyType({})
 
 _PROGRESS_INTERVAL = 16
 """Tokens between offers of a partial answer to the prefix cache."""
@@ -41,18 +37,16 @@ class Sequence:
         max_tokens: Most tokens to generate.
         sampling: Sampling parameters.
 
-    Conversion of tokens to events:
+    Answer:
 
     Args:
+        text: Conversion of its tokens to events.
         matcher: Grammar matcher; None if the answer is unconstrained.
         index: Index of the choice within the request.
         logprobs: Log-probabilities of its tokens, if requested.
         prompt_logprobs: Log-probabilities of the prompt's tokens, if requested; shared by all choices.
         prompt_only: Whether only the prompt was requested: the answer ends before its first token.
-        control_tokens: Control tokens by id, whose text may mean nothing to a reader.
         end_of_turn_ids: Those of `stop_token_ids` with which the model itself ends an answer.
-        appendix: Text appended to the visible text without being generated, unless the answer ends with
-            calls.
 
     Progress:
 
@@ -60,7 +54,6 @@ class Sequence:
         sampled: Number of tokens sampled, including those in flight.
         generated: Number of tokens that the host has read; at most `sampled`.
         answer: Tokens that the host has read.
-        raw: Text of these tokens, piece by piece, before parsing.
         finished: Whether its last event was emitted.
 
     KV cache:
@@ -87,21 +80,17 @@ class Sequence:
     stop_token_ids: frozenset[int]
     sampling: SamplingParameters
 
-    detokenizer: Detokenizer
-    processor: Processor
+    text: AnswerText
     matcher: Matcher | None = None
     index: int = 0
     logprobs: AnswerLogprobs | None = None
     prompt_logprobs: PromptLogprobs | None = None
     prompt_only: bool = False
-    control_tokens: Mapping[int, ControlToken] = _NO_TOKENS
     end_of_turn_ids: frozenset[int] = frozenset()
-    appendix: str = ""
 
     sampled: int = 0
     generated: int = 0
     answer: list[int] = attrs.field(factory=list)
-    raw: list[str] = attrs.field(factory=list)
     finished: bool = False
     metrics: SequenceMetrics = attrs.field(factory=SequenceMetrics)
 
@@ -151,12 +140,13 @@ class Sequence:
         if logprobs is None:
             events = self._append_token(token)
         else:
-            was_in_reasoning = self.processor.in_reasoning
+            processor = self.text.processor
+            was_in_reasoning = processor.in_reasoning
             events = self._append_token(token)
-            if was_in_reasoning or self.processor.in_reasoning:
+            if was_in_reasoning or processor.in_reasoning:
                 logprobs.discard()
             events = logprobs.attach(events)
-        return with_appendix(events, self) if self.appendix else events
+        return self.text.append_appendix(events, self.index) if self.text.appendix else events
 
     def _append_token(self, token: int) -> list[InferenceEvent]:
         if self.prompt_only:
@@ -176,12 +166,8 @@ class Sequence:
             matcher.accept_token(token)
         if self.logprobs is not None:
             self.logprobs.add(token)
-        processor = self.processor
-        self.detokenizer.add_token(token)
-        text = self.detokenizer.last_segment
-        self.raw.append(text)
-        events = list(processor.feed(text, 1, self.control_tokens.get(token)))
-        if processor.stopped is not None or (matcher is not None and matcher.is_terminated):
+        events = self.text.add_token(token)
+        if self.text.processor.stopped is not None or (matcher is not None and matcher.is_terminated):
             return events + self._finish("stop")
         if self.generated >= self.max_tokens:
             return events + self._finish("length")
@@ -192,25 +178,15 @@ class Sequence:
 
         A cancelled answer loses the text held back, but keeps its usage and timing.
         """
-        return with_appendix(self._finish(reason), self)
+        return self.text.append_appendix(self._finish(reason), self.index)
 
     def _finish(self, reason: FinishReason, *, ended_by_model: bool = False) -> list[InferenceEvent]:
         self.finished = True
         events: list[InferenceEvent] = []
-        processor = self.processor
         if reason != "cancelled" and not self.prompt_only:
-            if processor.stopped is None:
-                self.detokenizer.finalize()
-                if text := self.detokenizer.last_segment:
-                    self.raw.append(text)
-                    events += processor.feed(text, 0)
-            events += processor.finish(ended_by_model=ended_by_model)
-            if processor.stopped is not None:
-                reason = "stop"
-            if reason == "stop" and processor.has_tool_calls:
-                reason = "tool_calls"
-        raw = "".join(self.raw)
-        events.append(Finished(reason, self.usage(), self.timing(), processor.stopped, self.index, raw=raw))
+            events, reason = self.text.end(reason, ended_by_model=ended_by_model)
+        stopped, raw = self.text.processor.stopped, self.text.raw
+        events.append(Finished(reason, self.usage(), self.timing(), stopped, self.index, raw=raw))
         return events
 
     def usage(self) -> Usage:
@@ -220,7 +196,7 @@ class Sequence:
             len(self.prompt),
             self.generated,
             metrics.cached_tokens,
-            self.processor.reasoning_tokens,
+            self.text.processor.reasoning_tokens,
             metrics.drafted_tokens,
             metrics.accepted_tokens,
             metrics.written_tokens,
@@ -230,12 +206,3 @@ class Sequence:
     def timing(self) -> Timing:
         """Return the seconds spent so far in the queue, in prefill and in decoding."""
         return self.metrics.timing()
-
-
-def with_appendix(events: list[InferenceEvent], sequence: Sequence) -> list[InferenceEvent]:
-    """Add the appendix to a sequence's events if they end its visible text and it has no tool calls."""
-    last = events[-1] if events else None
-    ended = isinstance(last, Finished) and last.reason in ("stop", "length")
-    if sequence.appendix and ended and not sequence.processor.has_tool_calls:
-        events.insert(len(events) - 1, TextDelta(sequence.appendix, sequence.index))
-    return events

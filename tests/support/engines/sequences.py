@@ -13,4 +13,4 @@ def sequence(name: str, tokens: int) -> Sequence:
     """Return a sequence without output tokens, with a prompt that shares no prefix with another."""
     text = cast(Any, None)
     prompt = random.Random(name).choices(range(300, 2000), k=tokens)
-    return Sequence(name, prompt, 5, frozenset(), SamplingParameters(), text, text)
+    return Sequence(name, prompt, 5, frozenset(), SamplingParameters(), text)

@@ -27,7 +27,7 @@ def prefilled(folder: Path, name: str, length: int) -> PrefilledSequences:
     prompt = tuple(range(100, 100 + length))
     text = cast(Any, None)  # nothing of it is decoded
     sampling = SamplingParameters.of(GREEDY, frozenset(), 0)
-    sequence = Sequence(name, prompt, 50, frozenset(), sampling, text, text)
+    sequence = Sequence(name, prompt, 50, frozenset(), sampling, text)
     return PrefilledSequences((sequence,), prefilled_cache(folder, prompt[:-1]))
 
 

@@ -24,7 +24,7 @@ IDLE = SamplingParameters.of(GenerationParameters(), frozenset(), 0)
 def entry(serial: int, client: str, max_tokens: int = 5, tokens: int = 10) -> QueueEntry:
     text = cast(Any, None)  # nothing of it is decoded
     prompt = [1] * (1 + serial % 7)
-    sequence = Sequence(str(serial), prompt, max_tokens, frozenset(), IDLE, text, text, serial=serial)
+    sequence = Sequence(str(serial), prompt, max_tokens, frozenset(), IDLE, text, serial=serial)
     return QueueEntry(sequence, client=client, conversation=str(serial), tokens=tokens)
 
 

@@ -12,6 +12,7 @@ from greenroom.engine.formats.registry import make_reasoning_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
+from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.control_tokens import ControlToken
@@ -50,8 +51,10 @@ def test_calls_are_the_reason_unless_the_answer_was_cut(
         max_tokens=2,
         stop_token_ids=frozenset({2}),
         sampling=SamplingParameters(),
-        detokenizer=Scripted('<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', "x"),
-        processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
+        text=AnswerText(
+            Scripted('<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', "x"),
+            adapter.new_stream_processor(prepared, lambda: "call_1"),
+        ),
     )
     events = [*row.append_token(50), *row.append_token(2 if ends else 51)]
     assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["ring"]
@@ -77,9 +80,11 @@ def test_calls_in_an_open_thought_are_made_where_the_model_itself_ends(
         stop_token_ids=frozenset({2, 3}),
         end_of_turn_ids=frozenset({2}),
         sampling=SamplingParameters(),
-        detokenizer=Scripted('Ring!\n<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', ""),
-        processor=StreamProcessor(
-            adapter.tool_parser, make_reasoning_parser("think_tag"), prepared, lambda: "call_1"
+        text=AnswerText(
+            Scripted('Ring!\n<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', ""),
+            StreamProcessor(
+                adapter.tool_parser, make_reasoning_parser("think_tag"), prepared, lambda: "call_1"
+            ),
         ),
     )
     events = [*row.append_token(50), *row.append_token(last)]
@@ -104,9 +109,11 @@ def test_a_control_token_is_dropped_by_its_id_and_kept_as_text(tiny_model: TinyM
             max_tokens=9,
             stop_token_ids=frozenset({2}),
             sampling=SamplingParameters(),
-            detokenizer=Scripted("42", "<|end_of_box|>"),
-            processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
-            control_tokens={70: box},
+            text=AnswerText(
+                Scripted("42", "<|end_of_box|>"),
+                adapter.new_stream_processor(prepared, lambda: "call_1"),
+                control_tokens={70: box},
+            ),
         )
         events = [*row.append_token(50), *row.append_token(token), *row.append_token(2)]
         shown.append("".join(event.text for event in events if isinstance(event, TextDelta)))
@@ -124,10 +131,10 @@ def row_with_appendix(
         max_tokens=max_tokens,
         stop_token_ids=frozenset({2}),
         sampling=SamplingParameters(),
-        detokenizer=Scripted(*pieces),
-        processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
+        text=AnswerText(
+            Scripted(*pieces), adapter.new_stream_processor(prepared, lambda: "call_1"), appendix="\n\ntable"
+        ),
         logprobs=AnswerLogprobs(adapter.token, 0) if logprobs else None,
-        appendix="\n\ntable",
     )
 
 

@@ -94,7 +94,7 @@ def test_a_model_that_is_mostly_wrong_changes_nothing_and_is_given_up(
 def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     text = cast(Any, None)  # nothing of it is decoded
-    sequence = Sequence("0", PROMPT, 20, frozenset(), SamplingParameters(), text, text)
+    sequence = Sequence("0", PROMPT, 20, frozenset(), SamplingParameters(), text)
     model, _ = loaded(folder)
     mistaken, fresh = (DraftModel(model, VOCABULARY, 0.1) for _ in range(2))
     mistaken.begin(sequence)

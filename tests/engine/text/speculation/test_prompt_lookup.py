@@ -13,7 +13,7 @@ from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
 def lookup_in(prompt: GenericSequence[int]) -> PromptLookup:
     text = cast(Any, None)  # nothing of it is decoded
     lookup = PromptLookup()
-    lookup.begin(Sequence("0", tuple(prompt), 20, frozenset(), SamplingParameters(), text, text))
+    lookup.begin(Sequence("0", tuple(prompt), 20, frozenset(), SamplingParameters(), text))
     lookup.add([])
     return lookup
 
