@@ -159,11 +159,11 @@ class EngineModels:
         catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
-    def find_bad_system_prompt(self, settings: Settings) -> str | None:
-        """Return an error message about an unusable system prompt file, if there is one."""
-        from greenroom.engine.catalog.operator.system_prompts import find_bad_system_prompt
+    def find_bad_file(self, settings: Settings) -> str | None:
+        """Return an error message about an unusable file of the settings, if there is one."""
+        from greenroom.engine.catalog.operator.operator_files import find_bad_file
 
-        return find_bad_system_prompt(settings)
+        return find_bad_file(settings)
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return descriptions of the available models, without loading any."""

@@ -25,7 +25,8 @@ from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.settings.settings import Settings, Speculation
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.speed import Speculation
 
 STALLS = (1.0, 2.0, 4.0, float("inf"))
 STREAMS, STREAM_TOKENS, LONG_TOKENS, SETTLED, UNDISTURBED = 8, 94, 3600, 32, 60

@@ -161,27 +161,28 @@ class Engines:
         from greenroom.engine.catalog.catalog import DEMO_FOLDER
         from greenroom.engine.catalog.kinds.detection import detect
         from greenroom.engine.catalog.notices import notices_of
+        from greenroom.engine.catalog.operator.operator_files import system_prompt_of
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
-        from greenroom.engine.catalog.operator.system_prompts import system_prompt_of
         from greenroom.engine.catalog.operator.vision import check_vision
         from greenroom.engine.memory.device_memory import main_memory
         from greenroom.engine.memory.weights import memory_need
 
-        system_prompt = system_prompt_of(files.id, self._settings)
-        folder, trust = files.folder, self._settings.trust_remote_code
+        settings = self._settings.applied_to(files.id)
+        system_prompt = system_prompt_of(files.id, settings)
+        folder, trust = files.folder, settings.trust_remote_code
         detected = detect(folder, trust, files.id, allow_vision=self._allows_vision(files.id))
-        check_vision(detected, folder, files.id, self._settings, main_memory())
+        check_vision(detected, folder, files.id, settings, main_memory())
         known = self.record_of(files.id, detected, folder)
         if known.probed is None and folder != DEMO_FOLDER and self.probed.is_first_use(files.id):
             log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
-        record = with_operators_parsers(known, self._settings, files.id)
+        record = with_operators_parsers(known, settings, files.id)
         for notice in notices_of(folder, record):
             log.warning("model notice", model=files.id, notice=notice)
 
         from greenroom.actors.engines.kinds import open_adapter
 
         model = ModelFolder(files.id, folder, record)
-        adapter = open_adapter(model, self._settings, system_prompt)
+        adapter = open_adapter(model, settings, system_prompt)
         account = self._limited_account()
         need = memory_need(account, files.id, record.model_type, self._size(model))
         return OpenedModel(files.id, folder, record, adapter, need, account.limit)
@@ -197,8 +198,8 @@ class Engines:
         from greenroom.actors.engines.kinds import open_engine
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
-        account = self._open_account()
-        return open_engine(model, self._settings, progress, is_abandoned, account, opened.adapter)
+        account, settings = self._open_account(), self._settings.applied_to(opened.id)
+        return open_engine(model, settings, progress, is_abandoned, account, opened.adapter)
 
     @staticmethod
     def available_memory() -> int | None:
@@ -216,7 +217,7 @@ class Engines:
         from greenroom.engine.catalog.catalog import local_folder
         from greenroom.engine.loading.load_size import load_size
 
-        settings = self._settings
+        settings = self._settings.applied_to(model.id)
         drafts = settings.draft_model is not None and settings.speculation in (None, "draft")
         try:
             draft = local_folder(settings.draft_model) if settings.draft_model and drafts else None

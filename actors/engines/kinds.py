@@ -134,6 +134,8 @@ def _prepare_thread(kind: ModelType, settings: Settings) -> None:
 
 
 def _tokenizer(model: ModelFolder, settings: Settings) -> ChatTokenizer:
+    from greenroom.engine.catalog.operator.operator_files import chat_template_of
     from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
-    return load_tokenizer(model.folder, settings.trust_remote_code, model.id)
+    template = chat_template_of(model.id, settings)
+    return load_tokenizer(model.folder, settings.trust_remote_code, model.id, template)

@@ -18,8 +18,8 @@ from greenroom.engine.catalog.hub.hub_cache import (
     list_cached_ids,
 )
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.operator.name_patterns import name_pattern
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
+from greenroom.schemas.settings.name_patterns import is_pattern, name_pattern
 from greenroom.schemas.settings.settings import Aliases
 
 DEFAULT_ID = "default"
@@ -77,7 +77,7 @@ class Catalog:
         self._cache = cache if cache is not None else hub_cache_folder()
         self._trust = trust_remote_code
         self._aliases = dict(aliases)
-        self._patterns = tuple((name_pattern(name), model) for name, model in aliases if "*" in name)
+        self._patterns = tuple((name_pattern(name), model) for name, model in aliases if is_pattern(name))
         self._named = self._named_entries(models) if models else (_entry_of_folder(demo, DEMO_ID),)
         of_folders = {entry.folder: entry.id for entry in self._named if entry.hub_id is None}
         self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
@@ -96,7 +96,7 @@ class Catalog:
     def names(self) -> dict[str, CatalogEntry]:
         """Return the entries by name: models, then aliases, but neither `default` nor patterns."""
         names = {entry.id: entry for entry in self.entries()}
-        exact = ((alias, model) for alias, model in self._aliases.items() if "*" not in alias)
+        exact = ((alias, model) for alias, model in self._aliases.items() if not is_pattern(alias))
         meant = ((alias, self._entry(model)) for alias, model in exact)
         return names | {alias: entry for alias, entry in meant if entry is not None}
 

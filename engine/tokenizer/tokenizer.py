@@ -224,10 +224,16 @@ class ChatTokenizer:
         return [ident for character in token for ident in self._encoder.inside(character)]
 
 
-def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = "") -> ChatTokenizer:
+def load_tokenizer(
+    folder: Path, trust_remote_code: bool = False, name: str = "", template: str | None = None
+) -> ChatTokenizer:
     """Load the tokenizer of a model's folder, without weights.
 
     Imports mlx-lm and transformers, so it must be called under the import lock.
+
+    Args:
+        name: Name of the model, for messages.
+        template: Chat template to use instead of the model's own.
 
     Raises:
         ProblemError: 503 `load_failed`.
@@ -240,7 +246,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
         check_tokenizer_files(folder)
     with named_failures(folder, name, "its tokenizer"):
         configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        if template := _processors_template(folder):
+        if template := template or _processors_template(folder):
             configuration["chat_template"] = template
         wrapped = load_wrapped(folder, configuration, eos_token_ids=_configured_eos_token_ids(folder))
         check_backend(getattr(wrapped._tokenizer, "backend_tokenizer", None))

@@ -27,7 +27,7 @@ def fetch_missing(local: LocalModels, settings: Settings) -> None:
     Raises:
         ClickException: A model cannot be downloaded.
     """
-    named = (*settings.models, *filter(None, (settings.draft_model,)))
+    named = (*settings.models, *settings.draft_models)
     if not (missing := local.find_missing(named)):
         return
 

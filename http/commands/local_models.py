@@ -49,8 +49,8 @@ class LocalModels(Protocol):
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model of a server with these settings."""
 
-    def find_bad_system_prompt(self, settings: Settings) -> str | None:
-        """Return an error message about an unusable system prompt file, if there is one."""
+    def find_bad_file(self, settings: Settings) -> str | None:
+        """Return an error message about an unusable file of the settings, if there is one."""
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return descriptions of the available models, without loading any."""

@@ -9,7 +9,7 @@ import trio
 
 from greenroom.http.guard.byte_account import ByteAccount
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.settings.settings import MEGABYTE
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 ANSWER_BYTES = 96 * MEGABYTE
 """Bytes that all unsent responses may take together, about as many as request bodies may."""

@@ -11,7 +11,7 @@ from array import array
 from itertools import accumulate
 
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.settings import MEGABYTE
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 MAX_DEPTH = 64
 MAX_CONTAINERS = 100_000

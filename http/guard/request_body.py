@@ -20,7 +20,7 @@ from greenroom.http.guard.gc_guard import GcGuard
 from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.guard.json_decoding import decode_counted_json
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.settings import MEGABYTE
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 T = TypeVar("T")
 

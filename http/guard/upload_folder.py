@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.settings import MEGABYTE
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 FILES_AT_MOST = 4
 """Disk budget of all requests, in files of the largest size."""

@@ -8,7 +8,7 @@ import attrs
 import httpx
 
 from greenroom.schemas.problems import Problem, ProblemError, invalid, not_fetched
-from greenroom.schemas.settings.settings import Fetching
+from greenroom.schemas.settings.images import Fetching
 
 PORTS = (80, 443, 8080, 8443)
 """Usual ports of web servers; on another port, a different service could misinterpret the request."""

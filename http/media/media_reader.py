@@ -16,7 +16,7 @@ from greenroom.http.media.file_types import (
 from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImageDetail, ImagePart
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-from greenroom.schemas.settings.settings import MEGABYTE
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 MAX_FILE_BYTES = 20 * MEGABYTE
 """Size limit of one image, document or recording, in bytes (document 002)."""

@@ -22,7 +22,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.settings.settings import LogFormat, LogLevel
+from greenroom.schemas.settings.logs import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
 """Libraries whose debug and info messages are useless to an operator."""

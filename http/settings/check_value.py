@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from decimal import Decimal
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import attrs
 import click
 
-from greenroom.schemas.settings.settings import Aliases, Settings, range_of
+from greenroom.schemas.settings.setting_fields import range_of
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any, Any]
@@ -39,7 +41,7 @@ class ByteSize(click.types.IntParamType):
 BYTE_SIZE = ByteSize()
 
 
-FIELDS: dict[str, attrs.Attribute[Any]] = {field.name: field for field in attrs.fields(Settings)}
+FIELDS: dict[str, attrs.Attribute[Any]] = attrs.fields_dict(Settings)
 _CLICK_TYPES: dict[Any, ParamType] = {int: click.INT, float: click.FLOAT, bool: click.BOOL}
 _ACCEPTED: dict[ParamType, Any] = {
     click.INT: (int, str),
@@ -47,7 +49,6 @@ _ACCEPTED: dict[ParamType, Any] = {
     click.FLOAT: (int, float, str),
     click.BOOL: (bool, str),
 }
-_SWITCHES: dict[Any, str] = {True: "on", False: "off", "true": "on", "false": "off"}
 _WORDS: dict[ParamType, str] = {
     click.INT: "a whole number",
     BYTE_SIZE: "bytes, or a size such as 8GB or 512MiB",
@@ -56,19 +57,22 @@ _WORDS: dict[ParamType, str] = {
 }
 
 
-def is_list(name: str) -> bool:
-    """Return whether a setting takes several values."""
-    return get_origin(_KINDS[name]) is tuple
+def is_list(name: str, of: type = Settings) -> bool:
+    """Return whether a setting takes several values.
+
+    Args:
+        of: Class of the setting.
+    """
+    return get_origin(_kinds(of)[name]) is tuple
 
 
-def is_table(name: str) -> bool:
-    """Return whether the values of a setting are pairs of a key and a value."""
-    return bool(_KINDS[name] == Aliases)
+def click_type(name: str, of: type = Settings) -> ParamType:
+    """Return the click type of a setting, or of each value of a list.
 
-
-def click_type(name: str) -> ParamType:
-    """Return the click type of a setting, or of each value of a list."""
-    kind = _KINDS[name]
+    Args:
+        of: Class of the setting.
+    """
+    kind = _kinds(of)[name]
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
     return BYTE_SIZE if kind is int and name.endswith("_bytes") else _CLICK_TYPES.get(kind, click.STRING)
@@ -83,29 +87,24 @@ def in_units(size: int) -> str:
     return str(size)
 
 
-def check_value(name: str, value: Any) -> Any:
+def check_value(name: str, value: Any, of: type = Settings) -> Any:
     """Convert a setting's value to its type, and check its range.
 
     Args:
-        value: Value from a TOML file, or text. Text of a list has commas between values; text of a table also
-            has `=` between key and value.
+        value: Value from a TOML file, or text. Text of a list has commas between values.
+        of: Class of the setting.
 
     Raises:
         ValueError: Its message says what is expected.
     """
+    field = attrs.fields_dict(of)[name]
     try:
-        converted = _convert_values(name, value)
-        if (validator := FIELDS[name].validator) is not None:
-            validator(None, FIELDS[name], converted)
+        converted = _convert_list(value) if is_list(name, of) else _convert(click_type(name, of), value)
+        if field.validator is not None:
+            field.validator(None, field, converted)
     except (TypeError, ValueError, OverflowError, click.BadParameter) as problem:
-        raise ValueError(f"must be {_expected(name)}") from problem
+        raise ValueError(f"must be {_expected(name, of)}") from problem
     return converted
-
-
-def _convert_values(name: str, value: Any) -> Any:
-    if is_table(name):
-        return _convert_table(value, switches=FIELDS[name].metadata.get("switches", False))
-    return _convert_list(value) if is_list(name) else _convert(click_type(name), value)
 
 
 def _convert(kind: ParamType, value: Any) -> Any:
@@ -124,38 +123,23 @@ def _convert_list(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _convert_table(value: Any, *, switches: bool) -> Aliases:
-    pairs = value.items() if isinstance(value, dict) else (_parted(item) for item in _convert_list(value))
-    table = (
-        tuple((key, _SWITCHES.get(meaning, meaning)) for key, meaning in pairs) if switches else tuple(pairs)
-    )
-    if not all(isinstance(text, str) and text for pair in table for text in pair):
-        raise TypeError
-    return table
-
-
-def _parted(text: str) -> tuple[str, str]:
-    name, _, meaning = text.partition("=")
-    return name.strip(), meaning.strip()
-
-
-def _expected(name: str) -> str:
-    if is_table(name):
-        switches = FIELDS[name].metadata.get("switches")
-        return "a table of `on` and `off`, or MODEL=off" if switches else "a table of strings, or NAME=MODEL"
-    if is_list(name):
+def _expected(name: str, of: type) -> str:
+    if is_list(name, of):
         return "a list of strings"
-    kind, values = click_type(name), range_of(FIELDS[name])
+    kind, values = click_type(name, of), range_of(attrs.fields_dict(of)[name])
     if isinstance(kind, click.Choice):
         return f"one of {', '.join(kind.choices)}"
     words = _WORDS.get(kind, "a string")
     return f"{words}, {values}" if values else words
 
 
+@functools.cache
+def _kinds(of: type) -> dict[str, Any]:
+    """Return the types of a class's settings, without None."""
+    return {field.name: _without_none(field.type) for field in attrs.fields(attrs.resolve_types(of))}
+
+
 def _without_none(kind: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         return next(part for part in get_args(kind) if part is not types.NoneType)
     return kind
-
-
-_KINDS = {field.name: _without_none(field.type) for field in attrs.fields(attrs.resolve_types(Settings))}

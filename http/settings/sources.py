@@ -19,7 +19,18 @@ from click.core import ParameterSource
 
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.settings.check_value import BYTE_SIZE, FIELDS, check_value, click_type, in_units, is_list
-from greenroom.schemas.settings.settings import Settings, range_of
+from greenroom.http.settings.old_tables import OLD_TABLES, new_entries, new_lines
+from greenroom.http.settings.tables import (
+    FORM,
+    IN_FILE,
+    TABLES,
+    BadTableError,
+    Tables,
+    tables_of_entries,
+    tables_of_file,
+)
+from greenroom.schemas.settings.setting_fields import range_of
+from greenroom.schemas.settings.settings import Settings
 
 PREFIX = "GREENROOM_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -67,6 +78,8 @@ def default_file() -> Path:
 def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     """Return the settings of all sources: flags override variables, then the file, then the defaults.
 
+    Tables of single models are put together, so that a flag replaces one entry and not all tables.
+
     Args:
         file: Settings file, which must exist; if None, `GREENROOM_CONFIG` or the default file is read, and
             only the latter may be missing.
@@ -75,7 +88,12 @@ def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     Raises:
         BadSettingError: A source cannot be read, or has an unknown setting or an invalid value.
     """
-    return Settings(**{**_from_file(file), **_from_environment(), **flags})
+    of_file, of_environment = _from_file(file), _from_environment()
+    tables: dict[str, Tables] = {
+        name: tuple(pair for source in (flags, of_environment, of_file) for pair in source.get(name, ()))
+        for name in TABLES
+    }
+    return Settings(**{**of_file, **of_environment, **flags, **tables})
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:
@@ -87,10 +105,26 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as problem:
         raise BadSettingError(f"{path}: {getattr(problem, 'strerror', None) or problem}") from problem
-    values = _without_groups({name.replace("-", "_"): value for name, value in table.items()})
+    values = _without_groups({_own_name(name.replace("-", "_")): value for name, value in table.items()})
+    for name in OLD_TABLES.keys() & values.keys():
+        raise BadSettingError(f"{path}: {name} is now set for each model: {new_lines(name, values[name])}")
     if unknown := [name for name in values if name not in FIELDS]:
         raise BadSettingError(f"{path}: {'; '.join(map(_describe_unknown, unknown))}")
-    return {name: _checked(f"{path}: {name}", name, value) for name, value in values.items()}
+    return {name: _of_file(path, name, value) for name, value in values.items()}
+
+
+def _own_name(name: str) -> str:
+    """Return a setting's name by its name in the file."""
+    return next((own for own, written in IN_FILE.items() if written == name), name)
+
+
+def _of_file(path: Path, name: str, value: Any) -> Any:
+    if name not in TABLES:
+        return _checked(f"{path}: {name}", name, value)
+    try:
+        return tables_of_file(name, value)
+    except BadTableError as problem:
+        raise BadSettingError(f"{path}: {problem}") from problem
 
 
 def _without_groups(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,9 +140,22 @@ def _without_groups(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
+    for name in OLD_TABLES:
+        if (value := os.environ.get(variable := f"{PREFIX}{name.upper()}")) is not None:
+            form = f"{PREFIX}MODEL_SETTINGS='{new_entries(name, value)}'"
+            raise BadSettingError(f"{variable} is now set for each model: write {form}")
     variables = {name: f"{PREFIX}{name.upper()}" for name in FIELDS}
     found = {name: variable for name, variable in variables.items() if variable in os.environ}
-    return {name: _checked(variable, name, os.environ[variable]) for name, variable in found.items()}
+    return {name: _of_variable(variable, name, os.environ[variable]) for name, variable in found.items()}
+
+
+def _of_variable(variable: str, name: str, value: str) -> Any:
+    if name not in TABLES:
+        return _checked(variable, name, value)
+    try:
+        return tables_of_entries(name, value)
+    except BadTableError as problem:
+        raise BadSettingError(f"{variable}: {problem}") from problem
 
 
 def _checked(place: str, name: str, value: Any) -> Any:
@@ -125,6 +172,8 @@ def _describe_unknown(name: str) -> str:
 
 def _flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option of one setting; its value is None unless given on the command line."""
+    if name in TABLES:
+        return _table_flag(name)
     field, kind = FIELDS[name], click_type(name)
 
     def check(context: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -145,3 +194,30 @@ def _flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         help=field.metadata["meaning"] + (f" [{values}]" if values else ""),
         callback=check,
     )
+
+
+def _table_flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of a setting that is a table of tables, and hidden ones for what it replaced."""
+
+    def check(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> Tables | None:
+        try:
+            return tables_of_entries(name, value) or None
+        except BadTableError as problem:
+            raise click.BadParameter(str(problem), context, option) from problem
+
+    def refuse(_context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> None:
+        if value and option.name is not None:
+            form = " ".join(f"--model-settings '{new_entries(option.name, (each,))}'" for each in value)
+            raise BadSettingError(f"{option.opts[0]} is now set for each model: write {form}")
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        meaning = FIELDS[name].metadata["meaning"]
+        for old in OLD_TABLES if name == "model_settings" else ():
+            flag = f"--{old.replace('_', '-')}"
+            command = click.option(
+                flag, old, multiple=True, hidden=True, expose_value=False, callback=refuse
+            )(command)
+        flag = f"--{name.replace('_', '-')}"
+        return click.option(flag, multiple=True, metavar=FORM, help=meaning, callback=check)(command)
+
+    return decorate

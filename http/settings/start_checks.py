@@ -32,8 +32,8 @@ class KnownModels(Protocol):
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model; this reads the disk."""
 
-    def find_bad_system_prompt(self, settings: Settings) -> str | None:
-        """Return an error message about an unusable system prompt file, if there is one."""
+    def find_bad_file(self, settings: Settings) -> str | None:
+        """Return an error message about an unusable file of the settings, if there is one."""
 
 
 def check_at_start(settings: Settings, local: KnownModels) -> None:
@@ -52,10 +52,11 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     _check_listen(settings)
     if settings.device == "gpu" and not local.has_gpu():
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
-    if (complaint := local.find_bad_system_prompt(settings)) is not None:
+    if (complaint := local.find_bad_file(settings)) is not None:
         raise BadSettingError(complaint)
     _check_prefix_cache_dir(settings)
-    _check_speculation(settings, local)
+    for own in (settings, *(settings.applied_to(name) for name, _ in settings.model_settings)):
+        _check_speculation(own, local)
 
 
 def _check_models(settings: Settings, local: KnownModels) -> None:
@@ -76,7 +77,9 @@ def _check_aliases(settings: Settings, local: KnownModels) -> None:
     unknown = local.find_unknown(settings, meant) if meant else set()
     for alias, model in settings.aliases:
         if model in unknown:
-            raise BadSettingError(f"aliases: '{alias}' means '{model}', which is none of the models here")
+            raise BadSettingError(
+                f'model."{model}".alias: {alias!r} means {model!r}, which is none of the models here'
+            )
 
 
 def _check_listen(settings: Settings) -> None:

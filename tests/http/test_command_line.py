@@ -47,7 +47,15 @@ def test_version() -> None:
     [
         (["nope"], "No such command 'nope'"),
         (["serve", "--nope"], "No such option"),
-        (["serve", "--aliases", "gpt-4o=qwen"], "'gpt-4o' means 'qwen', which is none of the models here"),
+        (
+            ["serve", "--model-settings", "qwen:alias=gpt-4o"],
+            "'gpt-4o' means 'qwen', which is none of the models here",
+        ),
+        (
+            ["serve", "--aliases", "gpt-4o=qwen"],
+            "--aliases is now set for each model: write --model-settings 'qwen:alias=gpt-4o'",
+        ),
+        (["serve", "--model-settings", "a:draft_model=./nowhere"], "there is no folder './nowhere'"),
         (["serve", "--listen", "11434"], "listen = '11434': must be HOST:PORT, for example 127.0.0.1:11434"),
         (["serve", "./nowhere"], "there is no folder './nowhere'"),
         (["serve", "mlx-community"], "(a hub id is OWNER/NAME)"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.catalog.operator.name_patterns import first_match
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.settings.settings import Settings
 
@@ -15,8 +14,9 @@ def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: 
     Args:
         model: Name of the model.
     """
+    own = settings.of_model(model)
     return attrs.evolve(
         record,
-        tool_parser=first_match(model, settings.tool_parsers) or record.tool_parser,
-        reasoning_parser=first_match(model, settings.thinking_parsers) or record.reasoning_parser,
+        tool_parser=own.tool_parser or record.tool_parser,
+        reasoning_parser=own.thinking_parser or record.reasoning_parser,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from greenroom.engine.catalog.operator.name_patterns import first_match
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, memory_members
 from greenroom.schemas.settings.settings import Settings
@@ -18,7 +17,7 @@ Source: document 002, "Memory-Aware Loading".
 
 def allows_vision(model: str, settings: Settings) -> bool:
     """Return whether the operator allows vision for a model."""
-    return first_match(model, settings.vision) != "off"
+    return settings.of_model(model).vision is not False
 
 
 def check_vision(

@@ -34,7 +34,7 @@ from greenroom.schemas.messages.messages import (
 )
 from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.settings.settings import ImageHistory
+from greenroom.schemas.settings.images import ImageHistory
 
 _Pages = Sequence[ProcessedImage]
 

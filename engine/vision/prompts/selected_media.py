@@ -18,7 +18,7 @@ from greenroom.schemas.messages.messages import (
     media_of,
 )
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.settings.settings import ImageHistory
+from greenroom.schemas.settings.images import ImageHistory
 
 NOT_SHOWN = TextPart("[An earlier image that is not shown again]")
 """Text that replaces a dropped image."""

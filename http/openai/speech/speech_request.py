@@ -14,7 +14,7 @@ from greenroom.http.media.audio.audio_formats import AUDIO_FORMATS, AudioFormat
 from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.openai.speech import SpeechRequest
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.settings.settings import MEGABYTE
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 MAX_REFERENCE_BYTES = 10 * MEGABYTE
 """Size limit of decoded reference audio, in bytes; a minute of stereo WAV at 48 kHz has 11.5 MB."""

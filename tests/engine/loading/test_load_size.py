@@ -18,7 +18,9 @@ from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.load_size import FIRST_TOKENS, load_size
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.schemas.settings.settings import MEGABYTE, Dtype, Settings
+from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.speed import Dtype
 
 KINDS = (
     "text:qwen3",

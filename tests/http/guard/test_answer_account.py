@@ -12,7 +12,8 @@ from greenroom.http.guard import answer_account
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.byte_account import UNCOUNTED_BYTES, ByteAccount
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 

@@ -19,7 +19,8 @@ from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.transport.flow_controlled_body import FlowControlledBody, FlowControlledRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.hostile.uploads import BROKEN_FORMS, NAMES, Upload, form
 from greenroom.tests.support.servers.http_servers import RawClient, RawResponse, connected, running, serving
 

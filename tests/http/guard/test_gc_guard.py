@@ -17,7 +17,8 @@ from greenroom.http.guard import decoded_object_budget, gc_guard
 from greenroom.http.guard.gc_guard import GcGuard
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.transport.request_connection import RequestConnection
-from greenroom.schemas.settings.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import fetch, running
 
 

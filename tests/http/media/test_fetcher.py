@@ -24,7 +24,8 @@ from greenroom.schemas.messages.messages import ContentPart, DocumentPart, Image
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.settings import Fetching, Settings
+from greenroom.schemas.settings.images import Fetching
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import addresses, pngs
 from greenroom.tests.support.hostile.addresses import Trap, trap

@@ -16,6 +16,7 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.ollama_clients import ask
 from greenroom.tests.support.engines.scripted_models import ScriptedEngines
@@ -176,7 +177,9 @@ async def test_errors_have_ollamas_shape(settings: Settings) -> None:
 
 
 async def test_clients_in_other_languages_send_null_and_any_case(settings: Settings) -> None:
-    async with serving(attrs.evolve(settings, aliases=(("llama3:latest", "llama"),))) as served:
+    async with serving(
+        attrs.evolve(settings, model_settings=(("llama", ModelSettings(alias=("llama3:latest",))),))
+    ) as served:
         # Ollama's Go client sends a nil list as null.
         loaded = await fetch(served.server, "POST", "/api/chat", {"model": "llama", "messages": None})
         assert loaded.json()["done_reason"] == "load"

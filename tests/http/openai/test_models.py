@@ -9,6 +9,7 @@ import attrs
 import openai
 import pytest
 
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import fetch, serving
@@ -44,8 +45,9 @@ async def test_an_id_with_a_slash_is_found(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_aliases_and_patterns_are_answered_by_the_model_that_they_mean(settings: Settings) -> None:
-    aliases = (("gpt-4o", "llama"), ("claude-*", "default"))
-    async with serving(attrs.evolve(settings, aliases=aliases)) as served:
+    aliases = (("llama", "gpt-4o"), ("default", "claude-*"))
+    tables = tuple((name, ModelSettings(alias=(alias,))) for name, alias in aliases)
+    async with serving(attrs.evolve(settings, model_settings=tables)) as served:
         listed = await ask(served, lambda client: list(client.models.list()))
         assert [model.id for model in listed] == ["qwen3", "llama", "gpt-4o"]
         for name, model in (("gpt-4o", "llama"), ("claude-opus-9", "qwen3"), ("llama", "llama")):

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 
+import attrs
 from click.testing import CliRunner
 
 from greenroom.http.command_line import EngineModels
 from greenroom.http.commands.serve import FLAGS, command
-from greenroom.http.settings.grouped_options import GROUPS
+from greenroom.schemas.settings.settings import GROUPS
 
 
 def test_every_flag_of_serve_stands_in_one_group() -> None:
-    grouped = Counter(chain.from_iterable(GROUPS.values()))
-    assert set(grouped) == set(FLAGS)
+    groups = chain.from_iterable(GROUPS.values())
+    grouped = Counter(field.name for group in groups for field in attrs.fields(group))
+    assert set(grouped) == {*FLAGS, "models"}
     assert set(grouped.values()) == {1}
 
 

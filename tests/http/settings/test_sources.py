@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from greenroom.http.settings.check_value import check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 
 ALL = tuple(attrs.fields_dict(Settings))
@@ -92,28 +93,61 @@ def test_lists_in_the_file_and_repeated_flags(tmp_path: Path) -> None:
 
 
 def test_a_table_is_read_from_file_variable_and_flags(tmp_path: Path) -> None:
-    config = file(tmp_path, '[aliases]\ngpt-4o = "a"\n"claude-*" = "org/b"')
-    assert load("--config", config).aliases == (("gpt-4o", "a"), ("claude-*", "org/b"))
-    assert load(aliases="gpt-4o=a, claude-*=org/b").aliases == (("gpt-4o", "a"), ("claude-*", "org/b"))
-    assert load("--config", config, "--aliases", "x=y", "--aliases", "z=y").aliases == (
-        ("x", "y"),
-        ("z", "y"),
+    config = file(
+        tmp_path, '[model.a]\nalias = "gpt-4o"\nvision = "off"\n[model."org/*".images]\nmax-count = 2'
+    )
+    of_file = (
+        ("a", ModelSettings(alias=("gpt-4o",), vision=False)),
+        ("org/*", ModelSettings(images_max_count=2)),
+    )
+    assert load("--config", config).model_settings == of_file
+    variable = "a:alias=gpt-4o, claude:3:kv-bits=8"
+    assert load(model_settings=variable).model_settings == (
+        ("a", ModelSettings(alias=("gpt-4o",))),
+        ("claude:3", ModelSettings(kv_bits=8)),
     )
 
 
-def test_vision_is_switched_for_single_models(tmp_path: Path) -> None:
-    config = file(tmp_path, '[vision]\n"org/a" = false\n"org/*" = "on"')
-    assert load("--config", config).vision == (("org/a", "off"), ("org/*", "on"))
-    assert load("--vision", "org/a=off").vision == (("org/a", "off"),)
-    assert load(vision="org/a=false").vision == (("org/a", "off"),)
+def test_entries_of_flags_and_variables_replace_single_settings_of_the_files_tables(tmp_path: Path) -> None:
+    config = file(tmp_path, "[model.a]\nkv_bits = 4\nttl = 60\nmax_context = 100")
+    flags = ("--config", config, "--model-settings", "a:kv_bits=8", "--model-settings", "*:top_k=3")
+    settings = load(*flags, model_settings="a:ttl=30,a:kv_bits=4")
+    assert settings.of_model("a") == ModelSettings(kv_bits=8, ttl=30.0, max_context=100, top_k=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ('[aliases]\ngpt = "a"\n"g*" = "a"', 'aliases .* write model."a".alias = ["gpt", "g*"]'),
+        ('[vision]\n"org/*" = false', 'vision .* write model."org/*".vision = false'),
+        ('[tool_parsers]\nx = "y"', 'tool_parsers .* write model."x".tool_parser = "y"'),
+        ('[thinking-parsers]\nx = "y"', 'thinking_parsers .* write model."x".thinking_parser = "y"'),
+        ('[system_prompts]\nx = "y"', 'system_prompts .* write model."x".system_prompt = "y"'),
+        ("vision = true", 'vision .* write model."org/name".vision = …'),
+    ],
+)
+def test_an_old_table_is_refused_with_its_new_form(tmp_path: Path, text: str, instead: str) -> None:
+    told, _, form = instead.partition(" .* ")
+    with pytest.raises(BadSettingError) as refused:
+        load("--config", file(tmp_path, text))
+    assert told in refused.value.message
+    assert form in refused.value.message
+    assert len(refused.value.message.splitlines()) == 1
+    assert refused.value.exit_code == 2
+
+
+def test_an_old_variable_or_flag_is_refused_with_its_new_form() -> None:
+    with pytest.raises(BadSettingError, match="GREENROOM_MODEL_SETTINGS='org/a:vision=off'"):
+        load(vision="org/a=off")
+    with pytest.raises(
+        BadSettingError, match="write --model-settings 'm:alias=gpt' --model-settings 'm:alias=g'"
+    ):
+        load("--aliases", "gpt=m", "--aliases", "g=m")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("aliases", "gpt-4o", "a table of strings, or NAME=MODEL"),
-        ("aliases", "=x", "a table of strings, or NAME=MODEL"),
-        ("vision", "org/a=maybe", "a table of `on` and `off`, or MODEL=off"),
         ("port", "70000", "a whole number, 0 to 65535"),
         ("port", "80.5", "a whole number"),
         ("port", "", "a whole number"),
@@ -133,6 +167,14 @@ def test_a_bad_variable_is_named_with_what_it_must_be(name: str, text: str, expe
         load(**{name: text})
 
 
+@pytest.mark.parametrize("entry", ["gpt-4o", "a:kv_bits", ":kv_bits=8", "a=8"])
+def test_an_entry_of_a_model_must_name_model_and_setting(entry: str) -> None:
+    with pytest.raises(BadSettingError, match="must be NAME:SETTING=VALUE, such as org/name:kv_bits=8"):
+        load(model_settings=entry)
+    with pytest.raises(click.BadParameter, match="must be NAME:SETTING=VALUE"):
+        load("--model-settings", entry)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -141,7 +183,15 @@ def test_a_bad_variable_is_named_with_what_it_must_be(name: str, text: str, expe
         ("host = 5", "host = 5: must be a string"),
         ("models = [1]", r"models = \[1\]: must be a list of strings"),
         ("prot = 5", "there is no setting 'prot' .did you mean 'port'"),
-        ("[aliases]\nx = 5", "aliases = {'x': 5}: must be a table of strings"),
+        ("model.x = 5", r'model must be tables with a name, such as \[model."org/name"\]'),
+        ("[model.x]\nkv_bits = 5", 'model."x": kv_bits = 5: must be a whole number, 4 or 8'),
+        (
+            "[model.x]\nkv_bit = 5",
+            "model.\"x\": there is no setting 'kv_bit' of a model .did you mean 'kv_bits'",
+        ),
+        ("[model.x]\nalias = [5]", "must be a list of strings"),
+        ('[model."*"]\nalias = "a"', "this name is a pattern"),
+        ("[model.default]\nttl = 5", "ttl needs the model's own name"),
         ("[server]\nport = 5", "there is no setting 'server'"),
         ("port = ", "settings.toml: "),
     ],

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import attrs
 
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 
 TESTS = Path(__file__).resolve().parents[2]
 
 SHOWN_BY = {
     "models": "test_models_are_listed_in_the_operators_order",
-    "aliases": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
-    "tool_parsers": "test_the_operators_parser_of_calls_goes_before_the_records",
-    "thinking_parsers": "test_the_operators_parser_of_thoughts_goes_before_the_records",
+    "model_settings": "test_a_models_tables_hold_for_it_alone",
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
     "listen": "test_it_listens_on_further_addresses",
@@ -42,7 +41,6 @@ SHOWN_BY = {
     "store_retention_days": "test_what_was_not_used_for_store_retention_days_is_deleted",
     "tool_injection": "test_without_injection_tools_are_refused",
     "system_prompt": "test_conversations_without_a_system_message_get_the_operators",
-    "system_prompts": "test_a_models_own_system_prompt_goes_before_everybodys",
     "images_fetch": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
     "images_fetch_hosts": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
     "images_greedy": "test_what_shows_an_image_is_answered_greedily_in_every_protocol",
@@ -50,7 +48,6 @@ SHOWN_BY = {
     "images_history": "test_with_history_last_a_message_with_images_is_answered_by_itself",
     "images_max_count": "test_of_many_images_the_newest_are_shown",
     "images_max_pages": "test_pages_of_all_documents_are_limited_together",
-    "vision": "test_with_vision_off_the_text_half_alone_is_loaded",
     "trust_remote_code": "test_code_of_a_folder_runs_only_with_trust_remote_code",
     "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
     "log_format": "test_a_server_from_start_to_signal",
@@ -69,6 +66,21 @@ SHOWN_BY = {
 }
 """The test of each setting's effect."""
 
+SHOWN_FOR_A_MODEL_BY = {
+    "alias": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
+    "tool_parser": "test_the_operators_parser_of_calls_goes_before_the_records",
+    "thinking_parser": "test_the_operators_parser_of_thoughts_goes_before_the_records",
+    "chat_template": "test_a_models_own_chat_template_can_be_replaced",
+    "system_prompt": "test_a_models_own_system_prompt_goes_before_everybodys",
+    "vision": "test_with_vision_off_the_text_half_alone_is_loaded",
+    "max_context": "test_a_models_tables_hold_for_it_alone",
+    "kv_bits": "test_a_models_tables_hold_for_it_alone",
+}
+"""The same for settings of single models; those with the name of a server's setting share its road."""
+
+_PLANNED = {"pinned", "preload", "ttl"}
+"""Settings of a model that nothing reads yet."""
+
 
 def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
     functions = {
@@ -79,3 +91,6 @@ def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
     }
     assert SHOWN_BY.keys() == attrs.fields_dict(Settings).keys()
     assert set(SHOWN_BY.values()) - functions == set()
+    own = attrs.fields_dict(ModelSettings).keys() - SHOWN_BY.keys() - _PLANNED
+    assert own <= SHOWN_FOR_A_MODEL_BY.keys() <= attrs.fields_dict(ModelSettings).keys()
+    assert set(SHOWN_FOR_A_MODEL_BY.values()) - functions == set()

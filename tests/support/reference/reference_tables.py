@@ -24,12 +24,15 @@ from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
-from greenroom.schemas.settings.settings import Settings, range_of
+from greenroom.schemas.settings.model_settings import ModelSettings
+from greenroom.schemas.settings.setting_fields import range_of
+from greenroom.schemas.settings.settings import Settings
 
 NOTES = Path(__file__).resolve().parents[3] / "notes"
 PAGES = ("configure.md", "generation-parameters.md", "guide.md")
 
 SETTINGS_HEAD = "## Settings\n\n"
+MODEL_HEAD = "## Settings of a model\n\n"
 PARAMETERS_HEAD = "## Parameters\n\n"
 COMMANDS_HEAD = "| command | what it does |\n|---|---|\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
@@ -41,6 +44,7 @@ def rewritten(text: str) -> str:
     """Return a page's text with every reference table in it made anew."""
     settings, parameters = attrs.fields(Settings), attrs.fields(GenerationParameters)
     text = _with_rows(text, SETTINGS_HEAD, (_setting_line(field) for field in settings))
+    text = _with_rows(text, MODEL_HEAD, _model_lines())
     text = _with_rows(text, PARAMETERS_HEAD, (_parameter_line(field) for field in parameters))
     text = _with_table(
         text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
@@ -97,6 +101,14 @@ def _route_cells(text: str) -> Iterable[tuple[str, str]]:
 
 def _route(path: str, methods: set[str]) -> str:
     return f"`{' '.join(method for method in _METHODS if method in methods)} {path}`"
+
+
+def _model_lines() -> Iterable[str]:
+    """Yield a line for the settings that a server has too, and one for each other setting of a model."""
+    server, own = attrs.fields_dict(Settings), attrs.fields(ModelSettings)
+    shared = ", ".join(f"`{field.name}`" for field in own if field.name in server)
+    yield f"- in place of the server's: {shared}\n"
+    yield from (_setting_line(field) for field in own if field.name not in server)
 
 
 def _setting_line(field: attrs.Attribute[Any]) -> str:

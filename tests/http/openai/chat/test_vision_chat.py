@@ -11,6 +11,7 @@ import openai
 import pytest
 from PIL import Image
 
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.engines.vision_adapters import picture, png
@@ -117,7 +118,7 @@ async def test_an_image_that_cannot_be_decoded_is_a_400_by_name(tiny_vision_mode
 
 async def test_a_model_with_vision_off_is_served_by_its_text_half(tiny_vision_model: TinyVisionModel) -> None:
     folder = tiny_vision_model("qwen2_vl")
-    settings = Settings(models=(str(folder),), vision=(("*", "off"),))
+    settings = Settings(models=(str(folder),), model_settings=(("*", ModelSettings(vision=False)),))
     async with serving(settings) as served:
         answer = await ask(
             served,

@@ -18,7 +18,8 @@ from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.responses.sockets.incoming_messages import MAX_WAITING, IncomingMessages
 from greenroom.http.responses.sockets.socket_session import ResponseSockets, SocketLimits
 from greenroom.http.transport.web_socket import Part
-from greenroom.schemas.settings.settings import MEGABYTE, Settings
+from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually, status
 from greenroom.tests.support.clients.web_socket_clients import (
     PATH,

@@ -1,0 +1,122 @@
+"""Settings that are tables of tables: those of single models, as `[model."org/name"]`.
+
+In a variable or a flag an entry is `NAME:SETTING=VALUE`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from greenroom.http.settings.check_value import FIELDS, check_value, is_list
+from greenroom.schemas.settings.model_settings import ModelSettings
+from greenroom.schemas.settings.name_patterns import is_pattern
+
+Tables = tuple[tuple[str, Any], ...]
+
+TABLES: dict[str, type] = {
+    name: field.metadata["table_of"] for name, field in FIELDS.items() if "table_of" in field.metadata
+}
+"""Names of settings that are tables of tables, with the class of the inner ones."""
+
+IN_FILE = {"model_settings": "model"}
+"""Names of such settings in the settings file."""
+
+FORM = "NAME:SETTING=VALUE"
+_ENTRY = re.compile(r"(.+?):([a-z][a-z_-]*)=(.*)", re.DOTALL)
+
+
+class BadTableError(ValueError):
+    """An invalid table; the message names the entry and says what is expected."""
+
+
+def tables_of_file(setting: str, value: Any) -> Tables:
+    """Return the tables that a settings file has for a setting.
+
+    Raises:
+        BadTableError: One of them is invalid.
+    """
+    written = IN_FILE.get(setting, setting)
+    if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
+        example = f'[{written}."org/name"]'
+        raise BadTableError(f"{written} must be tables with a name, such as {example}")
+    return tuple(
+        (name, _table(TABLES[setting], name, inner, f'{written}."{name}"')) for name, inner in value.items()
+    )
+
+
+def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
+    """Return the tables of a variable's or of flags' entries.
+
+    Args:
+        setting: Name of the setting.
+        entries: Entries, each `NAME:SETTING=VALUE`; a single text has commas between them.
+
+    Raises:
+        BadTableError: One of them is invalid.
+    """
+    listed = entries.split(",") if isinstance(entries, str) else entries
+    tables: list[tuple[str, Any]] = []
+    for entry in (text.strip() for text in listed if text.strip()):
+        parts = _ENTRY.fullmatch(entry)
+        if parts is None:
+            raise BadTableError(f"{entry!r} must be {FORM}, such as org/name:{_example(setting)}")
+        tables.append((parts[1], _table(TABLES[setting], parts[1], {parts[2]: parts[3]}, parts[1])))
+    return tuple(tables)
+
+
+def _example(setting: str) -> str:
+    return {"model_settings": "kv_bits=8"}[setting]
+
+
+def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
+    """Return the instance of a class for one table.
+
+    Args:
+        kind: Class of the table.
+        name: Name of the table.
+        table: Its entries, as they are written.
+        place: The table's place, for error messages.
+    """
+    known = attrs.fields_dict(kind)
+    values = _without_groups(table, known)
+    for setting, value in values.items():
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            raise BadTableError(f"{place}: there is no setting '{setting}' of a model{hint}")
+        try:
+            values[setting] = check_value(setting, _listed(setting, value, kind), kind)
+        except ValueError as problem:
+            raise BadTableError(f"{place}: {setting} = {value!r}: {problem}") from problem
+    if kind is ModelSettings:
+        _check_name(name, values, place)
+    return kind(**values)
+
+
+def _check_name(name: str, values: Mapping[str, Any], place: str) -> None:
+    """Refuse aliases of a pattern, and all settings of `default` but aliases, since it is a name itself."""
+    if values.get("alias") and is_pattern(name):
+        raise BadTableError(f"{place}: an alias needs one model, and this name is a pattern")
+    if name == "default" and (others := values.keys() - {"alias"}):
+        raise BadTableError(f"{place}: {min(others)} needs the model's own name; `default` can have an alias")
+
+
+def _listed(setting: str, value: Any, kind: type) -> Any:
+    return [value] if isinstance(value, str) and is_list(setting, kind) else value
+
+
+def _without_groups(table: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with groups flattened: `images.max_count` becomes `images_max_count`."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        plain = name.replace("-", "_")
+        if isinstance(value, dict) and any(field.startswith(f"{plain}_") for field in known):
+            values |= {f"{plain}_{inner.replace('-', '_')}": entry for inner, entry in value.items()}
+        else:
+            values[plain] = value
+    return values

@@ -1,0 +1,27 @@
+"""Settings of the log."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import attrs
+
+from greenroom.schemas.settings.setting_fields import setting
+
+LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@attrs.frozen(slots=False)
+class Logs:
+    """Settings of the log."""
+
+    log_format: LogFormat = setting(
+        "console", "`console` for people, `json` for machines.", one_of=get_args(LogFormat)
+    )
+    log_level: LogLevel = setting(
+        "info",
+        "Lowest level that is logged: `debug`, `info`, `warning` or `error`; prompts and answers appear at "
+        "debug only.",
+        one_of=get_args(LogLevel),
+    )

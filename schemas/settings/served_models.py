@@ -1,0 +1,27 @@
+"""Settings of the served models."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.settings.setting_fields import setting
+
+
+@attrs.frozen(slots=False)
+class ServedModels:
+    """Settings of the served models."""
+
+    models: tuple[str, ...] = setting(
+        (), "Hub ids or local folders of the models to serve; the first is also called `default`."
+    )
+    max_context: int | None = setting(
+        None, "Longest context of every model, in tokens (default: the model's own).", low=16
+    )
+    max_loaded_models: int | None = setting(None, "Models kept loaded at once (default: any number).", low=1)
+    tool_injection: bool = setting(
+        True, "Describe tools in the prompt if a model's template cannot; when off, such requests are a 400."
+    )
+    system_prompt: str | None = setting(
+        None, "File with the system message of conversations that have none, in any protocol."
+    )
+    trust_remote_code: bool = setting(False, "Let a model's folder run its own Python code.")
