@@ -60,8 +60,8 @@ class Settings(Logs, GenerationDefaults, Storage, Images, Speed, Memory, Network
     @property
     def draft_models(self) -> tuple[str, ...]:
         """The draft models of all models."""
-        tables = (self, *(table for _, table in self.model_settings))
-        return tuple(dict.fromkeys(draft for table in tables if (draft := table.draft_model) is not None))
+        drafts = (self.draft_model, *(table.draft_model for _, table in self.model_settings))
+        return tuple(dict.fromkeys(draft for draft in drafts if draft is not None))
 
 
 _OF_BOTH = attrs.fields_dict(Settings).keys() & attrs.fields_dict(ModelSettings).keys()
