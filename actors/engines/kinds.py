@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
-from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -82,16 +82,21 @@ def open_engine(
     from greenroom.engine.memory.model_load import ModelLoad
 
     load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
-    return _opening(model.record.model_type, adapter)(load)
+    return _opening(model.record, adapter)(load)
 
 
-def _opening(kind: ModelType, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
+def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
     """Return the function that opens engines of a model type."""
-    match kind:
+    match record.model_type:
         case "text":
+            from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
             from greenroom.engine.text.open_text_engine import open_text_engine
 
-            return partial(open_text_engine, adapter=cast("Adapter", adapter))
+            if vlm_text_module(record.architecture) is None:
+                return partial(open_text_engine, adapter=cast("Adapter", adapter))
+            from greenroom.engine.vision.load_vision_model import load_vision_lazily
+
+            return partial(open_text_engine, adapter=cast("Adapter", adapter), load_lazily=load_vision_lazily)
         case "vision":
             from greenroom.engine.vision.open_vision_engine import open_vision_engine
 

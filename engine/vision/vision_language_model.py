@@ -14,6 +14,9 @@ import numpy as np
 from greenroom.engine.kv_cache.caches import Cache, flat_layers
 from greenroom.engine.loading.batching.digest import digest_of_files
 
+_ONE_AXIS = "minimax_m3"
+"""Beginning of architectures whose `get_rope_index` gives image tokens positions in a line, as texts have."""
+
 
 class VisionLanguageModel:
     """The language model of a vision model, without state of its own.
@@ -32,6 +35,7 @@ class VisionLanguageModel:
         self.model = model
         self._language_model = model.language_model
         self._has_grid_positions = hasattr(self._language_model, "get_rope_index")
+        self._has_one_axis = str(model.config.model_type).startswith(_ONE_AXIS)
 
     def __call__(
         self,
@@ -55,7 +59,7 @@ class VisionLanguageModel:
         if self._has_grid_positions:
             if positions is None:
                 positions = _positions(tokens.shape, cache, position_shifts)
-            features["position_ids"] = positions
+            features["position_ids"] = positions[0] if self._has_one_axis else positions
         output = self._language_model(tokens, inputs_embeds=input_embeddings, cache=cache, **features)
         logits: mx.array = output.logits
         return logits

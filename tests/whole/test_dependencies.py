@@ -14,6 +14,7 @@ import pytest
 from greenroom.engine.catalog.kinds.encoder_kinds import embedding_modules
 from greenroom.engine.catalog.kinds.libraries import library_folder
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -138,12 +139,13 @@ def _is_served(place: Path) -> bool:
         return parts[0] not in ("tuner", "quant", "examples")
     if library == "mlx_vlm":
         if parts[0] == "models" and len(parts) > 2:
-            return _sees_or_encodes(parts[1])
+            return _is_used(parts[1])
         return parts[0] not in ("evals", "train.py")
     if "tests" in parts or parts[0] in ("server.py", "sts", "vad", "lid", "music") or "eval" in parts:
         return False
     return parts[-1] not in ("audio_player.py", "generate.py") and "convert" not in parts[-1]
 
 
-def _sees_or_encodes(module: str) -> bool:
-    return vision_module(module) is not None or module in embedding_modules()
+def _is_used(module: str) -> bool:
+    writes = vision_module(module) is not None or vlm_text_module(module) is not None
+    return writes or module in embedding_modules()

@@ -24,7 +24,8 @@ from greenroom.engine.catalog.kinds.other_purposes import other_purpose
 from greenroom.engine.catalog.kinds.own_code import own_encoder
 from greenroom.engine.catalog.kinds.spoken_backbones import speaking_architecture
 from greenroom.engine.catalog.kinds.unserved_encoders import why_encoder_is_not_served
-from greenroom.engine.catalog.kinds.vision_kinds import known_to_mlx_vlm, vision_module
+from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
 
@@ -89,7 +90,9 @@ def _model_type(
     writes = text_module(architecture) is not None
     if vision_module(architecture) is not None and not (writes and not allow_vision):
         return "vision" if not writes or holds_vision_weights(folder) else "text"
-    return "text" if writes else audio_kind(architecture, config)
+    if writes or vlm_text_module(architecture) is not None:
+        return "text"
+    return audio_kind(architecture, config)
 
 
 def _why_unknown(why: str | None, architecture: str) -> str:
@@ -100,9 +103,4 @@ def _why_unknown(why: str | None, architecture: str) -> str:
     """
     if (why := why or why_audio_is_not_served(architecture)) is not None:
         return f"{why}, which is not served here."
-    if known_to_mlx_vlm(architecture):
-        return (
-            f"only mlx-vlm has code for its architecture '{architecture}', and of mlx-vlm's models "
-            "Greenroom serves those that see."
-        )
     return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."

@@ -29,9 +29,15 @@ _WRITE_NO_TEXT = frozenset(
 _VIDEO_MARKS = ("pixel_values_videos", "video_grid_thw")
 
 
+def module_of(architecture: str) -> str:
+    """Return the name of an architecture's package, as mlx-vlm's `get_model_type` does."""
+    remapping: Mapping[str, str] = library_constant("mlx_vlm", "utils.py", "MODEL_REMAPPING")
+    return remapping.get(architecture.lower(), architecture.lower())
+
+
 def vision_module(architecture: str) -> str | None:
     """Return the mlx-vlm package of a vision-language architecture; None if there is none."""
-    module = _module(architecture)
+    module = module_of(architecture)
     if module not in models_of("mlx_vlm") or module in _WRITE_NO_TEXT or module in embedding_modules():
         return None
     formats: Mapping[str, str] = library_constant("mlx_vlm", "prompt_utils.py", "MODEL_CONFIG")
@@ -40,36 +46,25 @@ def vision_module(architecture: str) -> str | None:
     return module if has_tower or not chat_format.endswith("TEXT_ONLY") else None
 
 
-def known_to_mlx_vlm(architecture: str) -> bool:
-    """Return whether mlx-vlm has code for an architecture, whatever that is for."""
-    return _module(architecture) in models_of("mlx_vlm")
-
-
 def takes_many_images(architecture: str) -> bool:
     """Return whether a prompt may hold more than one image."""
     single = library_constant("mlx_vlm", "prompt_utils.py", "SINGLE_IMAGE_ONLY_MODELS")
-    return not {architecture, _module(architecture)} & set(single)
+    return not {architecture, module_of(architecture)} & set(single)
 
 
 @functools.cache
 def takes_video(architecture: str) -> bool:
     """Return whether the library's code for an architecture accepts video."""
-    return _mentions(_module(architecture), _VIDEO_MARKS)
+    return _mentions(module_of(architecture), _VIDEO_MARKS)
 
 
 @functools.cache
 def takes_audio(architecture: str) -> bool:
     """Return whether the library's code for an architecture has an audio encoder."""
-    exports = exports_of("mlx_vlm", _module(architecture))
+    exports = exports_of("mlx_vlm", module_of(architecture))
     return not exports.isdisjoint(("AudioModel", "AudioEncoder")) or (
-        "AudioConfig" in exports and _mentions(_module(architecture), ("input_features", "audio_values"))
+        "AudioConfig" in exports and _mentions(module_of(architecture), ("input_features", "audio_values"))
     )
-
-
-def _module(architecture: str) -> str:
-    """Return the name of an architecture's package, as mlx-vlm's `get_model_type` does."""
-    remapping: Mapping[str, str] = library_constant("mlx_vlm", "utils.py", "MODEL_REMAPPING")
-    return remapping.get(architecture.lower(), architecture.lower())
 
 
 def _mentions(module: str, words: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Vision architectures that mlx-vlm implements, but with which Greenroom would answer wrongly."""
+"""Architectures that mlx-vlm implements, but with which Greenroom would answer wrongly."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NOT_SERVED: Mapping[str, str] = {
     "deepseek_v41": "its layers share one cache of a form that this version does not keep",
     "diffusion_gemma": "it writes by diffusion, many tokens at once, which this version does not compute",
     "florence2": _ENCODED,
+    "hrm_text": _BOTH_WAYS,
     "jina_vlm": _DIFFERS,
     "jvlm": _DIFFERS,
-    "minimax_m3_vl": "mlx-vlm gives its images positions of one axis, which this version does not compute",
     "mllama": "its layers read images by cross-attention, which this version does not compute",
     "molmo": "its images stand before the whole conversation, which this version does not write",
     "moondream1": _BOTH_WAYS,
@@ -32,6 +32,7 @@ _NOT_SERVED: Mapping[str, str] = {
     "paligemma": _BOTH_WAYS,
     "phi4-siglip": _ONE_TOKEN,
     "phi4_siglip": _ONE_TOKEN,
+    "z1t": "its layers keep sums of a form that this version does not keep",
 }
 """Reasons by `model_type`."""
 

@@ -1,4 +1,4 @@
-"""The table of mlx-vlm's vision architectures is correct, and none is served with wrong results."""
+"""The table of mlx-vlm's architectures is correct, and none is served with wrong results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def test_no_architecture_is_served_wrong() -> None:
     assert verdicts.count(EQUAL) > verdicts.count(REFUSED)
 
 
-@pytest.mark.parametrize(("name", "verdict"), [("idefics3", EQUAL), ("llava_next", REFUSED)])
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("idefics3", EQUAL), ("llava_next", REFUSED), ("klear", EQUAL), ("z1t", REFUSED)],
+)
 def test_what_the_table_says_is_found_anew(name: str, verdict: str) -> None:
     assert judge(name) == read_table()[name]
     assert read_table()[name].verdict == verdict

@@ -178,8 +178,9 @@ READING: Mapping[str, OwnFields] = {
             "encoder": _PARSE_TOWER,
             "decoder": _PARSE_DECODER,
             "image_size": [128, 96],
+            "text_config": None,  # its folders have none, and transformers refuses two of them
         },
-        parts={"vision_config": _PARSE_TOWER, "text_config": _PARSE_DECODER},
+        parts={"vision_config": _PARSE_TOWER},
         sizes={"processing_nemotron_parse:NemotronParseImageProcessor": {"final_size": (128, 96)}},
         writes_alone=False,
         asks_library=False,  # which finds no processor of it here

@@ -8,16 +8,17 @@ from typing import Any
 
 import attrs
 
+from greenroom.actors.engines.engine_protocol import ModelFolder
+from greenroom.actors.engines.kinds import open_adapter, open_engine
+from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.vision.open_vision_engine import open_vision_engine
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.vision.scaled_prompts import scale_prompts
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.vision.own_fields import OwnFields
-from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
+from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png
 from greenroom.tests.support.engines.vision_engines import VisionDriver, library
 
 TOKENS = 12
@@ -32,6 +33,8 @@ TEXT: Chat = ("def read(self, size=-1): what does it return, and why?",)
 ONE: Chat = ("Look at ", 0, " what is it, and why?")
 OTHER: Chat = ("Look at ", 1, " what is it, and why?")
 TWO: Chat = ("Compare ", 2, " with ", 0, " what differs, and why?")
+LONG: Chat = (" ".join(f"def part_{i}(self): return {i} * self.size" for i in range(20)), " what is it?")
+"""A text longer than the sliding windows of the tiny models that write about texts alone."""
 UNLIKE: Chat = ("Compare ", 2, " with ", 1, " what differs, and why?")
 """Two pictures of different sizes. Some mlx-vlm processors pad them to one size, which changes the answer."""
 
@@ -61,8 +64,10 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
     Args:
         own: Fields that the folder's model was made with.
     """
-    least = 0 if own.writes_alone else 1
-    chats = [chat for chat in (TEXT, ONE, OTHER, TWO, UNLIKE) if least <= _pictures(chat) <= own.images]
+    sees = detect(folder).model_type == "vision"
+    least, most = (0 if own.writes_alone else 1), (own.images if sees else 0)
+    asked = (TEXT, ONE, OTHER, TWO, UNLIKE) if sees else (TEXT, LONG)
+    chats = [chat for chat in asked if least <= _pictures(chat) <= most]
     adapter = _open(folder)
     try:
         wanted = [_by_library(folder, own, chat) for chat in chats]
@@ -86,8 +91,12 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
             return Comparison(WRONG, f"{len(_cut(written))} tokens differ from mlx-vlm's: {chat}")
     if own.mend:
         return Comparison(EQUAL, own.mend)
-    sees = wanted[chats.index(ONE)] != wanted[chats.index(OTHER)]
-    return Comparison(EQUAL, "" if sees else "the answer does not depend on the picture, which proves little")
+    if not sees:
+        return Comparison(EQUAL, "it writes about texts alone")
+    differ = wanted[chats.index(ONE)] != wanted[chats.index(OTHER)]
+    return Comparison(
+        EQUAL, "" if differ else "the answer does not depend on the picture, which proves little"
+    )
 
 
 def refusal(folder: Path) -> Comparison:
@@ -97,13 +106,15 @@ def refusal(folder: Path) -> Comparison:
     return Comparison(REFUSED, opened)
 
 
-def _open(folder: Path) -> VisionAdapter | str:
+def _open(folder: Path) -> Adapter | str:
     """Open a model as the server does and close it; return its adapter, or the reason of a refusal."""
     try:
-        adapter = seeing_adapter(folder)
-        open_vision_engine(ModelLoad(folder, detect(folder), Settings()), adapter).close()
+        model = ModelFolder(folder.name, folder, detect(folder))
+        adapter = open_adapter(model, Settings(), "")
+        open_engine(model, Settings(), lambda _: None, lambda: False, MemoryAccount(), adapter).close()
     except ProblemError as error:
         return _short(error.problem.detail).replace(f"The model '{folder.name}' could not be loaded: ", "")
+    assert isinstance(adapter, Adapter)
     return adapter
 
 

@@ -10,6 +10,7 @@ from greenroom.tests.support.architectures.vision.hearing_configs import HEARING
 from greenroom.tests.support.architectures.vision.mixture_configs import MIXTURES
 from greenroom.tests.support.architectures.vision.own_fields import OwnFields
 from greenroom.tests.support.architectures.vision.reading_configs import READING
+from greenroom.tests.support.architectures.vision.writing_configs import WRITING
 
 _QWEN_MARK = "<|vision_start|><|image_pad|><|vision_end|>"
 _QWEN_IDS = {
@@ -434,6 +435,7 @@ OWN: Mapping[str, OwnFields] = {
     **HEARING,
     **MIXTURES,
     **READING,
+    **WRITING,
 }
 """Fields by package. `VISION_KINDS` and `HEARING_KINDS` have those of their own model types."""
 

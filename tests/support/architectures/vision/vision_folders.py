@@ -61,7 +61,7 @@ def make_vision_folder(module: str, folder: Path) -> Path:
 
 def _config(module: str, own: OwnFields, ids: Mapping[str, int]) -> dict[str, Any]:
     """Return config.json: the fields known to the architecture's classes, and its own fields."""
-    code = importlib.import_module(f"mlx_vlm.models.{module}.config")
+    code = importlib.import_module(f"mlx_vlm.models.{module}")
     size = {"vocab_size": max(ids.values()) + 1}
     root = _known(code.ModelConfig, {**TEXT, **ROOT, **size})
     for part, common in _PARTS.items():

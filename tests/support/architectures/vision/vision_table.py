@@ -1,4 +1,4 @@
-"""The table of mlx-vlm's vision architectures, rewritten by `make vision-table`."""
+"""The table of mlx-vlm's architectures, rewritten by `make vision-table`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import attrs
 
 from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
 from greenroom.tests.support.architectures.vision.own_fields import OwnFields
 from greenroom.tests.support.architectures.vision.vision_answers import (
     BROKEN,
@@ -51,12 +52,13 @@ _MEANING = {
 }
 
 _HEAD = """\
-# Architectures that see
+# Architectures that see, and those for text that only mlx-vlm has
 
 `make vision-table` writes this page: it makes a tiny model with random weights of every architecture of
 mlx-vlm that sees and writes, asks it about text, one picture, another, two of one size and two of two sizes,
-and compares 12 greedy tokens with those of mlx-vlm's own `stream_generate`. `make vision-table ARGS="pixtral
-llava"` makes some rows anew. Sizes that an architecture's code fixes are made smaller in that code. Made with
+and compares 12 greedy tokens with those of mlx-vlm's own `stream_generate`. Architectures for text that
+mlx-lm does not have get a short and a long text together. `make vision-table ARGS="pixtral llava"` makes some
+rows anew. Sizes that an architecture's code fixes are made smaller in that code. Made with
 mlx-vlm {version}.
 
 | result | means | architectures |
@@ -68,8 +70,10 @@ mlx-vlm {version}.
 
 
 def names() -> list[str]:
-    """Return mlx-vlm's packages that take images and generate text."""
-    return sorted(name for name in models_of("mlx_vlm") if vision_module(name) == name)
+    """Return mlx-vlm's packages that write: those that see, and those that mlx-lm does not have."""
+    return sorted(
+        name for name in models_of("mlx_vlm") if name in (vision_module(name), vlm_text_module(name))
+    )
 
 
 def judge(module: str) -> Comparison:
