@@ -1,4 +1,4 @@
-"""Keys that identify a model in messages, leases and caches."""
+"""Keys that identify a model in messages and leases."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import attrs
 
 @attrs.frozen
 class ModelKey:
-    """A model together with the LoRA adapter applied to it.
-
-    Keys with different adapters never share a cache entry.
+    """A base model. Requests with different LoRA adapters share it, and its place in memory.
 
     Args:
         model: Public id: a hub id (`org/name`) or the name of a local folder.
-        adapter: Id of the adapter; None for the bare model.
     """
 
     model: str
-    adapter: str | None = None
 
     def __str__(self) -> str:
-        return self.model if self.adapter is None else f"{self.model}+{self.adapter}"
+        return self.model

@@ -107,6 +107,12 @@ def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] =
     return Problem(404, "model_not_found", detail, "model")
 
 
+def adapter_not_found(adapter: str, model: str) -> Problem:
+    """Return the 404 for an adapter that a model does not have."""
+    detail = f"The model '{model}' has no adapter '{adapter}' here. Leave it out to use the model alone."
+    return Problem(404, "adapter_not_found", detail, "adapter")
+
+
 def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
     """Return the 400 for a prompt that exceeds the context, in the wording that editors and agents detect."""
     detail = (

@@ -57,7 +57,10 @@ class Model:
     Args:
         report: Callback for reports; must not block.
         state: State of the model when its previous actor stopped.
+        slots: Number of answers generated at once.
     """
+
+    takes_room = True
 
     def __init__(
         self,
@@ -67,21 +70,20 @@ class Model:
         report: Callable[[ModelReport], None],
         *,
         state: ModelState = ModelState.IDLE,
+        slots: int,
     ) -> None:
-        self.key = key
+        self.key, self.slots = key, slots
         self._inbox: Inbox[ModelMessage] = Inbox()
         self.ref: Ref[ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._report = report
         self._log = get_logger().bind(actor="model", model=str(key))
-        self._lifecycle = Lifecycle(state)
+        self._report, self._lifecycle = report, Lifecycle(state)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
-        self._admitted = False
+        self._admitted = self._stopping = False
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
         self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, self._log)
-        self._stopping = False
 
     def send(self, command: ModelCommand) -> None:
         """Queue a command for execution after the earlier ones."""
@@ -147,10 +149,8 @@ class Model:
             case Prepare(request) | RenderPrompt(request):
                 rendering = isinstance(message, RenderPrompt)
                 self._requests.prepare(Preparation(request, reply, rendering=rendering))
-            case Generate() if self._requests.accepting:
-                self._requests.generate(message, reply)
             case Generate():
-                reply.fail(self._problem or model_crashed(self.key.model))
+                self._requests.generate(message, reply, self._problem or model_crashed(self.key.model))
 
     @property
     def _opening_failed(self) -> Problem | None:

@@ -33,9 +33,6 @@ class ModelRequests:
         put: Callback that passes a command to the engine's worker, if there is one.
         on_closed: Callback for the closing of a request's reply; must not block.
         log: Logger of the model actor.
-
-    Attributes:
-        accepting: True if there is or will be an engine, so that requests to generate are accepted.
     """
 
     def __init__(
@@ -51,11 +48,11 @@ class ModelRequests:
         self._log = log
         self._preparations = Preparations()
         self._running = RunningRequests()
-        self._has_engine = self.accepting = False
+        self._has_engine = self._accepting = False
 
     def start_engine(self) -> None:
         """Pass all kept requests to an engine that has been loaded."""
-        self._has_engine = self.accepting = True
+        self._has_engine = self._accepting = True
         for running in self._running.all():
             command = running.release()
             if command is not None:
@@ -114,10 +111,12 @@ class ModelRequests:
             told = result.prompt_tokens, result.dropped_messages, result.system_prompt, result.parameters
             preparation.reply.send(Prepared(*told))
 
-    def generate(self, message: Generate, reply: Reply) -> None:
-        """Submit a request to the engine, as soon as it is prepared."""
+    def generate(self, message: Generate, reply: Reply, problem: Problem) -> None:
+        """Submit a request to the engine, as soon as it is prepared; fail it if there will be no engine."""
         preparation = self._preparations.get(reply)
-        if preparation is None:
+        if not self._accepting:
+            reply.fail(problem)
+        elif preparation is None:
             self.prepare(Preparation(message.request, reply, generate=message))
         elif preparation.prepared is None:
             preparation.generate = message
@@ -141,7 +140,7 @@ class ModelRequests:
 
     def fail_all(self, problem: Problem) -> None:
         """Fail every request; this cancels running ones, which are logged after their last event."""
-        self.accepting = self._has_engine
+        self._accepting = self._has_engine
         self.fail_unprepared(problem)
         for running in self._running.all():
             running.fail(problem)
@@ -158,7 +157,7 @@ class ModelRequests:
 
     def fail_running(self, problem: Problem) -> None:
         """Fail the requests that generate or were about to, because their engine is gone."""
-        self._has_engine = self.accepting = False
+        self._has_engine = self._accepting = False
         for preparation in self._preparations.remove_generating():
             preparation.reply.fail(problem)
         for running in self._running.all():

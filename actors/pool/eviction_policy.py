@@ -13,7 +13,7 @@ memory is freed for it:
    alternate spend at most about half of the time on loading, and neither starves.
 
 Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
-beside these, and its requests are refused.
+beside these, and its requests are refused. A model that takes no room is loaded at once, and stays.
 """
 
 from __future__ import annotations
@@ -103,11 +103,9 @@ def plan(state: PoolState) -> Plan:
 
 def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
     """Return the reason why a model will get no memory, however long it waits; None if there is none."""
-    others = [
-        other
-        for other in state.models.values()
-        if other.key != model.key and other.residency is not Residency.NONE
-    ]
+    if not model.takes_room:
+        return None
+    others = [other for other in state.models.values() if other.key != model.key and other.resident]
     hung = [other for other in others if other.hung]
     fixed = [other for other in others if other.hung or other.pinned]
     need = model.need or 0
@@ -142,7 +140,7 @@ class _Planner:
 
     def __init__(self, state: PoolState) -> None:
         self._state = state
-        self._resident = [model for model in state.models.values() if model.residency is not Residency.NONE]
+        self._resident = [model for model in state.models.values() if model.resident]
         # The models that will be in memory once all decisions are carried out.
         self._staying = [model for model in self._resident if model.residency is not Residency.RECLAIMED]
         self._reserved = self._places = 0  # for all models decided on so far
@@ -152,6 +150,9 @@ class _Planner:
 
     def decide(self, model: ModelUse) -> None:
         """Load a model, or free memory for it and let it wait."""
+        if not model.takes_room:
+            self.decided = attrs.evolve(self.decided, load=(*self.decided.load, model.key))
+            return
         self._staying = [other for other in self._staying if other is not model]
         need = self._needed(model)
         if self._missing(need) > 0 or self._lacks_place():

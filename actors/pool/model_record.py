@@ -7,16 +7,16 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.model.model import Model
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.pool_state import ModelUse, Residency
+from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, model_hung
+from greenroom.schemas.problems import Problem, model_hung, queue_full
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,
     LoadFailed,
@@ -35,7 +35,7 @@ class ModelRecord:
 
     Args:
         use: State of the model in the pool's state, for decisions.
-        slots: Number of answers generated at once; includes the queue if the model admits all requests.
+        slots: Number of slots to lease: the model's own, and the queue if the model admits all requests.
         max_queue: Maximum number of requests that wait beyond the slots.
         model: Actor of the model; None if there is none.
         remnant: Crashed actor whose worker still holds memory, and thus the place; None if there is none.
@@ -55,13 +55,17 @@ class ModelRecord:
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
     prompt_queries: list[Ticket] = attrs.field(factory=list)
-    model: Model | None = None
-    remnant: Model | None = None
+    model: PooledModel | None = None
+    remnant: PooledModel | None = None
     problem: Problem | None = None
     preparing: Problem | None = None
     progress: float = 0.0
 
+    model_slots: int = attrs.field(init=False)
+    """Number of answers generated at once."""
+
     def __attrs_post_init__(self) -> None:
+        self.model_slots = self.slots
         self.waiting_time = WaitingTime(self.slots)
         self.log = get_logger().bind(actor="pool", model=str(self.key))
 
@@ -87,6 +91,13 @@ class ModelRecord:
             self.progress = 0.0
         elif state is ModelState.READY:
             self.problem = None
+
+    def add_actor(self, model: PooledModel) -> None:
+        """Record a new actor, with the number of its slots."""
+        self.model = model
+        if model.slots != self.model_slots:
+            self.slots = self.model_slots = model.slots
+            self.waiting_time = WaitingTime(self.slots)
 
     def remove_actor(self) -> None:
         """Record that the actor stops or has crashed; it reports nothing more."""
@@ -125,6 +136,13 @@ class ModelRecord:
             detail = f"{self.problem.detail} It failed too often; the server tries it again later."
             return Problem(503, self.problem.code, detail, retry_after=math.ceil(left))
         return None
+
+    def queue_refusal(self, slots: int) -> Problem | None:
+        """Return the reason why no further request for slots may wait; None if one may."""
+        if self.tickets.length_beyond(self.free_slots, slots) <= self.max_queue:
+            return None
+        inside = max(0, self.used_slots - self.model_slots)  # these wait in an engine that admits all
+        return queue_full(self.key.model, len(self.tickets) + inside)
 
     def status(self, hung_threads: int) -> ModelStatus:
         """Return the model's status for operators.

@@ -9,8 +9,7 @@ from functools import partial
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.model.model import Model
-from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT, Plan, Reason, Refusal, refusal_of
+from greenroom.actors.pool.eviction_policy import Plan, refusal_of
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.ledger import Ledger
 from greenroom.actors.pool.model_record import ModelRecord
@@ -21,25 +20,21 @@ from greenroom.actors.pool.pool_events import (
     LeaseGranted,
     LeaseReleased,
     MemoryRead,
+    ModelStarted,
     Reported,
     RequestQueued,
     RequestsFailed,
     RequestsLeft,
 )
 from greenroom.actors.pool.pool_state import Residency
+from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
+from greenroom.actors.pool.refusal_problems import refusal_problem
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import (
-    Problem,
-    insufficient_memory,
-    memory_in_use,
-    model_crashed,
-    no_room,
-    queue_full,
-)
+from greenroom.schemas.problems import Problem, model_crashed, queue_full
 from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
     Load,
@@ -65,7 +60,7 @@ class Callbacks:
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
     """
 
-    start: Callable[[ModelKey, ModelState], Model]
+    start: Callable[[ModelKey, ModelState], PooledModel]
     on_ticket_closed: Callable[[ModelRecord, Ticket], None]
     on_lease_closed: Callable[[ModelRecord, Lease], None]
     available_memory: Callable[[], int | None]
@@ -102,25 +97,28 @@ class ModelTable:
 
     def admit(self, key: ModelKey, request_id: str, reply: Reply, choices: int = 1) -> None:
         """Queue a request for its model, or reject it."""
-        record = self._ledger[key]
-        now, slots = time.monotonic(), min(choices, self._slots)
-        refusal = record.refusal(now)
-        if refusal is None and record.use.residency is Residency.NONE:
-            unfit = refusal_of(self._ledger.state, record.use)
-            refusal = None if unfit is None else self._problem_of(unfit)
-        if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > record.max_queue:
-            inside = max(0, record.used_slots - self._slots)  # waiting requests in an engine that admits all
-            refusal = queue_full(record.key.model, len(record.tickets) + inside)
+        if reply.closed:
+            return
+        record, now = self._ledger[key], time.monotonic()
+        refusal = record.refusal(now) or self._refusal(record, choices)
         if refusal is not None:
             reply.fail(refusal)
             return
-        if reply.closed:
-            return
-        reply.send(Found(record.key, self._started(record).ref))
-        ticket = Ticket(reply, request_id, slots)
+        model = self._started(record)
+        reply.send(Found(record.key, model.ref))
+        ticket = Ticket(reply, request_id, min(choices, model.slots))
         record.tickets.add(ticket)
         self._ledger.apply(RequestQueued(key, now))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
+
+    def _refusal(self, record: ModelRecord, choices: int) -> Problem | None:
+        """Return the reason why a request cannot wait; None if it can."""
+        model = self._started(record)  # it tells whether it takes room; without requests, it stops again
+        if record.use.residency is Residency.NONE:
+            unfit = refusal_of(self._ledger.state, record.use)
+            if unfit is not None:
+                return refusal_problem(unfit, self._ledger.state.models.values())
+        return record.queue_refusal(min(choices, model.slots))
 
     def query_prompt(self, key: ModelKey, request_id: str, reply: Reply) -> None:
         """Give a request access to a model for work without weights, or reject it."""
@@ -169,7 +167,7 @@ class ModelTable:
         """Send waiting requests their status if it has changed."""
         send_changes(self._ledger.records, time.monotonic())
 
-    def record(self, model: Model, report: ModelReport) -> None:
+    def record(self, model: PooledModel, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
         record = self._ledger[model.key]
         if model not in (record.model, record.remnant):
@@ -181,7 +179,7 @@ class ModelTable:
         if refusal is not None:
             self._fail_waiting(record, refusal)
 
-    def record_crash(self, model: Model) -> None:
+    def record_crash(self, model: PooledModel) -> None:
         """Record an actor's crash as a failed load; its memory stays granted while its worker holds it."""
         record = self._ledger[model.key]
         if record.model is not model:
@@ -192,7 +190,7 @@ class ModelTable:
             record.remnant = model
             self._ledger.apply(ActorCrashed(record.key, holds_memory=True))
 
-    def record_exit(self, model: Model) -> None:
+    def record_exit(self, model: PooledModel) -> None:
         """Record the complete end of an actor, and free its place."""
         record = self._ledger[model.key]
         if model is record.remnant:
@@ -227,23 +225,18 @@ class ModelTable:
             if record.use.state is not ModelState.WAITING:
                 self._started(record).send(WaitForMemory())
         for refusal in decided.refused:
-            self._fail_waiting(self._ledger[refusal.key], self._problem_of(refusal))
+            self._fail_waiting(
+                self._ledger[refusal.key], refusal_problem(refusal, self._ledger.state.models.values())
+            )
 
-    def _problem_of(self, refusal: Refusal) -> Problem:
-        model, required, available = refusal.key.model, refusal.required, refusal.available
-        match refusal.reason:
-            case Reason.HUNG:
-                hung = (record for record in self._ledger.records if record.use.hung)
-                return no_room(model, tuple(str(record.key) for record in hung))
-            case Reason.TOO_LARGE:
-                return insufficient_memory(model, required, available, refusal.freed)
-            case Reason.OTHERS:
-                return memory_in_use(model, required, available, refusal.freed, MEMORY_TIMEOUT)
-
-    def _started(self, record: ModelRecord) -> Model:
-        if record.model is None:
-            record.model = self._callbacks.start(record.key, record.use.state)
-        return record.model
+    def _started(self, record: ModelRecord) -> PooledModel:
+        if record.model is not None:
+            return record.model
+        model = self._callbacks.start(record.key, record.use.state)
+        record.add_actor(model)
+        if model.takes_room != record.use.takes_room:
+            self._ledger.apply(ModelStarted(record.key, model.takes_room))
+        return model
 
     def _grant_all(self, now: float) -> None:
         for record in self._ledger.records:

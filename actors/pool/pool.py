@@ -18,11 +18,12 @@ from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
+from greenroom.actors.pool.pooled_model import MakeModel, PooledModel
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, draining, model_not_found
+from greenroom.schemas.problems import Problem, adapter_not_found, draining
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
@@ -74,18 +75,18 @@ class _LeaseClosed:
 
 @attrs.frozen(eq=False)
 class _Reported:
-    model: Model
+    model: PooledModel
     report: ModelReport
 
 
 @attrs.frozen(eq=False)
 class _Crashed:
-    model: Model
+    model: PooledModel
 
 
 @attrs.frozen(eq=False)
 class _Exited:
-    model: Model
+    model: PooledModel
 
 
 @attrs.frozen
@@ -110,14 +111,17 @@ class Pool:
 
     Args:
         workers: Worker threads for the models.
+        make: Function that creates the actor of a model; None for models that run here, on these workers.
     """
 
-    def __init__(self, settings: Settings, workers: Workers, engines: Engines) -> None:
+    def __init__(
+        self, settings: Settings, workers: Workers, engines: Engines, make: MakeModel | None = None
+    ) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._workers = workers
-        self._engines = engines
+        self._make = make or partial(_make_local, settings.max_batch, engines, workers)
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model, self._ticket_closed, self._lease_closed, engines.available_memory
@@ -209,8 +213,6 @@ class Pool:
     def _acquire(self, message: Acquire | QueryPrompt, reply: Reply) -> None:
         if self._draining is not None:
             reply.fail(self._draining)
-        elif message.key.adapter is not None:
-            reply.fail(model_not_found(str(message.key)))
         elif (known := self._lookups.known(message.key.model)) is not None:
             self._admit(known, message, reply)
         else:
@@ -220,6 +222,8 @@ class Pool:
     def _admit(self, found: ModelKey | Problem, message: Acquire | QueryPrompt, reply: Reply) -> None:
         if isinstance(found, Problem):
             reply.fail(found)
+        elif message.adapter is not None:
+            reply.fail(adapter_not_found(message.adapter, found.model))
         elif isinstance(message, QueryPrompt):
             self._models.query_prompt(found, message.request_id, reply)
         else:
@@ -232,18 +236,15 @@ class Pool:
     async def _describe(self, reply: Reply, look_up: Callable[[], Awaitable[_Description | Problem]]) -> None:
         self._control.send(_Described(reply, await look_up()))
 
-    def _start_model(self, key: ModelKey, state: ModelState) -> Model:
-        model = Model(
-            key,
-            self._engines,
-            self._workers,
-            lambda report: self._control.send(_Reported(model, report)),
-            state=state,
-        )
+    def _start_model(self, key: ModelKey, state: ModelState) -> PooledModel:
+        def report(told: ModelReport) -> None:
+            self._control.send(_Reported(model, told))
+
+        model = self._make(key, state, report)
         self._nursery.start_soon(self._supervise, model)
         return model
 
-    async def _supervise(self, model: Model) -> None:
+    async def _supervise(self, model: PooledModel) -> None:
         try:
             await model.run()
         except Exception:
@@ -280,3 +281,14 @@ class Pool:
             reply.end()
         self._control.close(draining())
         self._log.debug("stopped")
+
+
+def _make_local(
+    slots: int,
+    engines: Engines,
+    workers: Workers,
+    key: ModelKey,
+    state: ModelState,
+    report: Callable[[ModelReport], None],
+) -> Model:
+    return Model(key, engines, workers, report, state=state, slots=slots)

@@ -60,6 +60,14 @@ class LeaseReleased:
 
 
 @attrs.frozen
+class ModelStarted:
+    """The start of an actor that takes room if the last one took none, or the other way round."""
+
+    key: ModelKey
+    takes_room: bool
+
+
+@attrs.frozen
 class Reported:
     """A report of a model."""
 
@@ -121,6 +129,7 @@ ModelEvent = (
     | RequestsLeft
     | LeaseGranted
     | LeaseReleased
+    | ModelStarted
     | Reported
     | ActorCrashed
     | ActorEnded
@@ -159,6 +168,8 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
             return attrs.evolve(model, tickets=model.tickets - 1, leases=model.leases + 1, last_used=now)
         case LeaseReleased(now=now):
             return attrs.evolve(model, leases=model.leases - 1, last_used=now)
+        case ModelStarted(takes_room=takes_room):
+            return attrs.evolve(model, takes_room=takes_room)
         case Reported(report=report, now=now):
             return _reported(model, report, now)
         case ActorCrashed(holds_memory=True):

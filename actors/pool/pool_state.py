@@ -44,6 +44,7 @@ class ModelUse:
         hung: True if its worker cannot be ended, so that its memory is not released.
         remnant: True if a crashed actor's worker still holds the memory.
         pinned: True if it is never unloaded for others.
+        takes_room: False if it needs no memory here, and no place among the loaded models.
         need: Bytes that it needs in memory; None until its files have been read.
         granted: Bytes that it was granted for its load; None for `need`.
         shortfall: Bytes that the memory account lacked for it, summed over the load attempts.
@@ -68,6 +69,7 @@ class ModelUse:
     hung: bool = False
     remnant: bool = False
     pinned: bool = False
+    takes_room: bool = True
     need: int | None = None
     granted: int | None = None
     shortfall: int = 0
@@ -85,6 +87,11 @@ class ModelUse:
     def loads(self) -> bool:
         """True if its weights are being read, so that it does not use all of its memory yet."""
         return self.residency is Residency.GRANTED and self.state is not ModelState.READY and not self.hung
+
+    @property
+    def resident(self) -> bool:
+        """True if it occupies a place among the loaded models."""
+        return self.takes_room and self.residency is not Residency.NONE
 
     @property
     def nbytes(self) -> int:

@@ -79,9 +79,9 @@ class Generation:
             return
         try:
             if not self._sent:
-                await self._pool.stream(
-                    Acquire(self.key, self.request.id, self.request.choices), self._replies
-                )
+                request = self.request
+                acquire = Acquire(self.key, request.id, request.choices, request.adapter)
+                await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:
             self._replies.sender.fail(draining())

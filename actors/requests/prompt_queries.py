@@ -39,7 +39,7 @@ async def _query(pool: Ref[PoolMessage], question: Prepare | RenderPrompt, kind:
     request = question.request
     with replies:
         try:
-            await pool.stream(QueryPrompt(request.key, request.id), replies)
+            await pool.stream(QueryPrompt(request.key, request.id, request.adapter), replies)
         except ActorStopped:
             raise ProblemError(draining()) from None
         found = await replies.receive()

@@ -166,11 +166,13 @@ class InferenceRequest:
 
     Args:
         id: Request id, also found in the logs and in `x-request-id`.
+        key: The base model.
         overrides: Parameters set by the client, already validated.
         response_format: Required format of the visible answer.
         client: Identity for fair scheduling: an address, followed by `#` and a key if there is one; may be
             empty.
         overflow: Handling of a conversation that is too long; other input is always rejected.
+        adapter: Name of the LoRA adapter to apply; None for the base model alone.
     """
 
     id: str
@@ -180,6 +182,7 @@ class InferenceRequest:
     response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
     overflow: Overflow = attrs.field(default="refuse", kw_only=True)
     client: str = ""
+    adapter: str | None = attrs.field(default=None, kw_only=True)
 
     @property
     def choices(self) -> int:

@@ -53,12 +53,15 @@ class Acquire:
     Reply: Found, any number of QueueStatus, then Granted; or Failed at any point.
 
     Args:
+        key: The base model; requests with different adapters share it.
         choices: Number of requested answers; each takes a slot, up to the model's number of slots.
+        adapter: Name of the LoRA adapter that the request applies; None for none.
     """
 
     key: ModelKey
     request_id: str = ""
     choices: int = 1
+    adapter: str | None = None
 
 
 @attrs.frozen
@@ -66,10 +69,14 @@ class QueryPrompt:
     """Find a model that can prepare requests, without slots in it, for work that needs no weights.
 
     Reply: Found, or Failed. The model's actor stays alive until the reply closes.
+
+    Args:
+        adapter: As for `Acquire`.
     """
 
     key: ModelKey
     request_id: str = ""
+    adapter: str | None = None
 
 
 @attrs.frozen

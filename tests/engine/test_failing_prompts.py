@@ -16,15 +16,15 @@ from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.text.scheduler.prefill.prefill_runner import PrefillRunner
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.schemas.events.events import Failed
-from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import ask, cached_tokens, words
 
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
-KEY = ModelKey("tiny")
+KEY = PrefixKey()
 PROMPT = words(300, 1)
 
 

@@ -15,8 +15,8 @@ from greenroom.engine.text.prefix_cache.memory import kv_tensors
 from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.text.prefix_cache.memory.tree import pack
 from greenroom.engine.text.prefix_cache.restoration import Restoration, RestorationSteps
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.schemas.events.statistics import PrefixCacheStatistics
-from greenroom.schemas.model_key import ModelKey
 
 
 @attrs.frozen
@@ -43,7 +43,7 @@ class PrefixCache:
 
     Args:
         budget: Most bytes of memory to hold; 0 disables the cache.
-        disk: Disk tier for prefixes of models without adapters; None for none.
+        disk: Disk tier for prefixes without an adapter; None for none.
     """
 
     def __init__(self, budget: int, disk: DiskTier | None = None) -> None:
@@ -58,7 +58,7 @@ class PrefixCache:
             memory.nbytes, memory.buffers, memory.nodes, self._hits, self._misses, memory.evictions
         )
 
-    def match(self, key: ModelKey, tokens: Sequence[int], stateful: bool) -> CachedPrefix:
+    def match(self, key: PrefixKey, tokens: Sequence[int], stateful: bool) -> CachedPrefix:
         """Return the cached part of a prompt; its last token is never included.
 
         Args:
@@ -71,7 +71,7 @@ class PrefixCache:
         more = found.usable(stateful)
         return CachedPrefix(max(usable, more), max(match.length, found.length), more - usable >= MIN_TOKENS)
 
-    def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache, room: int = 0) -> Restoration:
+    def restore(self, key: PrefixKey, tokens: Sequence[int], cache: Cache, room: int = 0) -> Restoration:
         """Return a restoration that fills an empty unbatched cache with the longest cached prefix.
 
         Args:
@@ -81,7 +81,7 @@ class PrefixCache:
 
     def insert(
         self,
-        key: ModelKey,
+        key: PrefixKey,
         tokens: Sequence[int],
         cache: Cache,
         row: int | None,
@@ -141,13 +141,13 @@ class PrefixCache:
         finally:
             self.memory.clear()
 
-    def _match_on_disk(self, key: ModelKey, packed: bytes, usable: int) -> DiskMatch | None:
+    def _match_on_disk(self, key: PrefixKey, packed: bytes, usable: int) -> DiskMatch | None:
         """Return the match on disk; None if it cannot exceed the `usable` tokens in memory."""
         if self.disk is None or key.adapter is not None or len(packed) // 4 - usable < MIN_TOKENS:
             return None
         return self.disk.match(packed)
 
-    def _restore(self, key: ModelKey, packed: bytes, cache: Cache, room: int) -> RestorationSteps:
+    def _restore(self, key: PrefixKey, packed: bytes, cache: Cache, room: int) -> RestorationSteps:
         stateful = kv_tensors.is_stateful(cache)
         usable = self.memory.match(key, packed).usable(stateful).length
         disk, on_disk = self.disk, self._match_on_disk(key, packed, usable)

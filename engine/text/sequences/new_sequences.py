@@ -10,6 +10,7 @@ from greenroom.engine.text.sampling.sampling_parameters import SamplingParameter
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.text.sequences.output_processor import OutputProcessor
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.engine.text.sequences.prompt_features import PromptFeatures
 from greenroom.engine.text.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.engine.text.sequences.sequence import Sequence
@@ -37,7 +38,7 @@ def new_sequence(
     shares_prefixes = prompt_logprobs is None  # cached prefixes have no logits to score
     for choice in (first, *others):
         choice.on_remove, choice.on_progress = on_remove, on_progress
-        choice.key = request.key if shares_prefixes else None
+        choice.key = PrefixKey(request.adapter) if shares_prefixes else None
         choice.features = features
         choice.prompt_logprobs = prompt_logprobs
     first.parallel_samples = tuple(others)

@@ -13,10 +13,10 @@ from greenroom.engine.text.sampling.sampling_parameters import SamplingParameter
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.text.sequences.metrics import SequenceMetrics
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.engine.text.sequences.prompt_features import PromptFeatures
 from greenroom.engine.text.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.schemas.events.events import Finished, FinishReason, InferenceEvent, Timing, Usage
-from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.mask_latency import MaskLatency
@@ -59,7 +59,7 @@ class Sequence:
     KV cache:
 
     Args:
-        key: Model and adapter whose cached prefixes it shares; None to share none.
+        key: Key of the cached prefixes that it shares; None to share none.
         features: Model inputs beside the prompt's tokens; None if there are none. Shared by all choices.
         checkpoints: Ends of turns in the prompt, in tokens.
         prefill_tokens: Tokens to compute before it decodes: the prompt, plus the answer so far after
@@ -94,7 +94,7 @@ class Sequence:
     finished: bool = False
     metrics: SequenceMetrics = attrs.field(factory=SequenceMetrics)
 
-    key: ModelKey | None = None
+    key: PrefixKey | None = None
     features: PromptFeatures | None = None
     checkpoints: tuple[int, ...] = ()
     prefill_tokens: GenericSequence[int] = attrs.field(

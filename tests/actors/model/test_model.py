@@ -125,7 +125,9 @@ async def test_requests_of_the_same_id_keep_their_own_prompts_until_they_are_ans
 async def test_an_actor_that_begins_in_error_may_fail_once_more(settings: Settings) -> None:
     """An actor begins in error if it replaces one whose worker still occupies memory."""
     workers, reports = Workers(), list[ModelReport]()
-    model = Model(ModelKey("gone"), Engines(settings), workers, reports.append, state=ModelState.ERROR)
+    model = Model(
+        ModelKey("gone"), Engines(settings), workers, reports.append, state=ModelState.ERROR, slots=1
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(model.run)
         failed = await model.ref.ask(Prepare(chat("gone")), Prepared)

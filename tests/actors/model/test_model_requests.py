@@ -48,7 +48,7 @@ class Kept:
     def generate(self, name: str) -> None:
         """Have a request prepared and submitted."""
         replies = self.replies[name] = ReplyStream()
-        self.requests.generate(Generate(chat("m", name)), replies.sender)
+        self.requests.generate(Generate(chat("m", name)), replies.sender, model_crashed("m"))
         self.requests.record_prepared(self._preparations.pop(), PREPARED)
 
     def told(self) -> list[tuple[object, str]]:

@@ -115,6 +115,21 @@ def test_a_load_that_nobody_waits_for_any_more_is_abandoned_when_its_room_is_nee
     assert decide(opened, wanted(B), limit=1) == Plan(load=(B,), unload=(A,))
 
 
+def test_a_model_that_takes_no_room_is_loaded_at_once_and_takes_nothing_from_others() -> None:
+    far, held = wanted(D, need=None, takes_room=False), ready(A, leases=1, need=10)
+    assert decide(held, far, most=1, limit=10) == Plan(load=(D,))
+    # Not even a hang, or a wait for memory that other programs use, is of any matter to it.
+    hung = ModelUse(A, GRANTED, hung=True, need=10)
+    assert decide(hung, wanted(B, 1), far, most=1, limit=10, available=0) == Plan(
+        load=(D,), refused=(Refusal(B, Reason.HUNG, 1, 0),)
+    )
+    # And it never makes room for others: neither its bytes nor its place would help them.
+    idle = ready(D, need=None, takes_room=False)
+    assert decide(idle, wanted(B, 10), most=1, limit=10) == Plan(load=(B,))
+    assert decide(idle, ready(A, need=10), wanted(B, 10), most=1, limit=10) == Plan(wait=(B,), unload=(A,))
+    assert decide(idle, held, wanted(B, 10), limit=10) == Plan(wait=(B,), paused=frozenset({A}))
+
+
 def test_a_hung_model_keeps_its_room() -> None:
     models = [ModelUse(A, GRANTED, tickets=1, hung=True, need=1), wanted(B)]
     assert decide(*models, ready(C, leases=1), most=2) == Plan(wait=(B,), paused=frozenset({C}))
@@ -249,6 +264,19 @@ def test_an_idle_server_admits_what_an_empty_one_admits(
     admitted = need <= limit
     assert (D in decided.load) is admitted
     assert [refusal.key for refusal in decided.refused] == ([] if admitted else [D])
+
+
+@given(states, st.sampled_from([NONE, GRANTED, RECLAIMED]), st.integers(0, 1))
+def test_a_model_that_takes_no_room_changes_no_decision_about_others(
+    state: PoolState, residency: Residency, tickets: int
+) -> None:
+    others = {key: use for key, use in state.models.items() if key != D}
+    far = ModelUse(D, residency, ModelState.READY, tickets=tickets, takes_room=False)
+    alone = plan(attrs.evolve(state, models=others))
+    together = plan(attrs.evolve(state, models={**others, D: far}))
+    loaded = tuple(key for key in together.load if key != D)
+    assert attrs.evolve(together, load=loaded) == alone
+    assert (D in together.load) is far.waits_for_memory
 
 
 @given(states, st.integers(41, 60))

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from greenroom.engine.text.prefix_cache.memory import kv_tensors
 from greenroom.engine.text.prefix_cache.memory.tree import Match, Node, PrefixTree
-from greenroom.schemas.model_key import ModelKey
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 
 NODE_BYTES = 32 * 1024 * 1024
 """Target size of a node in bytes (at most twice that), since splitting a node copies it."""
@@ -36,7 +36,7 @@ class MemoryTier:
         self.reserve_buffers: Callable[[int], int] = lambda count: count
         self.page = 1
         self.nbytes = self.buffers = self.version = self.evictions = 0
-        self._trees: dict[ModelKey, PrefixTree] = {}
+        self._trees: dict[PrefixKey, PrefixTree] = {}
         self._clock = itertools.count(1)
         self._unmeasured: list[Node] = []
         self._pinned: list[set[Node]] = []
@@ -46,12 +46,12 @@ class MemoryTier:
         """Number of cached runs of tokens."""
         return sum(1 for tree in self._trees.values() for _ in tree)
 
-    def match(self, key: ModelKey, packed: bytes) -> Match:
+    def match(self, key: PrefixKey, packed: bytes) -> Match:
         """Return the longest cached prefix of a packed prompt."""
         tree = self._trees.get(key)
         return tree.match(packed) if tree else Match((), 0)
 
-    def tree(self, key: ModelKey) -> PrefixTree:
+    def tree(self, key: PrefixKey) -> PrefixTree:
         """Return the prefix tree of a model, creating it if needed."""
         return self._trees.setdefault(key, PrefixTree(self.page))
 

@@ -17,13 +17,13 @@ from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
 from greenroom.engine.text.prefix_cache.memory import kv_tensors
 from greenroom.engine.text.prefix_cache.memory.packing import pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.model_key import ModelKey
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, quantized
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, words
 
 GENEROUS = 1 << 30
-KEY = ModelKey("tiny")
+KEY = PrefixKey()
 DEVICE_LIMIT = 1000
 FOR_PREFIXES = DEVICE_LIMIT // 4
 LAYERS = 4

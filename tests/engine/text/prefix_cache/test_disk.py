@@ -19,7 +19,7 @@ from greenroom.engine.text.prefix_cache.disk.offload import Offload
 from greenroom.engine.text.prefix_cache.disk.tier import DiskStatistics, DiskTier
 from greenroom.engine.text.prefix_cache.memory.tree import pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.model_key import ModelKey
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, words
@@ -27,7 +27,7 @@ from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, 
 KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
-KEY = ModelKey("tiny")
+KEY = PrefixKey()
 
 
 class Life:

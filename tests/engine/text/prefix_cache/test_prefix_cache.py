@@ -9,16 +9,16 @@ import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.schemas.events.events import Finished, PromptProgress
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 
 KINDS = ("qwen3", "gemma3", "lfm2")
 HYBRIDS = (*KINDS, "qwen3_5")
-KEY = ModelKey("tiny")
+KEY = PrefixKey()
 
 
 def driver(folder: Path, budget: int = 1 << 30) -> Driver:
@@ -193,7 +193,7 @@ def test_models_and_adapters_share_nothing(tiny_model: TinyModel) -> None:
     cache = PrefixCache(1 << 24)
     cache.insert(KEY, words(100, 1), prefilled_cache(folder, words(100, 1)), None)
     assert cache.match(KEY, [*words(100, 1), 5], stateful=False).usable == 100
-    assert cache.match(ModelKey("tiny", "lora"), [*words(100, 1), 5], stateful=False).usable == 0
+    assert cache.match(PrefixKey("lora"), [*words(100, 1), 5], stateful=False).usable == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,14 +19,14 @@ from greenroom.engine.text.prefix_cache.memory.tree import pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.prefill import prefix_reuse
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.schemas.events.events import PromptProgress
-from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 
 KINDS = ("qwen3", "gemma3", "lfm2")
-KEY = ModelKey("tiny")
+KEY = PrefixKey()
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
 HURRIED = PrefillPolicy(max_stall=1e-9)
