@@ -31,7 +31,7 @@ from greenroom.tests.attack.requests.steps import (
     SilentReaders,
 )
 from greenroom.tests.attack.server.free_port import free_port
-from greenroom.tests.attack.server.target import Target
+from greenroom.tests.attack.server.target import Target, is_fault
 
 MODELS = ("calm", "other")
 
@@ -178,6 +178,28 @@ def test_answers_that_are_faults() -> None:
         "unanswered",
         "accepted",
     ]
+
+
+@pytest.mark.parametrize(
+    ("body", "bounded"),
+    [
+        ({"messages": [], "max_tokens": 8}, True),
+        ({"messages": [], "options": {"num_predict": 8}}, True),
+        ({"messages": [], "options": Members("", 10_000)}, False),
+        ({"prompt": "a", "max_tokens": None}, False),
+        ({"query": "a", "documents": []}, True),
+    ],
+)
+def test_an_answer_without_a_limit_may_take_its_time(body: dict[str, object], bounded: bool) -> None:
+    assert Call("/api/chat", body).is_bounded is bounded
+
+
+def test_only_a_locked_store_excuses_errors_in_the_log() -> None:
+    error = {"level": "error", "event": "response not stored"}
+    assert is_fault(json.dumps(error))
+    assert not is_fault(json.dumps({**error, "problem": "store_busy"}))
+    assert not is_fault(json.dumps({**error, "level": "warning"}))
+    assert is_fault("Traceback (most recent call last):")
 
 
 @pytest.mark.soak

@@ -172,7 +172,8 @@ class Attacker:
         if goes_on or not waiting.cancelled_caught:
             for other in self._waiting:  # other requests may wait longer while the queue moves
                 other.deadline = trio.current_time() + ANSWER_TIMEOUT
-        self.exchanges.append(_exchange(step, bytes(received), waiting.cancelled_caught and not goes_on))
+        timed_out = waiting.cancelled_caught and not goes_on and getattr(step, "is_bounded", True)
+        self.exchanges.append(_exchange(step, bytes(received), timed_out))
 
     async def _read_into(self, received: bytearray, stream: trio.SocketStream) -> None:
         try:

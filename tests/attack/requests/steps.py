@@ -24,6 +24,10 @@ class Phase(Enum):
     PIPELINED = "with a second request sent"
 
 
+_LIMITS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
+"""Fields that limit an answer, in each protocol."""
+
+
 class Ending(Enum):
     """The way a client closes its connection."""
 
@@ -48,6 +52,16 @@ class Call:
     method: str = "POST"
     headers: tuple[tuple[str, str], ...] = ()
     refused: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """True unless the hostile part took the place of the answer's limit: it may then take minutes."""
+        if not isinstance(self.body, dict):
+            return True
+        options = self.body.get("options")
+        asked = {**self.body, **options} if isinstance(options, dict) else self.body
+        generates = not {"messages", "prompt", "input"}.isdisjoint(asked)
+        return not generates or any(isinstance(asked.get(name), int) for name in _LIMITS)
 
 
 @attrs.frozen

@@ -128,7 +128,7 @@ class Target:
             log.seek(self._log_read)
             text = log.read()
             self._log_read = log.tell()
-        return [line[:1_000] for line in text.splitlines() if _is_fault(line)]
+        return [line[:1_000] for line in text.splitlines() if is_fault(line)]
 
     def answers(self, path: str = "/readyz") -> bool:
         """Return whether the server answers `path` with success."""
@@ -147,13 +147,16 @@ class Target:
             return False
 
 
-def _is_fault(line: str) -> bool:
+def is_fault(line: str) -> bool:
     """Return whether a line of the log is an error, or no JSON (a traceback, a native abort)."""
     try:
         event: Any = json.loads(line)
     except ValueError:
         return bool(line.strip())
-    return not isinstance(event, dict) or event.get("level") in ("error", "critical")
+    if not isinstance(event, dict):
+        return True
+    # What a locked database cannot take is lost, and the operator must know.
+    return event.get("level") in ("error", "critical") and event.get("problem") != "store_busy"
 
 
 def _until(condition: Callable[[], bool], otherwise: str) -> None:
