@@ -20,7 +20,7 @@ class Olmo3Parser(OneBlockParser):
 
     parser_id = "olmo3"
     markers = (("<function_calls>", "</function_calls>"),)
-    body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*(?:\Z|[ \t]*\())")
+    body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*[ \t]*(?:\Z|\())")
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_calls(text)
@@ -35,7 +35,7 @@ class Lfm2Parser(OneBlockParser):
 
     parser_id = "mlx_lm.pythonic"
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
-    body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*(?:\Z|[ \t]*\())")
+    body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*[ \t]*(?:\Z|\())")
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text, listed=True)

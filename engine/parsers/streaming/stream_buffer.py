@@ -55,10 +55,15 @@ class StreamBuffer:
         self.complete = complete
         self._cut_end = cut_end
         self._stop = len(text.rstrip(WHITESPACE))
-        self.at = 0
+        self.at = self._removed = 0
         self.started = self.in_call = False
         self._events: list[ParserEvent] = []
         self._fragments: list[str] = []
+
+    @property
+    def position(self) -> int:
+        """Number of characters parsed so far, however the text was split."""
+        return self._removed + self.at
 
     @property
     def remaining(self) -> str:
@@ -68,6 +73,7 @@ class StreamBuffer:
     def grow(self, piece: str) -> None:
         """Append the next piece of text."""
         self.text = self.text[self.at :] + piece
+        self._removed += self.at
         self.at = 0
 
     def take_events(self) -> list[ParserEvent]:

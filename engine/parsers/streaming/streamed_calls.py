@@ -11,6 +11,8 @@ from greenroom.engine.parsers.streaming.streamed_values import add_json_object, 
 from greenroom.engine.parsers.values.json_calls import ARGUMENTS, LABELS, NAMES, normalize_object
 
 _REPEATED_MARKER = "<tool_call>"
+_MAX_NESTED = 32
+"""Limit on calls nested under the key of a name, each of which takes a recursive call."""
 
 
 def read_headed_call(
@@ -65,18 +67,18 @@ def read_json_calls(text: StreamBuffer, keyed: bool = False) -> IncrementalParse
     Args:
         keyed: True if an object's only key is the tool's name.
     """
-    depth, extra_brace = 0, text.at
+    depth, extra_brace = 0, text.position
     while True:
         character = yield from text.peek()
         if character == "{":
             text.at += 1
             yield from (_read_keyed_object(text) if keyed else _JsonCall(text).read())
-            extra_brace = text.at
+            extra_brace = text.position
             if not (depth or text.end or text.complete):
                 return
         elif text.started and (yield from text.take_end()):
             return
-        elif character in ("[", "]", ",", ";") or (character == "}" and text.at == extra_brace):
+        elif character in ("[", "]", ",", ";") or (character == "}" and text.position == extra_brace):
             text.at += 1
             depth += {"[": 1, "]": -1}.get(character, 0)
             if character == "]" and not (depth or text.end or text.complete):
@@ -105,10 +107,14 @@ class _JsonCall:
     """Parses one call behind its opening brace.
 
     Arguments that follow the name are copied while they are written; others wait for the name.
+
+    Args:
+        depth: Number of calls around this one.
     """
 
-    def __init__(self, text: StreamBuffer) -> None:
+    def __init__(self, text: StreamBuffer, depth: int = 0) -> None:
         self._text = text
+        self._depth = depth
         self._keys: set[str] = set()
         self._name = self._arguments = ""
         self._called = False
@@ -163,11 +169,13 @@ class _JsonCall:
         """Parse a whole call that is the value of a name key: `{"function": {"name": …, "arguments": …}}`.
 
         Raises:
-            Malformed: The outer object has arguments too.
+            Malformed: The outer object has arguments too, or too many objects are nested.
         """
         if not self._keys.isdisjoint(ARGUMENTS):
             raise Malformed("something in the call would be lost")
-        yield from _JsonCall(self._text).read()
+        if self._depth >= _MAX_NESTED:
+            raise Malformed("calls are nested too deep")
+        yield from _JsonCall(self._text, self._depth + 1).read()
         self._called = True
 
 

@@ -146,6 +146,7 @@ def test_shapes_of_json_calls(text: str, arguments: str | None) -> None:
         '{"name": "get_weather", "arguments": {"city": NaN}}',
         '{"name": "get_weather", "arguments": {"city": ' + "[" * 100_000 + "}}",
         '{"name": "get_weather", "arguments": {"days": ' + "1" * 5_000 + "}}",
+        '{"function": ' * 3_000 + '{"name": "get_weather"}' + "}" * 3_000,
         '{"name": 7, "arguments": {}}',
         '{"name": "get_weather", "arguments": {"city": "Paris}}',
         '{"name": "get_weather", "arguments": {"city": "Paris"}} and more',
@@ -236,6 +237,13 @@ def test_a_glm_call_cut_short_before_a_required_argument_is_text() -> None:
 def test_python_calls(text: str, calls: list[tuple[str, object]]) -> None:
     found = extract("llama_python", f"<|python_tag|>{text}")
     assert [(call.name, json.loads(call.arguments)) for call in found.calls] == calls
+
+
+@pytest.mark.parametrize("parser_id", ["olmo3", "mlx_lm.pythonic"])
+def test_white_space_before_the_bracket_of_a_python_call(parser_id: str) -> None:
+    start, end = make_tool_parser(parser_id).markers[0]
+    found = extract(parser_id, f"{start}get_weather \t (city='Paris'){end}")
+    assert found == ExtractedCalls((ParsedCall("get_weather", '{"city": "Paris"}'),), "")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ OTHERWISE_WRITTEN = [
     ("mlx_lm.pythonic", '<|tool_call_start|>[{"name": "clock.now", "arguments": {}}]<|tool_call_end|>'),
     ("deepseek_dsml", '<｜DSML｜tool_calls><｜DSML｜invoke name="clock.now"/></｜DSML｜tool_calls>'),
     ("mistral", '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Rome"}}]'),
+    ("hermes_json", '<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}}</tool_call>'),
+    ("nemotron_v2", '<TOOLCALL>[{"name": "clock.now"}}, {"name": "clock.now"}}]</TOOLCALL>'),
     (
         "cohere2",
         '<|START_ACTION|>[{"tool_call_id": 0, "tool_name": "get_weather", "parameters": '
