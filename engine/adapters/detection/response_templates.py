@@ -36,7 +36,7 @@ def find_response_template(
     spec = getattr(tokenizer.wrapped, "response_template", None)
     if spec is None:
         return None
-    from greenroom.engine.formats.response_template.regions import load_template
+    from greenroom.engine.formats.response_template.load_template import load_template
 
     try:
         template = load_template(spec)

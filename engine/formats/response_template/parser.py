@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.formats.response_template.bounded_patterns import PatternBudget
+from greenroom.engine.formats.response_template.region import Region
 from greenroom.engine.parsers.dry_run import is_dry_run
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
@@ -18,7 +19,7 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import Tool
 
 if TYPE_CHECKING:
-    from greenroom.engine.formats.response_template.regions import Region, RegionParser
+    from greenroom.engine.formats.response_template.regions import RegionParser
 
 _log = get_logger(__name__)
 
@@ -38,7 +39,7 @@ class ResponseTemplateParser(ToolCallParser):
     parser_id = "response_template"
 
     def __init__(self, template: Any, new_budget: Callable[[], PatternBudget] = _new_budget) -> None:
-        from greenroom.engine.formats.response_template.regions import CALLS
+        from greenroom.engine.formats.response_template.load_template import CALLS
 
         calls = template.fields[CALLS]
         self.markers = tuple(
@@ -98,21 +99,24 @@ class _RegionStream(ToolCallStream):
         self._padding = ""
         return events
 
-    def _read(self, text: str, read: Callable[[], Sequence[Any]]) -> list[ParserEvent]:
+    def _read(self, text: str, read: Callable[[], None]) -> list[ParserEvent]:
         events: list[ParserEvent] = []
         if self._given_up:
             self._add_text(events, text)
             return events
         try:
-            for found in read():
-                if hasattr(found, "raw"):
-                    self._add_calls(events, found)
-                else:
-                    self._add_text(events, found.text)
+            read()
         except (TimeoutError, ValueError) as error:
             self._given_up = True
+            self._regions.give_up()
             if not is_dry_run():
                 _log.warning("response template given up for an answer", reason=str(error))
+        for found in self._regions.take():
+            if isinstance(found, Region):
+                self._add_calls(events, found)
+            else:
+                self._add_text(events, found.text)
+        if self._given_up:
             self._add_text(events, self._regions.unread)
         return events
 

@@ -9,103 +9,27 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import attrs
-import regex  # type: ignore[import-untyped]
 from transformers.utils.chat_parsing.response_parser import ResponseParser
-from transformers.utils.chat_parsing.response_templates import ResponseTemplate, load_response_template
+from transformers.utils.chat_parsing.response_templates import ResponseTemplate
 
-from greenroom.engine.formats.response_template.bounded_patterns import (
-    BoundedPattern,
-    PatternBudget,
-    is_cheap_to_compile,
-)
+from greenroom.engine.formats.response_template.bounded_patterns import BoundedPattern, PatternBudget
+from greenroom.engine.formats.response_template.load_template import CALLS, content_patterns
+from greenroom.engine.formats.response_template.region import Region, RegionText
 
-CALLS = "tool_calls"
 REASONING = ("thinking", "reasoning", "reasoning_content")
-_MAX_FIELDS = 16
 _MAX_REGION = 262_144
 """Limit on the characters of one region."""
 _KEPT = 1_024
 _MOST_KEPT = 65_536
 """Number of parsed characters from which all but `_KEPT` are dropped; look-behind expressions read those."""
-
-
-def load_template(spec: Any) -> ResponseTemplate:
-    """Return a template with compiled expressions.
-
-    Raises:
-        ValueError: The template is invalid, or its expressions might take long to compile.
-    """
-    if not isinstance(spec, dict) or not isinstance(spec.get("fields"), dict):
-        raise ValueError("it is no object with `fields`")
-    if len(spec["fields"]) > _MAX_FIELDS:
-        raise ValueError("it has too many fields")
-    if not all(map(is_cheap_to_compile, _texts(spec, 0))):
-        raise ValueError("an expression is too long or nested too deep")
-    template = load_response_template(spec)
-    if CALLS not in template.fields:
-        raise ValueError(f"it has no field `{CALLS}`")
-    for field in template.fields.values():
-        _content_patterns(field)
-    return template
-
-
-def _texts(value: Any, depth: int) -> list[str]:
-    """Return all texts in a template."""
-    if depth > _MAX_FIELDS:
-        raise ValueError("it is nested too deep")
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item, depth + 1)]
-    return [value] if isinstance(value, str) else []
-
-
-def _content_patterns(field: Any) -> list[Any]:
-    """Return the expressions that transformers applies to the content of a region.
-
-    Raises:
-        ValueError: A part of the content has expressions of its own.
-    """
-    arguments = field.content_args if isinstance(field.content_args, dict) else {}
-    inner = arguments.get("value_parser")
-    if isinstance(inner, dict) and (inner.get("name") == "xml-inline" or inner.get("args", {})):
-        raise ValueError("a value has expressions of its own")
-    patterns = []
-    if field.content == "xml-inline":
-        patterns.append(arguments.get("tag_pattern", ""))
-    if field.content == "json":
-        delimiters = arguments.get("string_delims", [])
-        patterns += [rf"{regex.escape(opened)}(.*?){regex.escape(closed)}" for opened, closed in delimiters]
-    return [regex.compile(pattern, regex.DOTALL) for pattern in patterns]
-
-
-@attrs.frozen
-class RegionText:
-    """Text of a field that is not a call, as far as it is known."""
-
-    field: str
-    text: str
-
-
-@attrs.frozen
-class Region:
-    """A whole region between its markers.
-
-    Args:
-        raw: Text with its markers.
-        value: Its value; None if the content cannot be read.
-        closed: False if the text ended before its closing marker.
-    """
-
-    field: str
-    raw: str
-    value: Any
-    closed: bool
+_MAX_EMPTY_MATCHES = 4
+"""Limit on successive matches of an empty text, of which some expressions find any number at one place."""
 
 
 class RegionParser(ResponseParser):  # type: ignore[misc]
     """Splits one answer into regions.
+
+    `take` returns those that `read` and `end` have found, even if they raise.
 
     Args:
         template: The model's template.
@@ -124,7 +48,10 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
         self._budget = budget
         self._begin_of_region = 0
         self._matched = False
+        self._empty_matches = 0
         self._found: list[RegionText | Region] = []
+        self._outside: str | None = ""
+        """Text outside all regions; None once the answer or a call has begun."""
         fields = {
             name: dataclasses.replace(
                 field,
@@ -133,7 +60,7 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
             )
             for name, field in template.fields.items()
         }
-        self._patterns = {name: _content_patterns(field) for name, field in template.fields.items()}
+        self._patterns = {name: content_patterns(field) for name, field in template.fields.items()}
         super().__init__(dataclasses.replace(template, fields=fields), "", tools=tools)
 
     @property
@@ -143,53 +70,70 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
 
     @property
     def unread(self) -> str:
-        """Text of the open region with its opening marker, and text that has not been parsed."""
-        in_region = self._current is not None and self._current != self._implicit_name
-        return self._buffer[self._begin_of_region if in_region else self._pos :]
+        """Text of the open call with its opening marker, and text that has not been parsed."""
+        return self._buffer[self._begin_of_region if self.in_call else self._pos :]
 
-    def read(self, text: str) -> list[RegionText | Region]:
-        """Add a piece of text; return the regions and texts that are now complete.
+    def read(self, text: str) -> None:
+        """Add a piece of text.
 
         Raises:
             TimeoutError: An expression took too long.
-            ValueError: A region is too long.
+            ValueError: A call is too long, or an expression finds empty text again and again.
         """
         self._budget.extend(len(text))
         self._buffer += text
         self._process([], eos=False)
         if len(self._body) > _MAX_REGION:
-            raise ValueError("a region is too long")
+            raise ValueError("a call is too long")
         if not self.in_call and self._pos > _MOST_KEPT:
             self._buffer, self._pos = self._buffer[self._pos - _KEPT :], _KEPT
             self._begin_of_region = 0
-        return self._take()
 
-    def end(self) -> list[RegionText | Region]:
-        """Return the remaining regions and texts at the end of the answer.
+    def end(self) -> None:
+        """Parse the rest at the end of the answer.
 
         Raises:
             TimeoutError: An expression took too long.
+            ValueError: An expression finds empty text again and again.
         """
         self._process([], eos=True)
-        return self._take()
+        self.give_up()
 
-    def _take(self) -> list[RegionText | Region]:
+    def give_up(self) -> None:
+        """End the search for regions; an answer without any is the text outside of them."""
+        if self._outside and not self._outside.isspace():
+            self._found.append(RegionText("", self._outside))
+        self._outside = None
+
+    def take(self) -> list[RegionText | Region]:
+        """Return the regions and texts found since the last time."""
         found, self._found = self._found, []
         return found
 
     def _scan(self, watch: Any, eos: bool) -> Any:
-        found = super()._scan(watch, eos)
-        self._matched = found[0] is not None
-        return found
+        best, hold_start = super()._scan(watch, eos)
+        self._matched = best is not None
+        is_empty = best is not None and best[2].start() == best[2].end()
+        self._empty_matches = self._empty_matches + 1 if is_empty else 0
+        if self._empty_matches > _MAX_EMPTY_MATCHES:
+            raise ValueError("an expression matches empty text")
+        return best, hold_start
 
     def _accumulate(self, events: list[Any], text: str) -> None:
         super()._accumulate(events, text)
-        if self._current is not None and self._current not in (CALLS, *REASONING):
-            self._found.append(RegionText(self._current, text))
+        if self._current is None:
+            self._outside = None if self._outside is None else self._outside + text
+        elif self._current != CALLS:
+            self._body = ""  # Only the values of calls are read.
+            if self._current not in REASONING:
+                self._outside = None
+                self._found.append(RegionText(self._current, text))
 
     def _open_explicit(self, events: list[Any], field: Any, m: Any) -> None:
         super()._open_explicit(events, field, m)
         self._begin_of_region = m.start()
+        if field.name not in REASONING:
+            self._outside = None
 
     def _close_current(self, events: list[Any]) -> None:
         name = self._current

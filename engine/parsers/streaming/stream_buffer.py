@@ -40,15 +40,7 @@ class StreamBuffer:
         in_call: True while the last call has not ended.
     """
 
-    def __init__(
-        self,
-        offered: OfferedTools,
-        text: str = "",
-        end: str = "",
-        *,
-        cut_end: str = "",
-        complete: bool = False,
-    ) -> None:
+    def __init__(self, offered: OfferedTools, text: str, end: str, *, cut_end: str, complete: bool) -> None:
         self.offered = offered
         self.text = text
         self.end = end

@@ -37,9 +37,9 @@ TEMPLATE = (
 )
 
 
-def made(folder: Folder, response_template: Any, calls: str = WRITTEN) -> Adapter:
+def made(folder: Folder, response_template: Any, calls: str = WRITTEN, template: str = TEMPLATE) -> Adapter:
     """Return the adapter of a model whose tokenizer ships a response template."""
-    changes = {"chat_template": TEMPLATE.replace("CALL", calls), "response_template": response_template}
+    changes = {"chat_template": template.replace("CALL", calls), "response_template": response_template}
     record = CapabilityRecord("text", "default", "llama", 4096)
     return make_adapter(record, load_tokenizer(folder("qwen", **changes)), Settings())
 
@@ -133,6 +133,47 @@ def test_one_that_is_slow_on_an_answer_is_given_up_for_that_answer(folder: Folde
     assert (answer.text, answer.tool_calls) == (text, ())
     assert [entry["event"] for entry in logs] == ["response template given up for an answer"]
     assert read(adapter, '<mcp>get_weather({"days": 2})</mcp>').tool_calls
+
+
+def test_what_was_read_before_it_is_given_up_stays(folder: Folder) -> None:
+    fields = {"content": {}, "tool_calls": {**CALLS, "open_pattern": r"<mcp>(?P<name>(?:\w|\w)+)\("}}
+    adapter = made(folder, {**ANSWERS, "fields": fields})
+    text = f'Look: <mcp>get_weather({{"days": 2}})</mcp> So <mcp>{"a" * 60}!('
+    answer = read(adapter, text)
+    assert answer == read(adapter, *text)
+    assert (answer.text, len(answer.tool_calls)) == (f"Look: So <mcp>{'a' * 60}!(", 1)
+
+
+def test_an_expression_that_matches_nothing_again_and_again_ends_the_search(folder: Folder) -> None:
+    patterns = {"open_pattern": r"<mcp>(?P<name>\w+)\(|(?=ZZ)", "close_pattern": r"\)</mcp>|(?=ZZ)"}
+    calls = {key: value for key, value in {**CALLS, **patterns}.items() if key != "close"}
+    adapter = made(folder, {**ANSWERS, "fields": {"content": {}, "tool_calls": calls}})
+    assert adapter.choice.calls_by == "response template"
+    with capture_logs() as logs:
+        assert read(adapter, "Hello ZZ there").text == "Hello ZZ there"
+    assert [entry["reason"] for entry in logs if "given up" in entry["event"]] == [
+        "an expression matches empty text"
+    ]
+
+
+def test_a_call_behind_a_very_long_text_is_read(mcp: Adapter) -> None:
+    text = "word " * 60_000
+    pieces = (text[at : at + 500] for at in range(0, len(text), 500))
+    answer = read(mcp, *pieces, '<mcp>get_weather({"days": 2})</mcp>')
+    assert (answer.text, len(answer.tool_calls)) == (text.rstrip(), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("No marker.", "No marker."), ("<answer>Hi</answer>", "Hi"), ("\n<answer>Hi</answer> more", "Hi")],
+)
+def test_an_answer_without_its_markers_is_text(folder: Folder, text: str, answer: str) -> None:
+    fields = {"content": {"open": "<answer>", "close": "</answer>"}, "tool_calls": CALLS}
+    written = "{% if m.content and m.role == 'assistant' %}<answer>{{ m.content }}</answer>{% else %}"
+    template = TEMPLATE.replace("{{ m.content or '' }}", written + "{{ m.content or '' }}{% endif %}")
+    adapter = made(folder, {**ANSWERS, "fields": fields}, template=template)
+    assert adapter.choice.calls_by == "response template"
+    assert read(adapter, text).text == read(adapter, *text).text == answer
 
 
 @pytest.mark.parametrize("spec", [[], {}, {"fields": {}}, {"fields": {"content": {}}}, "text", {"fields": 3}])
