@@ -10,6 +10,7 @@ import pytest
 import structlog
 import structlog.testing
 
+from greenroom.http.answering.protocols.absent_paths import ABSENT
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch
 
 CHAT = "/v1/chat/completions"
@@ -54,7 +55,6 @@ async def test_unknown_paths_and_methods_are_problems_too(
         ("/v1/v1/messages", "/v1/messages"),
         ("/v1/chat/completion", "/v1/chat/completions"),
         ("/v1/api/tags", "/api/tags"),
-        ("/docs", None),
         ("/v1/" + "x" * 5_000, None),
     ],
 )
@@ -64,6 +64,33 @@ async def test_an_unknown_path_names_the_one_that_was_meant(
     detail = (await fetch(server_without_model.server, "GET", path)).json()["detail"]
     hint = f" Did you mean `{meant}`?" if meant else ""
     assert detail == f"This path does not exist here.{hint}"
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/metrics", "`/api/ps` lists the loaded models"),
+        ("/docs", "it is OpenAI's under `/v1`"),
+        ("/ui/", "run `greenroom chat`"),
+        ("/v1/moderations", "Texts are not moderated here."),
+        ("/v1/images/generations", "No images are drawn here."),
+        ("/v1/files/file_1/content", "send them in the messages"),
+        ("/v2/chat", "`/v1/chat/completions`"),
+    ],
+)
+async def test_a_path_of_other_servers_names_what_there_is_instead(
+    server_without_model: Served, path: str, instead: str
+) -> None:
+    problem = (await fetch(server_without_model.server, "GET", path)).json()
+    assert problem["status"] == 404
+    assert problem["detail"].startswith("This path does not exist here. ")
+    assert instead in problem["detail"]
+    assert "Did you mean" not in problem["detail"]
+
+
+async def test_no_path_that_is_served_is_called_absent(server_without_model: Served) -> None:
+    for path in ABSENT:
+        assert (await fetch(server_without_model.server, "POST", path)).status == 404
 
 
 async def test_a_trailing_slash_and_options_are_harmless(server_without_model: Served) -> None:

@@ -10,6 +10,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
 
+from greenroom.http.answering.protocols.absent_paths import what_is_instead
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol, protocol_of
 from greenroom.http.answering.requests.current_request import request_id
 from greenroom.http.errors.problem_documents import problem_document, problem_headers, status_phrase
@@ -55,8 +56,8 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable
 
     async def on_http_error(error: HTTPException) -> Response:
         problem = _problem(error)
-        if error.code == 404 and (path := nearest_path(request.path, known_paths(app))) is not None:
-            problem = attrs.evolve(problem, detail=f"{problem.detail} Did you mean `{path}`?")
+        if error.code == 404 and (hint := _hint(request.path, known_paths(app))) is not None:
+            problem = attrs.evolve(problem, detail=f"{problem.detail} {hint}")
         response = respond(problem)
         for name, value in error.get_headers():
             if name.lower() not in ("content-type", "content-length"):
@@ -85,6 +86,13 @@ def nearest_path(path: str, known: Sequence[str]) -> str | None:
         if meant in known:
             return meant
     return next(iter(difflib.get_close_matches(path, known, 1, 0.8)), None)
+
+
+def _hint(path: str, known: Sequence[str]) -> str | None:
+    if (instead := what_is_instead(path)) is not None:
+        return instead
+    meant = nearest_path(path, known)
+    return None if meant is None else f"Did you mean `{meant}`?"
 
 
 def _problem(error: HTTPException) -> Problem:

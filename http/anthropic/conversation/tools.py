@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 import attrs
 
+from greenroom.http.answering.tools.left_out_tools import LEFT_OUT, none_left
 from greenroom.schemas.anthropic.messages import ToolChoiceParam, ToolParam
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.problems import invalid, missing
+
+_OWN_TYPES = (None, "custom")
+"""Types of tools that a client defines."""
 
 
 @attrs.define
@@ -87,6 +91,7 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
         field = f"tools[{index}]"
         tool = parse_tool(wire, field)
         if tool is None:
+            LEFT_OUT.note(wire.type or "")
             shelf.ignored.add(wire.name)
             continue
         if tool.name in shelf.offered or tool.name in shelf.deferred:
@@ -96,13 +101,25 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
     return shelf
 
 
+def check_tools(tools: Sequence[ToolParam], choice: ToolChoiceParam | None) -> None:
+    """Make sure that a request does not offer server tools alone.
+
+    Raises:
+        ProblemError: 400 that names the first of them.
+    """
+    if choice is not None and choice.type == "none":
+        return
+    if tools and all(wire.type not in _OWN_TYPES for wire in tools):
+        raise none_left(tools[0].type or "")
+
+
 def parse_tool(wire: ToolParam, field: str) -> Tool | None:
     """Return one tool; None for a type to ignore, since agents always send tools of such types.
 
     Raises:
         ProblemError: 400 that names the field.
     """
-    if wire.type not in (None, "custom"):
+    if wire.type not in _OWN_TYPES:
         return None
     if wire.name is None or wire.input_schema is None:
         raise missing(f"{field}.{'name' if wire.name is None else 'input_schema'}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.anthropic.conversation.conversation import Conversation
 from greenroom.http.anthropic.conversation.system_prompt import parse_system
-from greenroom.http.anthropic.conversation.tools import parse_tool_choice, parse_tools
+from greenroom.http.anthropic.conversation.tools import check_tools, parse_tool_choice, parse_tools
 from greenroom.http.anthropic.requests.parameters import MESSAGE_PARAMETERS
 from greenroom.http.anthropic.requests.thinking import check_budget, hides_reasoning, parse_thinking
 from greenroom.schemas.anthropic.messages import FormatParam, PromptRequest
@@ -33,6 +33,7 @@ def parse_messages_request(
     parameters = parse_parameters(body, MESSAGE_PARAMETERS)
     check_budget(wire, parameters.get("thinking_budget"), parameters.get("max_tokens"), betas)
     hides_reasoning(wire)
+    check_tools(wire.tools or (), wire.tool_choice)
     shelf = parse_tools(wire.tools or ())
     messages = (*parse_system(wire.system), *Conversation(shelf).parse(wire.messages))
     choice = parse_tool_choice(wire.tool_choice, shelf)

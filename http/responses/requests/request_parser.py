@@ -17,7 +17,7 @@ from greenroom.http.responses.requests.parameters import parse_response_paramete
 from greenroom.http.responses.requests.response_request import ParsedResponseRequest
 from greenroom.http.responses.requests.text_format import parse_text_format
 from greenroom.http.responses.tools.tool_choice import parse_tool_choice
-from greenroom.http.responses.tools.tools import parse_tools
+from greenroom.http.responses.tools.tools import check_tools, parse_tools
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.reasoning import EFFORTS, ReasoningSettings, effort_named
@@ -88,6 +88,8 @@ def _parse(
     response_format, text_format = parse_text_format(wire)
     parameters = parse_response_parameters(wire, body)
     choice = parse_tool_choice(wire.tool_choice)
+    if choice.mode != "none":
+        check_tools(wire.tools or ())
     chat = ChatInput(
         (),
         parse_tools(wire.tools or ()),

@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.answering.tools.custom_tools import parse_custom_tool
-from greenroom.schemas.logs import get_logger
+from greenroom.http.answering.tools.left_out_tools import LEFT_OUT, none_left
 from greenroom.schemas.messages.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam
-
-log = get_logger(actor="http")
-_LONGEST_KIND, _MOST_KINDS = 40, 50
-"""Limits on what is logged, since clients choose the text."""
 
 
 def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool, ...]:
     """Return the tools that the model may call.
 
-    Tools that run on OpenAI's server, and deferred ones, are dropped: agents always offer them.
+    Tools that run on OpenAI's server, and deferred ones, are left out: agents always offer them.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -43,7 +39,7 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
             detail = f"`{field}` is 'mcp', but this server connects to no others: offer its functions."
             raise invalid(detail, f"{field}.type", "unsupported_parameter")
         case HostedTool(kind):
-            _LEFT_OUT.note(kind)
+            LEFT_OUT.note(kind)
             return None
         case CustomTool(defer_loading=deferred):
             return None if deferred else parse_custom_tool(wire.raw, field)
@@ -54,6 +50,17 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
                 return None
             param = f"{field}.parameters"
             return Tool(name, description or "", parameters or {}, strict or False, param=param)
+
+
+def check_tools(tools: Sequence[ToolParam]) -> None:
+    """Make sure that a request does not offer hosted tools alone.
+
+    Raises:
+        ProblemError: 400 that names the first of them.
+    """
+    kinds = [tool.param.type for tool in tools if isinstance(tool.param, HostedTool)]
+    if kinds and len(kinds) == len(tools):
+        raise none_left(kinds[0])
 
 
 def tool_echoes(tools: Sequence[ToolParam]) -> list[JsonObject]:
@@ -74,23 +81,6 @@ def _echo(tool: ToolParam) -> JsonObject:
             return {**tool.raw, **own}
         case _:
             return tool.raw
-
-
-class _LeftOut:
-    """Logs the kinds of tools that are dropped, each once: agents offer them with every request."""
-
-    def __init__(self) -> None:
-        self._noted: set[str] = set()
-
-    def note(self, kind: str) -> None:
-        """Log a kind, unless it or very many others were logged before."""
-        kind = kind[:_LONGEST_KIND]
-        if kind not in self._noted and len(self._noted) < _MOST_KINDS:
-            self._noted.add(kind)
-            log.info("tool left out", tool=kind)
-
-
-_LEFT_OUT = _LeftOut()
 
 
 def definitions(tools: Sequence[Tool]) -> str:

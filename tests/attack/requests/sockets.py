@@ -132,7 +132,7 @@ def _long_answers(model: str) -> Iterator[bytes]:
 
 def _large_echoes(model: str) -> Iterator[bytes]:
     """Yield messages whose answers are as large as they are, several times."""
-    tools = [{"type": "web_search", "note": "x" * 900_000}]
+    tools = [{"type": "function", "name": "look"}, {"type": "web_search", "note": "x" * 900_000}]
     yield from [text_message({**_CREATE, "model": model, "tools": tools, "generate": False})] * 8
 
 

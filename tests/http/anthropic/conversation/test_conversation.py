@@ -184,6 +184,15 @@ def test_tools_of_anthropics_server_are_left_out() -> None:
     tools = conversation(USER, tools=[*server, examples]).tools
     description = 'Find tools\n\nExamples of input:\n{"city": "Rom"}'
     assert tools == (Tool("ToolSearch", description, SCHEMA, strict=True),)
+    assert conversation(USER, tools=server, tool_choice={"type": "none"}).tools == ()
+
+
+def test_tools_of_anthropics_server_are_refused_where_no_other_is_offered() -> None:
+    with pytest.raises(ProblemError) as refused:
+        conversation(USER, tools=[{"type": "web_search_20260209", "name": "web_search"}])
+    problem = refused.value.problem
+    assert (problem.status, problem.param) == (400, "tools[0].type")
+    assert "web_search_20260209" in problem.detail
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,13 @@ def test_tools_that_nothing_here_runs_are_left_out() -> None:
     assert len(parsed(tools=[*tools, deferred, FUNCTION])[1].members["tools"]) == 9
 
 
+def test_tools_that_nothing_here_runs_are_refused_where_no_other_is_offered() -> None:
+    hosted = [{"type": "web_search"}, {"type": "file_search", "vector_store_ids": []}]
+    assert refusal(tools=hosted)[0] == "tools[0].type"
+    assert chat(tools=hosted, tool_choice="none").tools == ()
+    assert chat(tools=[*hosted, {**FUNCTION, "defer_loading": True}]).tools == ()
+
+
 def test_messages_of_chats_are_taken_too() -> None:
     conversation = [
         {"role": "user", "content": "a"},
@@ -310,5 +317,5 @@ def test_what_makes_no_sense_is_refused_by_name(body: dict[str, Any], param: str
 
 
 def test_what_nobody_could_read_again_is_not_repeated() -> None:
-    param, _ = refusal(tools=[{"type": "web_search", "hint": "a" * 9_000_000}])
+    param, _ = refusal(tools=[FUNCTION, {"type": "web_search", "hint": "a" * 9_000_000}])
     assert param == "tools"

@@ -287,7 +287,8 @@ async def test_sockets_end_in_time(
 
 async def test_a_reader_that_takes_nothing_loses_its_socket(settings: Settings) -> None:
     async with serving(settings, send_timeout=0.2) as served, open_socket(served) as socket:
-        echoed = {**LOCAL, "tools": [{"type": "web_search", "note": "x" * 900_000}], "generate": False}
+        tools = [{"type": "function", "name": "look"}, {"type": "web_search", "note": "x" * 900_000}]
+        echoed = {**LOCAL, "tools": tools, "generate": False}
         for _ in range(4):
             await socket.send(echoed)
         await until_closed(served)
