@@ -90,7 +90,7 @@ def load_foreign_cases(folder: Path) -> list[ForeignCase]:
 
 def _foreign_case(case: dict[str, Any], reason: str, stays_text: bool) -> ForeignCase:
     tool_parser, reasoning_parser = (
-        case[key].removeprefix("gap:") for key in ("tool_parser", "reasoning_parser")
+        case[key].removeprefix("gap:") for key in ("tool_parser", "thinking_parser")
     )
     expected = (case["expect"], *(other["expect"] for other in case.get("also", ())))
     return ForeignCase(
@@ -98,7 +98,7 @@ def _foreign_case(case: dict[str, Any], reason: str, stays_text: bool) -> Foreig
         case["text"],
         case["tools"],
         (tool_parser, reasoning_parser),
-        case["starts_in_reasoning"],
+        case["starts_in_thinking"],
         expected,
         reason,
         stays_text,
