@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import attrs
 
 from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -40,6 +41,9 @@ class Engine(Protocol[PreparedT]):
     @property
     def has_work(self) -> bool:
         """True if `step` has work to do."""
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return the engine's present figures, with the usage of unfinished requests."""
 
     def submit(self, request: InferenceRequest, prepared: PreparedT) -> None:
         """Start a request that the adapter has prepared, at the next step."""

@@ -19,6 +19,7 @@ from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
 from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerWorker
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -194,7 +195,7 @@ class Model:
                 self._opened = opened
                 self._report(PreparingChanged(None))
                 self._proceed()
-            case LoadProgress():
+            case LoadProgress() | EngineSnapshot():
                 self._report(report)
             case Loaded(admits_all) if state is ModelState.LOADING:
                 self._change(ModelState.READY, admits_all)

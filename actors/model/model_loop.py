@@ -15,9 +15,11 @@ from greenroom.actors.core.worker import JobEnd, release_memory
 from greenroom.actors.engines.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
+from greenroom.actors.model.snapshot_publisher import SnapshotPublisher
 from greenroom.engine.device.device_crashes import Crash, crash_of
 from greenroom.schemas.events.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -95,7 +97,7 @@ class Stepped:
     events: list[tuple[str, InferenceEvent]]
 
 
-LoopReport = LoadProgress | Loaded | Stepped
+LoopReport = LoadProgress | Loaded | Stepped | EngineSnapshot
 
 
 @attrs.frozen
@@ -132,6 +134,7 @@ class ModelLoop:
         self._opened = opened
         self._report = report
         self._coalescer = EventCoalescer(lambda events: report(Stepped(events)))
+        self._publisher = SnapshotPublisher(report)
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._abandoned = False
         self._leaving = False
@@ -202,6 +205,8 @@ class ModelLoop:
                 self._has_answered = self._has_answered or bool(events)
                 self._record_results(events)
                 self._coalescer.add(events)
+                self._publisher.record(events)
+                self._publisher.publish(engine.snapshot, idle=False)
         finally:
             self._coalescer.flush()
 
@@ -219,6 +224,7 @@ class ModelLoop:
             try:
                 if idle and self._commands.empty():
                     self._coalescer.flush()
+                    self._publisher.publish(engine.snapshot, idle=True)
                     self._heartbeat.pause()
                 command = self._commands.get(block=idle, timeout=engine.idle_delay if idle else None)
             except Empty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import attrs
@@ -13,20 +14,24 @@ from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_hung, queue_full
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,
+    HungWorkerReturned,
     LoadFailed,
     LoadProgress,
+    LoadRefused,
     ModelReport,
     PreparingChanged,
     StateChanged,
+    Unloaded,
     WorkerHung,
 )
-from greenroom.schemas.protocols.pool_protocol import ModelStatus
+from greenroom.schemas.protocols.pool_protocol import LastError, ModelStatus
 
 
 @attrs.define(eq=False)
@@ -41,9 +46,12 @@ class ModelRecord:
         remnant: Crashed actor whose worker still holds memory, and thus the place; None if there is none.
         leases: Open leases with the time of their grant.
         prompt_queries: Requests that need no weights.
-        problem: Reason for its last ERROR; None since it was READY.
+        problem: Reason for its last ERROR; None since it began to load again.
         preparing: Reason why the actor cannot prepare prompts now; None if it can.
         progress: Fraction of the weights that is loaded, 0 to 1.
+        restarts: Number of loads that followed an error.
+        last_error: Last error, kept after recovery.
+        snapshot: Latest figures of its engine; None if it is not loaded.
     """
 
     use: ModelUse
@@ -60,6 +68,9 @@ class ModelRecord:
     problem: Problem | None = None
     preparing: Problem | None = None
     progress: float = 0.0
+    restarts: int = 0
+    last_error: LastError | None = None
+    snapshot: EngineSnapshot | None = None
 
     model_slots: int = attrs.field(init=False)
     """Number of answers generated at once."""
@@ -73,24 +84,30 @@ class ModelRecord:
         """Record the parts of a report that the pool's decisions do not use."""
         match report:
             case StateChanged(state, admits_all):
-                self._record_state(state)
+                if state is ModelState.LOADING:
+                    self.restarts += self.problem is not None
+                    self.progress, self.problem = 0.0, None
                 if admits_all and self.max_queue:
                     self.slots, self.max_queue = self.slots + self.max_queue, 0
                     self.waiting_time = WaitingTime(self.slots)
             case LoadProgress(fraction):
                 self.progress = fraction
+            case Unloaded() | LoadRefused() | HungWorkerReturned():
+                self.snapshot = None
             case LoadFailed(problem) | Crashed(problem) | WorkerHung(problem):
-                self.problem = problem
+                self.problem, self.snapshot = problem, None
+                self.last_error = LastError(time.time(), problem.code, problem.detail)
                 if problem.status in (500, 503):  # else the request has caused it
                     self.intensity.record_failure(now)
             case PreparingChanged(problem):
                 self.preparing = problem
 
-    def _record_state(self, state: ModelState) -> None:
-        if state is ModelState.LOADING:
-            self.progress = 0.0
-        elif state is ModelState.READY:
-            self.problem = None
+    def record_snapshot(self, report: ModelReport) -> bool:
+        """Record an engine's figures; return whether the report is just that."""
+        if not isinstance(report, EngineSnapshot):
+            return False
+        self.snapshot = report
+        return True
 
     def add_actor(self, model: PooledModel) -> None:
         """Record a new actor, with the number of its slots."""
@@ -163,6 +180,13 @@ class ModelRecord:
             hung=use.hung,
             prepares=self.preparing is None,
             hung_threads=hung_threads,
+            since=time.time() - (time.monotonic() - use.changed) if use.changed else 0.0,
+            nbytes=use.nbytes,
+            leases=len(self.leases),
+            queue=len(self.tickets),
+            restarts=self.restarts,
+            last_error=self.last_error,
+            snapshot=self.snapshot,
         )
 
     @property

@@ -170,7 +170,7 @@ class ModelTable:
     def record(self, model: PooledModel, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
         record = self._ledger[model.key]
-        if model not in (record.model, record.remnant):
+        if model not in (record.model, record.remnant) or record.record_snapshot(report):
             return
         now = time.monotonic()
         record.record_report(report, now)

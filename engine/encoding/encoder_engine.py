@@ -14,7 +14,9 @@ from greenroom.engine.encoding.shared_prefixes import SharedPrefix, SharedPrefix
 from greenroom.engine.encoding.token_budget import TokenBudget
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
+from greenroom.engine.memory.share_statistics import share_statistics
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -50,6 +52,16 @@ class EncoderEngine(CachelessEngine):
     def has_work(self) -> bool:
         """True if `step` has something to compute or report."""
         return bool(len(self._queue) or self._ended)
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return the figures for operators."""
+        running = sum(job.is_begun for job in self._queue)
+        return EngineSnapshot(
+            running=running,
+            waiting=len(self._queue) - running,
+            usage=Usage(prompt=sum(job.tokens_done for job in self._queue)),
+            memory=share_statistics(self._memory.share),
+        )
 
     def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
         """Add a request; `step` reports an event for each row, and then Finished or Failed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 
 import attrs
@@ -147,6 +147,9 @@ class RowQueue:
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs.values())
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._jobs

@@ -11,7 +11,9 @@ from greenroom.engine.device.device_errors import check_device, raise_unless_own
 from greenroom.engine.fairness.fair_queue import ClientRequest, FairQueue
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
-from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent
+from greenroom.engine.memory.share_statistics import share_statistics
+from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
 
@@ -81,14 +83,17 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         self._clock = clock
         self._queue: FairQueue[RequestT] = FairQueue(expected=expected)
         self._current: RequestT | None = None
-        self._unpaid = 0.0
-        self._leaving = False
+        self._unpaid, self._leaving = 0.0, False
         self._events: Events = []
 
     @property
     def has_work(self) -> bool:
         """True if `step` has something to compute or report."""
         return bool(self._events or len(self._queue))
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return the figures for operators."""
+        return _snapshot(list(self._queue), self._share)
 
     def suspend(self) -> Mapping[str, RequestT] | None:
         """Remove and return all requests once their started pieces are done; None until then."""
@@ -251,3 +256,10 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
 def _insufficient_memory(piece: str, needed: int, capacity: int) -> Problem:
     detail = f"{piece} takes {needed >> 20} MB beside the weights; {capacity >> 20} MB are left"
     return Problem(507, "insufficient_memory", f"{detail} (setting memory_bytes).")
+
+
+def _snapshot(requests: Sequence[SoundRequest], share: Share) -> EngineSnapshot:
+    running, usage = sum(request.is_begun for request in requests), Usage()
+    for request in requests:
+        usage = usage.with_request(request.finished("stop").usage)
+    return EngineSnapshot(running, len(requests) - running, usage, share_statistics(share))

@@ -64,6 +64,17 @@ class RequestOutputs:
         events, self.events = self.events, []
         return events
 
+    def usage(self) -> Usage:
+        """Return the usage of all unfinished choices so far."""
+        total = Usage()
+        for first in self.sequences.values():
+            if not first.finished:
+                total = total.with_request(first.usage())
+            for choice in first.parallel_samples:
+                if not choice.finished:
+                    total = total.plus(choice.usage())  # the prompt is counted with the first choice
+        return total
+
     def emit_prompt(self, sequence: Sequence, keep: int = 0) -> None:
         """Emit scored pieces of the prompt, except the last `keep` chunks, which may be in flight."""
         if sequence.prompt_logprobs is not None:

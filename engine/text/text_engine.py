@@ -33,7 +33,7 @@ from greenroom.engine.text.sequences.output_processor import OutputProcessor
 from greenroom.engine.text.sequences.prompt_features import FeatureSource
 from greenroom.engine.text.speculation.speculation import Speculation
 from greenroom.schemas.events.events import PromptText
-from greenroom.schemas.events.statistics import TextEngineStatistics
+from greenroom.schemas.events.statistics import EngineSnapshot, TextEngineStatistics
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError
@@ -132,6 +132,10 @@ class TextEngine:
             prefix_cache=prefix_cache.statistics() if prefix_cache is not None else None,
             speculation=self._batches.speculation_statistics(),
         )
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return the figures for operators."""
+        return self.statistics().snapshot(self._outputs.usage())
 
     @discards_if_raised
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:

@@ -193,6 +193,11 @@ class Usage:
         added = (field.name for field in attrs.fields(Usage) if not field.metadata["shared"])
         return attrs.evolve(self, **{name: getattr(self, name) + getattr(choice, name) for name in added})
 
+    def with_request(self, other: Usage) -> Usage:
+        """Return the combined usage of this and another request."""
+        names = [field.name for field in attrs.fields(Usage)]
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
     def amounts(self) -> dict[str, Any]:
         """Return all amounts, keyed by log field name such as `generated_tokens`."""
         fields = attrs.fields(Usage)

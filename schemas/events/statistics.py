@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.events.events import Usage
+
 
 @attrs.frozen
 class AdmissionStatistics:
@@ -60,6 +62,26 @@ class SpeculationStatistics:
 
 
 @attrs.frozen
+class EngineSnapshot:
+    """The figures of a loaded model of any kind at one moment, for operators.
+
+    Args:
+        running: Number of answers that are being computed; each choice of a request counts.
+        waiting: Number of answers that wait within the engine, for memory or for their turn.
+        usage: Amounts computed since the load, in the kind's own units, unfinished answers included.
+        prefix_cache: Use of the prefix cache, with its hits; None if the model has none.
+        speculation: Numbers of drafted and accepted tokens; None if the model drafts none.
+    """
+
+    running: int
+    waiting: int
+    usage: Usage
+    memory: MemoryStatistics
+    prefix_cache: PrefixCacheStatistics | None = None
+    speculation: SpeculationStatistics | None = None
+
+
+@attrs.frozen
 class TextEngineStatistics:
     """A snapshot of a text engine.
 
@@ -86,3 +108,12 @@ class TextEngineStatistics:
     admission: AdmissionStatistics
     prefix_cache: PrefixCacheStatistics | None
     speculation: SpeculationStatistics | None
+
+    def snapshot(self, usage: Usage) -> EngineSnapshot:
+        """Return the figures for operators.
+
+        Args:
+            usage: Usage of the unfinished answers.
+        """
+        running = self.prefilling + self.prefilled + self.decoding
+        return EngineSnapshot(running, self.waiting, usage, self.memory, self.prefix_cache, self.speculation)

@@ -16,6 +16,16 @@ class ModelState(StrEnum):
     ERROR = "error"
 
 
+DOCUMENTED_NAMES: dict[ModelState, str] = {
+    ModelState.IDLE: "Idle",
+    ModelState.WAITING: "Switching",
+    ModelState.LOADING: "Loading",
+    ModelState.READY: "Ready",
+    ModelState.UNLOADING: "Switching",
+    ModelState.ERROR: "Error",
+}
+"""The names of the states in document 004, where Switching covers models that wait and models that leave."""
+
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),
     ModelState.WAITING: frozenset({ModelState.LOADING, ModelState.IDLE, ModelState.ERROR}),

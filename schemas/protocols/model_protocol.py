@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.models.lifecycle import ModelState
@@ -227,6 +228,7 @@ ModelReport = (
     StateChanged
     | Sized
     | LoadProgress
+    | EngineSnapshot
     | Unloaded
     | LoadFailed
     | LoadRefused

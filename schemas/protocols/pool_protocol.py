@@ -7,11 +7,27 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem
+
+
+@attrs.frozen
+class LastError:
+    """The last error of a model, kept after its recovery.
+
+    Args:
+        time: Unix time in seconds.
+        code: Code of the problem.
+        detail: Detail of the problem.
+    """
+
+    time: float
+    code: str
+    detail: str
 
 
 @attrs.frozen
@@ -27,6 +43,13 @@ class ModelStatus:
         hung: True if its worker has hung, which only a new process can repair.
         prepares: True if a tokenizer thread prepares its prompts, or will start with its first request.
         hung_threads: Number of its hung threads that have not ended.
+        since: Unix time in seconds at which it entered the state; 0 if it was never requested.
+        nbytes: Bytes of memory that the pool has granted to it.
+        leases: Number of requests that hold slots.
+        queue: Number of requests that wait for slots.
+        restarts: Number of loads that followed an error.
+        last_error: Its last error; None if it had none.
+        snapshot: Latest figures of its engine; None if it is not loaded.
     """
 
     key: ModelKey
@@ -39,6 +62,18 @@ class ModelStatus:
     hung: bool = False
     prepares: bool = True
     hung_threads: int = 0
+    since: float = 0.0
+    nbytes: int = 0
+    leases: int = 0
+    queue: int = 0
+    restarts: int = 0
+    last_error: LastError | None = None
+    snapshot: EngineSnapshot | None = None
+
+    @property
+    def documented_state(self) -> str:
+        """Name of the state in document 004 (ModelLifecycleStatus)."""
+        return DOCUMENTED_NAMES[self.state]
 
     @property
     def responds(self) -> bool:

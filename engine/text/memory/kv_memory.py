@@ -9,6 +9,7 @@ from greenroom.engine.kv_cache.caches import Cache, preallocate
 from greenroom.engine.kv_cache.growth import GROWN_AHEAD, LARGE_BYTES, allocated_tokens
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.share_statistics import share_statistics
 from greenroom.engine.text.memory.cached_parts import CachedParts
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sequences.prompt_features import FeatureSource
@@ -59,11 +60,7 @@ class KvMemory:
 
     def statistics(self) -> MemoryStatistics:
         """Return the memory charged to this model."""
-        share = self.share
-        buffers = share.buffers
-        return MemoryStatistics(
-            share.weights, share.running, share.cached, buffers.cached, buffers.cached_limit
-        )
+        return share_statistics(self.share)
 
     def record_usage(self, batches: int, headroom: int, caches: int) -> None:
         """Charge the memory of the running batches, and release what was reserved for copies.

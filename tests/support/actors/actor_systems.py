@@ -21,6 +21,7 @@ from greenroom.actors.requests.generation import Generation
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
@@ -248,6 +249,9 @@ class FaultyEngine:
             self._faults.hangs.set()
             self._faults.release.wait()
         return self._engine.has_work
+
+    def snapshot(self) -> EngineSnapshot:
+        return self._engine.snapshot()
 
     def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
         self._engine.submit(request, prepared)

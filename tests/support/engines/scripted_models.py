@@ -13,6 +13,7 @@ from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events.events import Finished, InferenceEvent, Usage
+from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.settings.settings import Settings
@@ -61,6 +62,10 @@ class ScriptedEngine:
     @property
     def has_work(self) -> bool:
         return bool(self._answers)
+
+    def snapshot(self) -> EngineSnapshot:
+        usage = Usage(generated=sum(answer.generated for answer in self._answers.values()))
+        return EngineSnapshot(len(self._answers), 0, usage, MemoryStatistics(0, 0, 0, 0, None))
 
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
         pieces = (self._script[i : i + PIECE] for i in range(0, len(self._script), PIECE))
