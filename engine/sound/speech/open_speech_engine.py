@@ -30,8 +30,9 @@ from greenroom.schemas.models.capabilities import CapabilityRecord
 
 _LEAST_TRANSIENT = 32 << 20
 _MOST_TRANSIENT = 1 << 30
-"""Upper bound, in bytes, of the memory of one piece besides the weights. The estimate is the weights' size
-(measured: Kokoro 1.5 times, Pocket TTS 0.2 times).
+"""Limit, in bytes, on the estimate of one piece's memory besides the weights.
+
+Below it, the estimate is the size of the weights (measured: Kokoro 1.5 times, Pocket TTS 0.2 times it).
 """
 
 
