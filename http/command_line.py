@@ -159,6 +159,12 @@ class EngineModels:
         catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
+    def why_pins_do_not_fit(self, settings: Settings) -> str | None:
+        """Return an error message if the pinned models exceed the memory together."""
+        from greenroom.engine.loading.pinned_models import why_pins_do_not_fit
+
+        return why_pins_do_not_fit(settings)
+
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""
         from greenroom.engine.catalog.operator.operator_files import find_bad_file

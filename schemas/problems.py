@@ -191,6 +191,12 @@ def model_hung(model: str) -> Problem:
     return Problem(503, "model_hung", detail, retry_after=30)
 
 
+def model_pinned(model: str) -> Problem:
+    """Return the problem of a client's request to unload a model that the operator has pinned."""
+    detail = f"The model '{model}' is pinned by the operator's settings, so requests do not unload it."
+    return Problem(409, "model_pinned", detail, "model")
+
+
 def no_room(model: str, hung: tuple[str, ...]) -> Problem:
     """Return the problem of a model that cannot be loaded because the models `hung` occupy the memory."""
     detail = (

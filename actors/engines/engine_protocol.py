@@ -67,6 +67,9 @@ class Engine(Protocol[PreparedT]):
     def release_memory(self) -> None:
         """Release memory that another model has requested."""
 
+    def release_caches(self) -> None:
+        """Release all memory that only saves work: cached prefixes and features, of requests that ended."""
+
     def close(self) -> None:
         """Release the weights."""
 

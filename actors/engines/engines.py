@@ -14,12 +14,14 @@ import attrs
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.actors.engines.listed_models import ListedModels
 from greenroom.actors.engines.probed_models import ProbedModels
+from greenroom.actors.engines.residences import Residences
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
+    from greenroom.engine.loading.load_size import LoadSize
     from greenroom.engine.memory.account import MemoryAccount
 
 log = get_logger()
@@ -60,11 +62,15 @@ class Engines(ListedModels):
 
     Args:
         probed: Findings of probes; by default there are none.
+
+    Attributes:
+        residences: Measured memory of the loaded models.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
         self._account: MemoryAccount | None = None
+        self.residences = Residences()
 
     def fetch(self, name: str) -> ModelFiles:
         """Download the model's files if necessary, however long that takes.
@@ -115,7 +121,8 @@ class Engines(ListedModels):
         model = ModelFolder(files.id, folder, record)
         adapter = open_adapter(model, settings, system_prompt)
         account = self._limited_account()
-        need = memory_need(account, files.id, record.model_type, self._size(model))
+        size = self._size(model)
+        need = memory_need(account, files.id, record.model_type, size.total, size.least)
         return OpenedModel(files.id, folder, record, adapter, need, account.limit)
 
     def load_engine(
@@ -130,7 +137,8 @@ class Engines(ListedModels):
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account, settings = self._open_account(), self._settings.applied_to(opened.id)
-        return open_engine(model, settings, progress, is_abandoned, account, opened.adapter)
+        residence = self.residences.begin(opened.id, account)
+        return open_engine(model, settings, progress, is_abandoned, account, opened.adapter, residence)
 
     @staticmethod
     def available_memory() -> int | None:
@@ -143,18 +151,19 @@ class Engines(ListedModels):
 
         return None if has_memory_of_its_own() else available_memory()
 
-    def _size(self, model: ModelFolder) -> int:
-        """Return the bytes that a load needs; 0 if a weight file is broken, as the load will tell."""
+    def _size(self, model: ModelFolder) -> LoadSize:
+        """Return the size of a load; nothing if a weight file is broken, as the load will tell."""
         from greenroom.engine.catalog.catalog import local_folder
-        from greenroom.engine.loading.load_size import load_size
+        from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
 
         settings = self._settings.applied_to(model.id)
         drafts = settings.draft_model is not None and settings.speculation in (None, "draft")
         try:
             draft = local_folder(settings.draft_model) if settings.draft_model and drafts else None
-            return load_size(model.folder, model.record, settings, draft).total
+            size = load_size(model.folder, model.record, settings, draft)
         except (OSError, ValueError):
-            return 0
+            return LoadSize(0)
+        return with_measured_working(size, self.residences.working_bytes(model.id))
 
     def _limited_account(self) -> MemoryAccount:
         """Return the account, with a limit if the device of the settings exists."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
+
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.settings.settings import Settings
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from greenroom.engine.adapters.adapter import Adapter
     from greenroom.engine.memory.account import MemoryAccount
     from greenroom.engine.memory.model_load import ModelLoad
+    from greenroom.engine.memory.residence import Residence
     from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 
@@ -65,6 +68,7 @@ def open_engine(
     is_abandoned: Callable[[], bool],
     account: MemoryAccount,
     adapter: PromptAdapter,
+    residence: Residence | None = None,
 ) -> Engine[Any]:
     """Load a model's weights on the calling thread, which the engine then belongs to.
 
@@ -73,6 +77,7 @@ def open_engine(
         is_abandoned: Callback between chunks of the weights that returns whether to stop.
         account: Memory account, shared by all models of the process.
         adapter: Adapter of the model, from `open_adapter`; its thread continues to use it.
+        residence: Measurements of the model's memory; new ones by default.
 
     Raises:
         ProblemError: 503 (`load_failed`), or 507 if the weights do not fit into memory.
@@ -82,6 +87,8 @@ def open_engine(
     from greenroom.engine.memory.model_load import ModelLoad
 
     load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
+    if residence is not None:
+        load = attrs.evolve(load, residence=residence)
     return _opening(model.record, adapter)(load)
 
 

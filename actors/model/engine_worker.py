@@ -10,7 +10,8 @@ import trio
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
 from greenroom.actors.engines.engines import Engines, OpenedModel
-from greenroom.actors.model.model_loop import Command, LoopEnded, ModelLoop, Suspend
+from greenroom.actors.model.loop_commands import Command, ReleaseCaches, Suspend
+from greenroom.actors.model.model_loop import LoopEnded, ModelLoop
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import model_crashed
 
@@ -65,6 +66,10 @@ class EngineWorker:
             self.put(Suspend())
         elif self._loop is not None:
             self._loop.abandon()
+
+    def trim(self) -> None:
+        """Tell the worker to release all caches, and stay loaded."""
+        self.put(ReleaseCaches())
 
     def record_end(self) -> bool:
         """Forget the worker, which has ended, and return whether it was quarantined."""

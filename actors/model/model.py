@@ -43,6 +43,8 @@ from greenroom.schemas.protocols.model_protocol import (
     Sized,
     StateChanged,
     Stop,
+    Trim,
+    Trimmed,
     Unload,
     Unloaded,
     WaitForMemory,
@@ -102,8 +104,7 @@ class Model:
                     self._receive(await self._control.receive())
                 nursery.cancel_scope.cancel("the model actor stops")
         except Exception:
-            problem = model_crashed(self.key.model)
-            self._fail(problem)
+            self._fail(problem := model_crashed(self.key.model))
             raise
         finally:
             self._end(problem)
@@ -129,7 +130,7 @@ class Model:
                 self._requests.record_prepared(preparation, result)
             case Stop():
                 self._stopping = True
-            case Open() | Load() | WaitForMemory() | Unload() | FailRequests() as command:
+            case Open() | Load() | WaitForMemory() | Unload() | Trim() | FailRequests() as command:
                 self._carry_out(command)
             case report:
                 self._record(report)
@@ -178,6 +179,8 @@ class Model:
                 else:
                     self._lifecycle.move(ModelState.IDLE, self._log)
                     self._report(Unloaded())
+            case Trim() if state is ModelState.READY:
+                self._worker.trim()
             case FailRequests(problem):
                 self._requests.fail_all(problem)
 
@@ -189,15 +192,14 @@ class Model:
                 self._worker.start(self._opened)
 
     def _record(self, report: Any) -> None:
-        state = self._lifecycle.state
         match report:
             case Opened(opened):
                 self._opened = opened
                 self._report(PreparingChanged(None))
                 self._proceed()
-            case LoadProgress() | EngineSnapshot():
+            case LoadProgress() | Trimmed() | EngineSnapshot():
                 self._report(report)
-            case Loaded(admits_all) if state is ModelState.LOADING:
+            case Loaded(admits_all) if self._lifecycle.state is ModelState.LOADING:
                 self._change(ModelState.READY, admits_all)
                 self._requests.start_engine()
             case LoopEnded():
@@ -256,7 +258,7 @@ def _outcome(end: LoopEnded, state: ModelState) -> tuple[ModelState, ModelReport
     """Return the state after a worker's job, and the report of it."""
     problem = end.problem
     if problem is None or (end.refused is not None and state is ModelState.UNLOADING):
-        return ModelState.IDLE, Unloaded()
+        return ModelState.IDLE, Unloaded(end.freed)
     if end.refused is not None:
         # The memory account refused the weights; the pool frees memory elsewhere or refuses the requests.
         return ModelState.WAITING, LoadRefused(problem, *end.refused)

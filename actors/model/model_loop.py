@@ -15,68 +15,30 @@ from greenroom.actors.core.worker import JobEnd, release_memory
 from greenroom.actors.engines.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
+from greenroom.actors.model.loop_commands import (
+    Cancel,
+    Close,
+    Command,
+    ReleaseCaches,
+    ReleaseMemory,
+    Resume,
+    Submit,
+    Suspend,
+)
 from greenroom.actors.model.snapshot_publisher import SnapshotPublisher
 from greenroom.engine.device.device_crashes import Crash, crash_of
 from greenroom.schemas.events.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.messages.prepared_input import PreparedInput
-from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_crashed, model_crashed
-from greenroom.schemas.protocols.model_protocol import LoadProgress
+from greenroom.schemas.protocols.model_protocol import LoadProgress, Trimmed
 
 log = get_logger()
 
 _RESULTS = (TextDelta, ReasoningDelta, ToolCallDelta, Vector, Score, AudioChunk, Segment)
 """The events with results that the device has computed; others only tell of launched work."""
-
-
-@attrs.frozen
-class Submit:
-    """The command to start a request."""
-
-    request: InferenceRequest
-    prepared: PreparedInput
-
-    @property
-    def request_id(self) -> str:
-        """The engine's id of the request."""
-        return self.request.id
-
-
-@attrs.frozen
-class Resume:
-    """The command to resume a request that the model's previous engine has suspended."""
-
-    request_id: str
-    suspended: SuspendedRequest
-
-
-@attrs.frozen
-class Cancel:
-    """The command to cancel a request at the next step."""
-
-    request_id: str
-
-
-@attrs.frozen
-class Suspend:
-    """The command to unload once all requests can be suspended; at once if the engine cannot suspend any."""
-
-
-@attrs.frozen
-class Close:
-    """The command to unload at once, dropping all requests."""
-
-
-@attrs.frozen
-class ReleaseMemory:
-    """The command to release memory that another model has requested."""
-
-
-Command = Submit | Resume | Cancel | ReleaseMemory | Suspend | Close
 
 
 @attrs.frozen
@@ -97,7 +59,7 @@ class Stepped:
     events: list[tuple[str, InferenceEvent]]
 
 
-LoopReport = LoadProgress | Loaded | Stepped | EngineSnapshot
+LoopReport = LoadProgress | Loaded | Stepped | Trimmed | EngineSnapshot
 
 
 @attrs.frozen
@@ -109,12 +71,14 @@ class LoopEnded(JobEnd):
         loaded: True if the weights had been loaded.
         refused: Bytes required and available, if the memory account had no room for the weights.
         suspended: Requests to resume in the next engine, by id; None if the engine cannot suspend any.
+        freed: Bytes that the unload has freed; None if nothing was loaded.
     """
 
     problem: Problem | None = None
     loaded: bool = True
     refused: tuple[int, int] | None = None
     suspended: Mapping[str, SuspendedRequest] | None = None
+    freed: int | None = None
 
 
 class ModelLoop:
@@ -165,7 +129,9 @@ class ModelLoop:
         # The engine's log lines carry the model's public name.
         with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
             end = self._load_and_step()
-        return attrs.evolve(end, device=self._device.with_crash(release_memory()))
+            late = release_memory()
+            freed = self._engines.residences.end(self._opened.id) if end.loaded else None
+        return attrs.evolve(end, device=self._device.with_crash(late), freed=freed)
 
     def _load_and_step(self) -> LoopEnded:
         try:
@@ -198,10 +164,13 @@ class ModelLoop:
         return LoopEnded(load_crashed(self._key.model, error), loaded=False)
 
     def _step_until_closed(self, engine: Engine[Any]) -> None:
+        residence = self._engines.residences.of(self._opened.id)
         try:
             while self._carry_out_commands(engine):
                 events = engine.step()
                 self._heartbeat.beat()
+                if residence is not None:
+                    residence.observe_step()
                 self._has_answered = self._has_answered or bool(events)
                 self._record_results(events)
                 self._coalescer.add(events)
@@ -243,6 +212,8 @@ class ModelLoop:
                     cancelled = True
                 case ReleaseMemory():
                     engine.release_memory()
+                case ReleaseCaches():
+                    self._report(Trimmed(self._engines.residences.release_caches(self._opened.id, engine)))
                 case Suspend() if isinstance(engine, SuspendableEngine):
                     self._leaving = True
                 case Suspend() | Close():
@@ -281,7 +252,10 @@ class ModelLoop:
         self._report(LoadProgress(fraction))
 
     def _close(self, engine: Engine[Any]) -> None:
+        residence = self._engines.residences.of(self._opened.id)
         try:
+            if residence is not None:
+                residence.begin_unload()
             engine.close()
         except BaseException as error:
             log.exception("close failed", actor="model", model=str(self._key))

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.model.model_loop import Command, Submit
+from greenroom.actors.model.loop_commands import Command, Submit
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import InferenceRequest

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from greenroom.actors.pool.eviction_policy import Plan, plan
 from greenroom.actors.pool.model_record import ModelRecord
-from greenroom.actors.pool.pool_events import Decided, ModelEvent, PoolEvent, apply
-from greenroom.actors.pool.pool_state import ModelUse, PoolState
+from greenroom.actors.pool.planning.apply_event import apply
+from greenroom.actors.pool.planning.decisions import Plan
+from greenroom.actors.pool.planning.eviction_policy import next_expiry, plan
+from greenroom.actors.pool.planning.pool_events import Configured, Decided, ModelEvent, PoolEvent
+from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState
+from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
@@ -17,9 +20,15 @@ class Ledger:
     """The state on which the pool decides, and the record of each model.
 
     Each event is a line of the debug log, from which the decisions can be repeated.
+
+    Args:
+        rule_of: Function that returns the operator's settings of a model.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, rule_of: Callable[[str], ResidenceRule] = lambda model: ResidenceRule()
+    ) -> None:
+        self._rule_of = rule_of
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
         self._records: dict[ModelKey, ModelRecord] = {}
@@ -35,12 +44,32 @@ class Ledger:
         """Return the record of a model, which is new if none is known."""
         if key not in self._records:
             self._records[key] = ModelRecord(ModelUse(key), self._slots, self._max_queue)
+            rule = self._rule_of(key.model)
+            if rule.pinned or rule.ttl is not None:
+                self.apply(Configured(key, rule.pinned, rule.ttl))
         return self._records[key]
+
+    @property
+    def next_expiry(self) -> float | None:
+        """Time at which the next model is to be unloaded for being idle; None if there is none."""
+        return next_expiry(self.state)
+
+    def needs_decision(self, now: float) -> bool:
+        """Return whether the pool may have to decide on any model at this time."""
+        expiry = self.next_expiry
+        return any(model.undecided for model in self.state.models.values()) or (
+            expiry is not None and expiry <= now
+        )
 
     def apply(self, event: ModelEvent) -> None:
         """Change the state of a model by an event."""
+        preloads = self[event.key].use.preload
         self._change(event)
-        self[event.key].use = self.state.models[event.key]
+        self._update_records()
+        use = self.state.models[event.key]
+        if preloads and not use.preload and not use.ready:
+            limit = self.state.limit
+            self._log.warning("model not preloaded", model=str(event.key), required=use.need, limit=limit)
 
     def decide(self, event: PoolEvent) -> Plan:
         """Decide on the present state, and change it by the decisions.
@@ -52,9 +81,12 @@ class Ledger:
         decided = plan(self.state)
         if decided != Plan() or any(model.paused for model in self.state.models.values()):
             self._change(Decided(decided))
-            for key, use in self.state.models.items():
-                self[key].use = use
+            self._update_records()
         return decided
+
+    def _update_records(self) -> None:
+        for key, use in self.state.models.items():
+            self._records[key].use = use
 
     def _change(self, event: PoolEvent) -> None:
         self._log.debug("pool changed", change=event)

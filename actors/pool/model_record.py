@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.pool.lease import Lease
-from greenroom.actors.pool.pool_state import ModelUse, Residency
+from greenroom.actors.pool.planning.pool_state import ModelUse, Residency
 from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue

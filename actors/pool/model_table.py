@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.pool.eviction_policy import Plan, refusal_of
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.ledger import Ledger
+from greenroom.actors.pool.memory_reading import MemoryReading
 from greenroom.actors.pool.model_record import ModelRecord
-from greenroom.actors.pool.pool_events import (
+from greenroom.actors.pool.planning.commands import commands_of
+from greenroom.actors.pool.planning.decisions import Plan
+from greenroom.actors.pool.planning.eviction_policy import refusal_of
+from greenroom.actors.pool.planning.pool_events import (
     ActorCrashed,
     ActorEnded,
     ActorStopped,
+    KeepAliveSet,
     LeaseGranted,
     LeaseReleased,
     MemoryRead,
     ModelStarted,
+    PreloadAsked,
     Reported,
     RequestQueued,
     RequestsFailed,
     RequestsLeft,
+    UnloadAsked,
 )
-from greenroom.actors.pool.pool_state import Residency
+from greenroom.actors.pool.planning.pool_state import Residency
+from greenroom.actors.pool.pool_overview import PoolOverview
 from greenroom.actors.pool.pooled_model import PooledModel
-from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
+from greenroom.actors.pool.queue_statuses import greet_newcomers
 from greenroom.actors.pool.refusal_problems import refusal_problem
+from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.actors.pool.tickets import Ticket
+from greenroom.actors.pool.unload_requests import UnloadRequests
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_crashed, queue_full
 from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
-    Load,
     LoadFailed,
     ModelReport,
-    Open,
     Stop,
-    Unload,
-    WaitForMemory,
+    Trimmed,
+    Unloaded,
 )
-from greenroom.schemas.protocols.pool_protocol import ModelStatus
+from greenroom.schemas.protocols.pool_protocol import Acquire, UnloadModel
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -58,57 +65,54 @@ class Callbacks:
         on_ticket_closed: Callback for a ticket whose reply closes or ends.
         on_lease_closed: Callback for a lease that closes.
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
+        rule_of: Function that returns the operator's settings for the residence of a model.
     """
 
     start: Callable[[ModelKey, ModelState], PooledModel]
     on_ticket_closed: Callable[[ModelRecord, Ticket], None]
     on_lease_closed: Callable[[ModelRecord, Lease], None]
     available_memory: Callable[[], int | None]
+    rule_of: Callable[[str], ResidenceRule]
 
 
-class ModelTable:
+class ModelTable(PoolOverview):
     """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models."""
 
     def __init__(self, settings: Settings, callbacks: Callbacks) -> None:
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
         self._callbacks = callbacks
-        self._ledger = Ledger(settings)
+        self._memory = MemoryReading(callbacks.available_memory)
+        self._unloads = UnloadRequests()
+        super().__init__(Ledger(settings, callbacks.rule_of))
         self._log = get_logger().bind(actor="pool")
 
-    @property
-    def waiting(self) -> bool:
-        """True if any request waits."""
-        return any(record.use.waiting for record in self._ledger.records)
+    def preload(self, key: ModelKey) -> None:
+        """Load a model without a request, if there is free memory for it."""
+        if self._ledger[key].use.residency is Residency.NONE:
+            self._ledger.apply(PreloadAsked(key))
 
-    @property
-    def busy(self) -> bool:
-        """True if any request waits for a model, holds a lease, or uses a model without its weights."""
-        return any(record.in_use for record in self._ledger.records)
+    def unload(self, key: ModelKey, reply: Reply, message: UnloadModel) -> None:
+        """Unload a model once its leases have ended, or reject that."""
+        if self._unloads.add(self._ledger[key], reply, spares_pinned=message.spares_pinned):
+            self._ledger.apply(UnloadAsked(key))
 
-    def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
-        """Return the status of every model for operators.
-
-        Args:
-            hung_threads: Number of hung threads that have not ended, by model.
-        """
-        records = self._ledger.records
-        return tuple(record.status(hung_threads.get(str(record.key), 0)) for record in records)
-
-    def admit(self, key: ModelKey, request_id: str, reply: Reply, choices: int = 1) -> None:
+    def admit(self, key: ModelKey, reply: Reply, message: Acquire) -> None:
         """Queue a request for its model, or reject it."""
         if reply.closed:
             return
         record, now = self._ledger[key], time.monotonic()
-        refusal = record.refusal(now) or self._refusal(record, choices)
+        refusal = record.refusal(now) or self._refusal(record, message.choices)
         if refusal is not None:
             reply.fail(refusal)
             return
         model = self._started(record)
         reply.send(Found(record.key, model.ref))
-        ticket = Ticket(reply, request_id, min(choices, model.slots))
+        ticket = Ticket(reply, message.request_id, min(message.choices, model.slots))
         record.tickets.add(ticket)
         self._ledger.apply(RequestQueued(key, now))
+        if message.keep_alive is not None:
+            self._ledger.apply(KeepAliveSet(key, message.keep_alive.seconds))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def _refusal(self, record: ModelRecord, choices: int) -> Problem | None:
@@ -152,6 +156,7 @@ class ModelTable:
 
     def fail_all(self, problem: Problem) -> None:
         """Fail every waiting request, and tell the models to fail theirs."""
+        self._unloads.fail_all(problem)
         for record in self._ledger.records:
             self._fail_waiting(record, problem)
             if record.model is not None:
@@ -163,10 +168,6 @@ class ModelTable:
             if not record.use.ready:
                 self._fail_waiting(record, problem)
 
-    def send_queue_statuses(self) -> None:
-        """Send waiting requests their status if it has changed."""
-        send_changes(self._ledger.records, time.monotonic())
-
     def record(self, model: PooledModel, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
         record = self._ledger[model.key]
@@ -175,6 +176,9 @@ class ModelTable:
         now = time.monotonic()
         record.record_report(report, now)
         self._ledger.apply(Reported(record.key, report, now))
+        if isinstance(report, Unloaded | Trimmed):
+            self._memory.expire()
+        self._unloads.answer(record, report)
         refusal = report.problem if isinstance(report, LoadFailed) else record.refusal(now)
         if refusal is not None:
             self._fail_waiting(record, refusal)
@@ -193,20 +197,22 @@ class ModelTable:
     def record_exit(self, model: PooledModel) -> None:
         """Record the complete end of an actor, and free its place."""
         record = self._ledger[model.key]
+        if model not in (record.model, record.remnant):
+            return
         if model is record.remnant:
             record.remnant = None
-            self._ledger.apply(ActorEnded(record.key))
-        elif model is record.model:
+        else:
             record.remove_actor()
-            if record.remnant is None:
-                self._ledger.apply(ActorEnded(record.key))
+        if record.remnant is None:
+            self._ledger.apply(ActorEnded(record.key))
+            self._unloads.answer(record)
 
     def advance(self) -> None:
         """Decide and act on the present state; call it after every report."""
         now = time.monotonic()
         self._grant_all(now)
-        if any(record.use.undecided for record in self._ledger.records):
-            decided = self._ledger.decide(MemoryRead(self._callbacks.available_memory(), now))
+        if self._ledger.needs_decision(now):
+            decided = self._ledger.decide(MemoryRead(self._memory.available(now), now))
             self._grant_all(now)
             self._carry_out(decided)
         for record in self._ledger.records:
@@ -214,16 +220,8 @@ class ModelTable:
         greet_newcomers(self._ledger.records, now)
 
     def _carry_out(self, decided: Plan) -> None:
-        for keys, command in (
-            (decided.unload, Unload()),
-            (decided.open, Open()),
-            (decided.load, Load()),
-        ):
-            for key in keys:
-                self._started(self._ledger[key]).send(command)
-        for record in map(self._ledger.__getitem__, decided.wait):
-            if record.use.state is not ModelState.WAITING:
-                self._started(record).send(WaitForMemory())
+        for key, command in commands_of(decided, self._ledger.state.models):
+            self._started(self._ledger[key]).send(command)
         for refusal in decided.refused:
             self._fail_waiting(
                 self._ledger[refusal.key], refusal_problem(refusal, self._ledger.state.models.values())

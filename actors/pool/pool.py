@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import attrs
 import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
@@ -14,11 +13,28 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
+from greenroom.actors.pool.alarm import Alarm
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
+from greenroom.actors.pool.pool_reports import (
+    Crashed,
+    Described,
+    Description,
+    DeviceLost,
+    Exited,
+    Expired,
+    FailAll,
+    FoundToPreload,
+    LeaseClosed,
+    LookedUp,
+    Reported,
+    Tick,
+    TicketClosed,
+)
 from greenroom.actors.pool.pooled_model import MakeModel, PooledModel
+from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of, rule_for
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
@@ -33,77 +49,16 @@ from greenroom.schemas.protocols.pool_protocol import (
     Drained,
     FindModel,
     ListModels,
-    ModelCard,
-    ModelDescriptions,
     ModelList,
     PoolMessage,
     PoolStatus,
     QueryPrompt,
+    UnloadModel,
 )
 from greenroom.schemas.settings.settings import Settings
 
 _TICK = 0.5
 """Interval in seconds between checks of waiting requests: their positions, and expired time slices."""
-
-_Description = ModelList | ModelCard | ModelDescriptions
-
-
-@attrs.frozen(eq=False)
-class _LookedUp:
-    message: Acquire | QueryPrompt
-    reply: Reply
-    found: ModelKey | Problem
-
-
-@attrs.frozen(eq=False)
-class _Described:
-    reply: Reply
-    answer: _Description | Problem
-
-
-@attrs.frozen(eq=False)
-class _TicketClosed:
-    record: ModelRecord
-    ticket: Ticket
-
-
-@attrs.frozen(eq=False)
-class _LeaseClosed:
-    record: ModelRecord
-    lease: Lease
-
-
-@attrs.frozen(eq=False)
-class _Reported:
-    model: PooledModel
-    report: ModelReport
-
-
-@attrs.frozen(eq=False)
-class _Crashed:
-    model: PooledModel
-
-
-@attrs.frozen(eq=False)
-class _Exited:
-    model: PooledModel
-
-
-@attrs.frozen
-class _Tick:
-    """The periodic report while requests wait."""
-
-
-@attrs.frozen
-class _FailAll:
-    """The command to fail all requests that are left."""
-
-
-@attrs.frozen
-class _DeviceLost:
-    """The command to stop loading models."""
-
-    problem: Problem
 
 
 class Pool:
@@ -124,9 +79,15 @@ class Pool:
         self._make = make or partial(_make_local, settings.max_batch, engines, workers)
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
-            self._start_model, self._ticket_closed, self._lease_closed, engines.available_memory
+            self._start_model,
+            self._ticket_closed,
+            self._lease_closed,
+            engines.available_memory,
+            partial(rule_for, settings),
         )
         self._models = ModelTable(settings, callbacks)
+        self._settings = settings
+        self._expiry = Alarm(lambda: self._control.send(Expired()))
         self._lookups = CatalogLookups(engines, self._log)
         self._looking_up = 0
         self._nursery: trio.Nursery
@@ -138,11 +99,11 @@ class Pool:
 
     def fail_all(self) -> None:
         """Fail every request that is left when the shutdown time is over."""
-        self._control.send(_FailAll())
+        self._control.send(FailAll())
 
     def lose_device(self, problem: Problem) -> None:
         """Reject new requests, and fail those that wait for a load; ready models may still answer."""
-        self._control.send(_DeviceLost(problem))
+        self._control.send(DeviceLost(problem))
 
     async def run(self) -> None:
         """Receive messages until cancelled."""
@@ -151,6 +112,7 @@ class Pool:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
+                nursery.start_soon(self._find_preloads)
                 while True:
                     self._receive(await self._control.receive())
         finally:
@@ -160,40 +122,45 @@ class Pool:
         match report:
             case Envelope(message, reply):
                 self._receive_message(message, reply or Reply())
-            case _LookedUp(message, reply, found):
+            case LookedUp(message, reply, found):
                 self._looking_up -= 1
                 self._admit(found, message, reply)
-            case _Described(reply, Problem() as problem):
+            case FoundToPreload(name, Problem() as problem):
+                self._log.warning("model not preloaded", model=name, detail=problem.detail)
+            case FoundToPreload(_, ModelKey() as key) if self._draining is None:
+                self._models.preload(key)
+            case Described(reply, Problem() as problem):
                 reply.fail(problem)
-            case _Described(reply, answer):
+            case Described(reply, answer):
                 reply.send(answer)
-            case _TicketClosed(record, ticket):
+            case TicketClosed(record, ticket):
                 self._models.close_ticket(record, ticket)
-            case _LeaseClosed(record, lease):
+            case LeaseClosed(record, lease):
                 self._models.close_lease(record, lease)
-            case _Reported(model, report):
+            case Reported(model, report):
                 self._models.record(model, report)
-            case _Crashed(model):
+            case Crashed(model):
                 self._models.record_crash(model)
-            case _Exited(model):
+            case Exited(model):
                 self._models.record_exit(model)
-            case _FailAll():
+            case FailAll():
                 self._models.fail_all(self._lost or draining())
-            case _DeviceLost(problem):
+            case DeviceLost(problem):
                 self._draining = self._lost = problem
-            case _Tick():
+            case Tick():
                 self._ticking = False
                 self._models.send_queue_statuses()
         if self._lost is not None:
             self._models.fail_unloaded(self._lost)
         self._models.advance()
         self._tick()
+        self._expiry.set(self._models.next_expiry, self._nursery)
         self._answer_drain()
 
     def _receive_message(self, message: PoolMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
         match message:
-            case Acquire() | QueryPrompt():
+            case Acquire() | QueryPrompt() | UnloadModel():
                 self._acquire(message, reply)
             case ListModels():
                 self._nursery.start_soon(self._describe, reply, self._lookups.list)
@@ -210,7 +177,7 @@ class Pool:
                     self._draining = draining()
                 self._drain_replies.append(reply)
 
-    def _acquire(self, message: Acquire | QueryPrompt, reply: Reply) -> None:
+    def _acquire(self, message: Acquire | QueryPrompt | UnloadModel, reply: Reply) -> None:
         if self._draining is not None:
             reply.fail(self._draining)
         elif (known := self._lookups.known(message.key.model)) is not None:
@@ -219,26 +186,37 @@ class Pool:
             self._looking_up += 1
             self._nursery.start_soon(self._look_up, message, reply)
 
-    def _admit(self, found: ModelKey | Problem, message: Acquire | QueryPrompt, reply: Reply) -> None:
-        if isinstance(found, Problem):
-            reply.fail(found)
-        elif message.adapter is not None:
-            reply.fail(adapter_not_found(message.adapter, found.model))
-        elif isinstance(message, QueryPrompt):
-            self._models.query_prompt(found, message.request_id, reply)
-        else:
-            self._models.admit(found, message.request_id, reply, message.choices)
+    def _admit(
+        self, found: ModelKey | Problem, message: Acquire | QueryPrompt | UnloadModel, reply: Reply
+    ) -> None:
+        match message:
+            case _ if isinstance(found, Problem):
+                reply.fail(found)
+            case UnloadModel():
+                self._models.unload(found, reply, message)
+            case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
+                reply.fail(adapter_not_found(adapter, found.model))
+            case QueryPrompt(request_id=request_id):
+                self._models.query_prompt(found, request_id, reply)
+            case Acquire():
+                self._models.admit(found, reply, message)
 
-    async def _look_up(self, message: Acquire | QueryPrompt, reply: Reply) -> None:
+    async def _look_up(self, message: Acquire | QueryPrompt | UnloadModel, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)
-        self._control.send(_LookedUp(message, reply, found))
+        self._control.send(LookedUp(message, reply, found))
 
-    async def _describe(self, reply: Reply, look_up: Callable[[], Awaitable[_Description | Problem]]) -> None:
-        self._control.send(_Described(reply, await look_up()))
+    async def _find_preloads(self) -> None:
+        listed = await self._lookups.list() if preloads_by_pattern(self._settings) else ModelList(())
+        ids = [] if isinstance(listed, Problem) else [card.id for card in listed.models]
+        for name in preloads_of(self._settings, ids):
+            self._control.send(FoundToPreload(name, await self._lookups.find(name)))
+
+    async def _describe(self, reply: Reply, look_up: Callable[[], Awaitable[Description | Problem]]) -> None:
+        self._control.send(Described(reply, await look_up()))
 
     def _start_model(self, key: ModelKey, state: ModelState) -> PooledModel:
         def report(told: ModelReport) -> None:
-            self._control.send(_Reported(model, told))
+            self._control.send(Reported(model, told))
 
         model = self._make(key, state, report)
         self._nursery.start_soon(self._supervise, model)
@@ -249,9 +227,9 @@ class Pool:
             await model.run()
         except Exception:
             self._log.exception("actor crashed", model=str(model.key))
-            self._control.send(_Crashed(model))
+            self._control.send(Crashed(model))
             await model.wait_released()
-        self._control.send(_Exited(model))
+        self._control.send(Exited(model))
 
     def _tick(self) -> None:
         if self._models.waiting and not self._ticking:
@@ -260,7 +238,7 @@ class Pool:
 
     async def _clock(self) -> None:
         await trio.sleep(_TICK)
-        self._control.send(_Tick())
+        self._control.send(Tick())
 
     def _answer_drain(self) -> None:
         if self._draining is not None and not (self._looking_up or self._models.busy):
@@ -270,10 +248,10 @@ class Pool:
                 reply.end()
 
     def _ticket_closed(self, record: ModelRecord, ticket: Ticket) -> None:
-        self._control.send(_TicketClosed(record, ticket))
+        self._control.send(TicketClosed(record, ticket))
 
     def _lease_closed(self, record: ModelRecord, lease: Lease) -> None:
-        self._control.send(_LeaseClosed(record, lease))
+        self._control.send(LeaseClosed(record, lease))
 
     def _end(self) -> None:
         self._models.fail_all(draining())

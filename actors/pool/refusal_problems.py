@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT, Reason, Refusal
-from greenroom.actors.pool.pool_state import ModelUse
+from greenroom.actors.pool.planning.decisions import Reason, Refusal
+from greenroom.actors.pool.planning.eviction_policy import MEMORY_TIMEOUT
+from greenroom.actors.pool.planning.pool_state import ModelUse
 from greenroom.schemas.problems import Problem, insufficient_memory, memory_in_use, no_room
 
 

@@ -80,7 +80,7 @@ class Generation:
         try:
             if not self._sent:
                 request = self.request
-                acquire = Acquire(self.key, request.id, request.choices, request.adapter)
+                acquire = Acquire(self.key, request.id, request.choices, request.adapter, request.keep_alive)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:

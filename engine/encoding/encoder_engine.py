@@ -12,8 +12,8 @@ from greenroom.engine.encoding.row_queue import Batch, Job, RowQueue
 from greenroom.engine.encoding.rows import PreparedRows, RowModel, Values
 from greenroom.engine.encoding.shared_prefixes import SharedPrefix, SharedPrefixes, SharedPrefixModel
 from greenroom.engine.encoding.token_budget import TokenBudget
-from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
+from greenroom.engine.memory.share import Share
 from greenroom.engine.memory.share_statistics import share_statistics
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.share import Share
 
 MAX_BYTES = 512 * 1024 * 1024
 """Limit of a pass's memory in bytes, unless a single row needs more."""

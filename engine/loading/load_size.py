@@ -52,9 +52,25 @@ class LoadSize:
     cache: int = 0
 
     @property
+    def least(self) -> int:
+        """Sum without the temporary arrays, of which only an estimate is known before the first load."""
+        return self.weights + self.cache
+
+    @property
     def total(self) -> int:
         """Sum of all parts in bytes."""
         return self.weights + self.working + self.cache
+
+
+LEAST_MEASURED = 4
+"""Divisor of the estimate that yields the least working space: a load may have seen only short prompts."""
+
+
+def with_measured_working(size: LoadSize, measured: int | None) -> LoadSize:
+    """Return a size with the working space measured at the model's last load; None if there was none."""
+    if measured is None:
+        return size
+    return attrs.evolve(size, working=max(measured, size.working // LEAST_MEASURED))
 
 
 def load_size(

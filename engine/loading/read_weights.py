@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from greenroom.engine.loading.file_arrays import FileArrays
 from greenroom.engine.loading.load_errors import LoadAbandonedError
+from greenroom.engine.memory.residence import watch_weights
 
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
 _CHUNK_BYTES = 256 * 1024 * 1024
@@ -81,6 +82,7 @@ def read_weights(
         mx.eval(chunk)
         done += size
         progress(done / total)
+    watch_weights(weights)
 
 
 def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 
 import attrs
 
 from greenroom.engine.memory.buffer_budget import BufferBudget
+from greenroom.engine.memory.share import Share
 
 
 @attrs.frozen
@@ -56,6 +56,7 @@ class MemoryAccount:
         self._changed = threading.Condition()
         self._peak = 0
         self._reservation_orders = itertools.count()
+        self._changes = 0
 
     def set_default_limits(self, limit: int, buffers: int | None, most: int | None = None) -> bool:
         """Set missing limits of bytes and buffers; return whether this is the first call.
@@ -88,6 +89,22 @@ class MemoryAccount:
                 for name in ("weights", "running", "cached")
             )
             return AccountStatistics(weights, running, cached, self._peak, self.buffers.cached)
+
+    @property
+    def charged(self) -> int:
+        """Bytes charged by all models together."""
+        with self._changed:
+            return sum(share.weights + share.running + share.cached for share in self._shares)
+
+    def others_active(self, share: Share) -> bool:
+        """Return whether a model other than this share's loads, or computes with memory of its own."""
+        with self._changed:
+            return any(each.loading or each.running for each in self._shares if each is not share)
+
+    def changes_of_others(self, share: Share) -> int:
+        """Return the number of changes to the charges of all models but this share's, so far."""
+        with self._changed:
+            return self._changes - share.changes
 
     # Shares call the methods below while they hold the lock.
 
@@ -140,8 +157,10 @@ class MemoryAccount:
         """Return a number larger than all before."""
         return next(self._reservation_orders)
 
-    def record_change(self) -> None:
+    def record_change(self, share: Share) -> None:
         """Update the peak, and wake the threads that wait for a change."""
+        self._changes += 1
+        share.changes += 1
         self._peak = max(self._peak, sum(share.running + share.cached for share in self._shares))
         self._changed.notify_all()
 
@@ -169,131 +188,3 @@ class MemoryAccount:
         """Remove a share."""
         if share in self._shares:
             self._shares.remove(share)
-
-
-class Share:
-    """Memory charged to one model; only its own thread writes it, all threads may read it.
-
-    Attributes:
-        weights: Bytes of the model's weights.
-        running: Bytes of the caches of prompts and answers, including copies in progress.
-        cached: Bytes of the prefix cache.
-        reservation: Bytes that other models leave free for a waiting prompt; 0 for none.
-        reservation_order: Order of the reservation among all models; smaller numbers come first.
-        eviction_request: Bytes that another model requests from the prefix cache.
-        on_eviction_request: Callback for such a request, called on any thread; must not block.
-        buffers: Buffers charged to the model.
-    """
-
-    def __init__(self, account: MemoryAccount, changed: threading.Condition) -> None:
-        self.weights = self.running = self.cached = 0
-        self.reservation = self.reservation_order = self.eviction_request = 0
-        self.on_eviction_request: Callable[[], None] | None = None
-        self.buffers = account.buffers.open_part(self._on_buffers_requested)
-        self._account = account
-        self._changed = changed
-
-    def available(self) -> int | None:
-        """Return the bytes that this model's running caches and prefix cache may have together now."""
-        with self._changed:
-            return self._account.available(self)
-
-    def capacity(self) -> int | None:
-        """Return the bytes that running caches may have while no other model has any; None for no limit."""
-        with self._changed:
-            account = self._account
-            weights = sum(share.weights for share in account._shares)
-            limit = account.present_limit
-            limits = [account.kv_limit, None if limit is None else limit - weights]
-            return min((max(0, limit) for limit in limits if limit is not None), default=None)
-
-    def charge_weights(self, nbytes: int) -> int | None:
-        """Charge the weights; return None, or the bytes available if the weights do not fit."""
-        with self._changed:
-            available = self._account.available_for_weights(self)
-            if available is not None and nbytes > available:
-                return available
-            self.weights = nbytes
-            self._account.evict_excess(self)
-            self._account.record_change()
-            return None
-
-    def charge_running(self, running: int, *, new: bool = False) -> bool:
-        """Set the bytes of running caches; return whether they fit. A decrease always does.
-
-        Args:
-            running: New total in bytes.
-            new: True for a newly admitted prompt, which must respect other models' reservations.
-        """
-        with self._changed:
-            if running > self.running:
-                available = self._account.available(self, respect_reservations=new)
-                if available is not None and running + self.cached > available:
-                    return False
-            self.running = running
-            self._account.record_change()
-            return True
-
-    def charge_cached(self, cached: int) -> int:
-        """Set the bytes of the prefix cache to as many of these as fit; return that number."""
-        with self._changed:
-            available = self._account.available(self, respect_reservations=True)
-            if available is not None:
-                cached = min(cached, max(0, available - self.running))
-            self.cached = cached
-            self._account.record_change()
-            return cached
-
-    def available_for_running(self) -> int | None:
-        """Return the bytes that running caches may have once all prefix caches are evicted, if limited."""
-        with self._changed:
-            available = self._account.available(self, respect_reservations=True)
-            return None if available is None else available + self._account.cached_by_others(self)
-
-    def request_eviction(self, missing: int, seconds: float) -> bool:
-        """Request that other models evict cached prefixes, and wait up to `seconds` for a change.
-
-        Returns:
-            False, without waiting, if they have none.
-        """
-        with self._changed:
-            requested = self._account.request_eviction(self, missing)
-            if requested:
-                self._changed.wait(seconds)
-            return requested
-
-    def others_running(self) -> bool:
-        """Return whether other models have running caches."""
-        with self._changed:
-            return self._account.running_of_others(self) > 0
-
-    def wait_for_change(self, seconds: float) -> None:
-        """Wait until any model reserves or releases memory, for at most `seconds`."""
-        with self._changed:
-            self._changed.wait(seconds)
-
-    def reserve(self, nbytes: int) -> None:
-        """Reserve bytes for a waiting prompt, so that other models admit no prompts into this memory."""
-        with self._changed:
-            if not self.reservation:
-                self.reservation_order = self._account.next_reservation_order()
-            self.reservation = nbytes
-
-    def cancel_reservation(self) -> None:
-        """Cancel the reservation."""
-        if self.reservation:
-            with self._changed:
-                self.reservation = 0
-                self._changed.notify_all()
-
-    def close(self) -> None:
-        """Release all memory of the share."""
-        with self._changed:
-            self.weights = self.running = self.cached = self.reservation = 0
-            self._account.close(self)
-            self._changed.notify_all()
-        self.buffers.close()
-
-    def _on_buffers_requested(self) -> None:
-        if self.on_eviction_request is not None:
-            self.on_eviction_request()

@@ -21,3 +21,6 @@ class CachelessEngine:
 
     def release_memory(self) -> None:
         """Do nothing: memory is held only during computation."""
+
+    def release_caches(self) -> None:
+        """Do nothing: there are no caches."""

@@ -11,7 +11,9 @@ from pathlib import Path
 import attrs
 
 from greenroom.engine.device.device_errors import synchronize_streams
-from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.residence import Residence
+from greenroom.engine.memory.share import Share
 from greenroom.engine.memory.weights import charge_weights
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.settings.settings import Settings
@@ -29,6 +31,7 @@ class ModelLoad:
         is_abandoned: Callback between chunks of the weights; returns True to stop the load.
         account: Memory account of the process's models; a new one by default.
         clock: Clock in seconds, from any origin, for the engine's timings.
+        residence: Measurements of the model's memory.
     """
 
     folder: Path
@@ -38,10 +41,15 @@ class ModelLoad:
     is_abandoned: Callable[[], bool] = lambda: False
     account: MemoryAccount = attrs.field()
     clock: Callable[[], float] = time.perf_counter
+    residence: Residence = attrs.field()
 
     @account.default
     def _own_account(self) -> MemoryAccount:
         return MemoryAccount(self.settings.memory_bytes, self.settings.kv_cache_bytes)
+
+    @residence.default
+    def _new_residence(self) -> Residence:
+        return Residence(self.account)
 
     @contextmanager
     def open_share(self) -> Iterator[tuple[Share, Callable[[int], None]]]:
@@ -54,9 +62,12 @@ class ModelLoad:
                 ProblemError 507 if they do not fit.
         """
         share = self.account.open_share()
+        self.residence.begin(share)
         try:
             yield share, partial(charge_weights, self.account, share, self.folder.name)
             synchronize_streams()
         except BaseException:
             share.close()
             raise
+        finally:
+            self.residence.end_load()

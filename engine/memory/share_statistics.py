@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.share import Share
 from greenroom.schemas.events.statistics import MemoryStatistics
 
 

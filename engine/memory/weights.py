@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from greenroom.engine.device.device_information import buffer_limit
-from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.device_memory import default_memory, device_memory
+from greenroom.engine.memory.share import Share
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.problems import NoRoomError
@@ -24,7 +25,9 @@ def set_limits(account: MemoryAccount) -> None:
         )
 
 
-def memory_need(account: MemoryAccount, model: str, kind: ModelType, nbytes: int) -> int:
+def memory_need(
+    account: MemoryAccount, model: str, kind: ModelType, nbytes: int, least: int | None = None
+) -> int:
     """Return the bytes that the pool must grant for a load.
 
     A text model that exceeds the default limit, but not what the device can give, gets all of that limit: it
@@ -33,8 +36,11 @@ def memory_need(account: MemoryAccount, model: str, kind: ModelType, nbytes: int
 
     Args:
         nbytes: Bytes that the load needs.
+        least: Part of these bytes that is certain; no model is refused for an estimate alone. By default all.
     """
     limit, most = account.limit, account.most
+    if limit is not None and (nbytes if least is None else least) <= limit < nbytes:
+        return limit
     if kind != "text" or limit is None or most is None or not limit < nbytes <= most:
         return nbytes
     log.warning("model fills the memory", model=model, required=nbytes, limit=limit, device=most)

@@ -9,8 +9,8 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.fairness.fair_queue import ClientRequest, FairQueue
-from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.cacheless_engine import CachelessEngine
+from greenroom.engine.memory.share import Share
 from greenroom.engine.memory.share_statistics import share_statistics
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot

@@ -13,7 +13,7 @@ from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.batching.background_check import BackgroundCheck
-from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.batch.parallel_samples import parallel_samples_of
 from greenroom.engine.text.idle_work import IdleWork
 from greenroom.engine.text.memory.kv_memory import KvMemory
@@ -178,6 +178,12 @@ class TextEngine:
         """Evict cached prefixes for another model that has requested memory."""
         self._idle_work.release()
         self._memory.evict_for_others()
+
+    @discards_if_raised
+    def release_caches(self) -> None:
+        """Evict all cached prefixes and features that no prompt is being restored from."""
+        self._idle_work.release()
+        self._memory.evict_all()
 
     @discards_if_raised
     def step(self) -> Events:

@@ -49,6 +49,9 @@ class LocalModels(Protocol):
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model of a server with these settings."""
 
+    def why_pins_do_not_fit(self, settings: Settings) -> str | None:
+        """Return an error message if the pinned models exceed the memory together."""
+
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""
 

@@ -62,11 +62,6 @@ def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
     return {"done_reason": reason, **_durations(finished.timing), **_counts(finished.usage), **dropped}
 
 
-def loaded() -> dict[str, Any]:
-    """Return the ending of a response to a request that only loaded a model."""
-    return {"done_reason": "load"}
-
-
 def _durations(timing: Timing) -> dict[str, int]:
     return {
         "total_duration": nanoseconds(timing.queued + timing.prefill + timing.decode),

@@ -6,21 +6,18 @@ from functools import partial
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import request_client, request_id
-from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
+from greenroom.http.ollama.answer_body import Kind, Piece, answer_body
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
+from greenroom.http.ollama.loading import load_or_unload
 from greenroom.http.ollama.options import UNSUPPORTED, UNSUPPORTED_IN_GENERATE
 from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
-from greenroom.schemas.protocols.pool_protocol import Acquire
 
 
 def answer_routes(services: RouteServices) -> Blueprint:
@@ -31,15 +28,11 @@ def answer_routes(services: RouteServices) -> Blueprint:
         kind: Kind, wire: ChatRequest | GenerateRequest, asked: InferenceRequest | None
     ) -> Response:
         if asked is None:
-            return await load(kind, wire.model)
+            reason = await load_or_unload(services.refs.pool, wire.model, wire.keep_alive)
+            return json_response(answer_body(kind, wire.model, Piece(), {"done_reason": reason}))
         formatter = AnswerFormatter(kind, wire.model)
         stream = wire.stream is not False
         return await answer_request(services, [asked], formatter, stream=stream)
-
-    async def load(kind: Kind, name: str) -> Response:
-        granted = await ask_actor(services.refs.pool, Acquire(parse_model_key(name), request_id()), Granted)
-        granted.lease.close()
-        return json_response(answer_body(kind, name, Piece(), loaded()))
 
     @routes.post("/api/chat")
     async def chat() -> Response:

@@ -6,20 +6,17 @@ from functools import partial
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.requests.current_request import request_client, request_id
-from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.vectors import in_order, numbers_of
 from greenroom.http.ollama.embedding_body import embed_body, old_embeddings_body
 from greenroom.http.ollama.embedding_request import parse_embed, parse_old_embeddings
+from greenroom.http.ollama.loading import load_or_unload
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest
-from greenroom.schemas.protocols.pool_protocol import Acquire
 
 
 def embedding_routes(services: RouteServices) -> Blueprint:
@@ -27,16 +24,12 @@ def embedding_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("ollama embeddings", __name__)
     pool = services.refs.pool
 
-    async def load(name: str) -> None:
-        granted = await ask_actor(pool, Acquire(parse_model_key(name), request_id()), Granted)
-        granted.lease.close()
-
     @routes.post("/api/embed")
     async def embed() -> Response:
         parse = partial(parse_embed, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(EmbedRequest, OLLAMA, {}, parse)
         if asked is None:
-            await load(wire.model)
+            await load_or_unload(pool, wire.model, wire.keep_alive)
             return json_response(embed_body(wire.model, (), None))
         results = await collect_results(pool, asked, Vector)
         vectors, finished = in_order(results.events), results.finished
@@ -49,7 +42,7 @@ def embedding_routes(services: RouteServices) -> Blueprint:
         parse = partial(parse_old_embeddings, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(OldEmbeddingsRequest, OLLAMA, {}, parse)
         if asked is None:
-            await load(wire.model)
+            await load_or_unload(pool, wire.model, wire.keep_alive)
             return json_response(old_embeddings_body(()))
         results = await collect_results(pool, asked, Vector)
         return json_response(old_embeddings_body(results.events))

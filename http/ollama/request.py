@@ -9,6 +9,7 @@ import attrs
 
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.media.media_reader import MediaReader
+from greenroom.http.ollama.keep_alive import parse_keep_alive
 from greenroom.http.ollama.options import parse_options
 from greenroom.schemas.messages.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.messages import Role as NeutralRole
@@ -16,7 +17,7 @@ from greenroom.schemas.messages.reasoning import EFFORTS, ReasoningSettings, eff
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
 from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
-from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.problems import invalid
 
 Images = tuple[ImagePart, ...]
 
@@ -24,7 +25,7 @@ Images = tuple[ImagePart, ...]
 def parse_chat(
     wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Parse a chat request; return None if it only loads the model.
+    """Parse a chat request; return None if it only loads or unloads the model.
 
     Args:
         wire: Wire type that `body` was structured into.
@@ -34,7 +35,6 @@ def parse_chat(
         ProblemError: 400 that names the offending field.
     """
     if not wire.messages:
-        check_loading(wire.keep_alive)
         return None
     chat = ChatInput(
         messages=tuple(_messages(wire.messages)),
@@ -49,7 +49,7 @@ def parse_chat(
 def parse_generate(
     wire: GenerateRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Parse a completion request; return None if it only loads the model.
+    """Parse a completion request; return None if it only loads or unloads the model.
 
     Args:
         wire: Wire type that `body` was structured into.
@@ -59,7 +59,6 @@ def parse_generate(
         ProblemError: 400 that names the offending field.
     """
     if not (wire.prompt or wire.suffix or wire.images):
-        check_loading(wire.keep_alive)
         return None
     prompt = wire.prompt or ""
     if wire.raw or wire.suffix:
@@ -79,14 +78,15 @@ def _request(
     wire: ChatRequest | GenerateRequest, body: JsonObject, asked: RequestInput, request_id: str, client: str
 ) -> InferenceRequest:
     parameters, key = parse_options(body), parse_model_key(wire.model)
-    return InferenceRequest(request_id, key, asked, parameters, client, response_format=_format(wire.format))
-
-
-def check_loading(keep_alive: Any) -> None:
-    """Refuse a request without a prompt that asks to unload the model."""
-    if keep_alive in (0, "0", "0s") and keep_alive is not False:
-        detail = "Models are not unloaded by request here, but when another needs their place."
-        raise ProblemError(Problem(501, "not_implemented", detail, "keep_alive"))
+    return InferenceRequest(
+        request_id,
+        key,
+        asked,
+        parameters,
+        client,
+        response_format=_format(wire.format),
+        keep_alive=parse_keep_alive(wire.keep_alive),
+    )
 
 
 def _thinking(think: Any) -> ReasoningSettings:

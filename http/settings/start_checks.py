@@ -32,6 +32,9 @@ class KnownModels(Protocol):
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model; this reads the disk."""
 
+    def why_pins_do_not_fit(self, settings: Settings) -> str | None:
+        """Return an error message if the pinned models exceed the memory together."""
+
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""
 
@@ -54,6 +57,8 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
     if (complaint := local.find_bad_file(settings)) is not None:
         raise BadSettingError(complaint)
+    if (complaint := local.why_pins_do_not_fit(settings)) is not None:
+        raise BadSettingError(f"model.pinned: {complaint}")
     _check_prefix_cache_dir(settings)
     for own in (settings, *(settings.applied_to(name) for name, _ in settings.model_settings)):
         _check_speculation(own, local)

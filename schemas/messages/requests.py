@@ -161,6 +161,19 @@ Overflow = Literal["refuse", "drop_oldest"]
 
 
 @attrs.frozen
+class KeepAlive:
+    """A request's wish for how long its model stays in memory; the last request decides.
+
+    It never pins a model, and changes nothing for one that the operator has pinned.
+
+    Args:
+        seconds: Seconds after the last request; 0 to unload when the last lease ends, None for no limit.
+    """
+
+    seconds: float | None
+
+
+@attrs.frozen
 class InferenceRequest:
     """A request to a model.
 
@@ -173,6 +186,7 @@ class InferenceRequest:
             empty.
         overflow: Handling of a conversation that is too long; other input is always rejected.
         adapter: Name of the LoRA adapter to apply; None for the base model alone.
+        keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
     """
 
     id: str
@@ -181,6 +195,7 @@ class InferenceRequest:
     overrides: Overrides = attrs.field(factory=dict)
     response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
     overflow: Overflow = attrs.field(default="refuse", kw_only=True)
+    keep_alive: KeepAlive | None = attrs.field(default=None, kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)
 

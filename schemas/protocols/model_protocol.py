@@ -115,6 +115,11 @@ class Unload:
 
 
 @attrs.frozen
+class Trim:
+    """Release all caches, of prefixes and of buffers, and stay loaded. Reply: Trimmed."""
+
+
+@attrs.frozen
 class FailRequests:
     """Fail every running request with `problem`."""
 
@@ -126,7 +131,7 @@ class Stop:
     """End the model's actor: its weights are not loaded, and no request waits for them."""
 
 
-ModelCommand = Open | Load | WaitForMemory | Unload | FailRequests | Stop
+ModelCommand = Open | Load | WaitForMemory | Unload | Trim | FailRequests | Stop
 
 
 # Reports of a model, the pool's only source for its state
@@ -170,7 +175,24 @@ class LoadProgress:
 
 @attrs.frozen
 class Unloaded:
-    """A change to IDLE: the weights were released as requested, or never loaded."""
+    """A change to IDLE: the weights were released as requested, or never loaded.
+
+    Args:
+        freed: Bytes that were measured to be free again; None if nothing was loaded, or nothing measured.
+    """
+
+    freed: int | None = None
+
+
+@attrs.frozen
+class Trimmed:
+    """The end of a release of caches.
+
+    Args:
+        freed: Bytes that were measured to be free again.
+    """
+
+    freed: int
 
 
 @attrs.frozen
@@ -230,6 +252,7 @@ ModelReport = (
     | LoadProgress
     | EngineSnapshot
     | Unloaded
+    | Trimmed
     | LoadFailed
     | LoadRefused
     | Crashed

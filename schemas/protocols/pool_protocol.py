@@ -8,6 +8,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.events.statistics import EngineSnapshot
+from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
@@ -91,12 +92,15 @@ class Acquire:
         key: The base model; requests with different adapters share it.
         choices: Number of requested answers; each takes a slot, up to the model's number of slots.
         adapter: Name of the LoRA adapter that the request applies; None for none.
+        keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting,
+            or that of an earlier request.
     """
 
     key: ModelKey
     request_id: str = ""
     choices: int = 1
     adapter: str | None = None
+    keep_alive: KeepAlive | None = None
 
 
 @attrs.frozen
@@ -112,6 +116,41 @@ class QueryPrompt:
     key: ModelKey
     request_id: str = ""
     adapter: str | None = None
+
+
+@attrs.frozen
+class UnloadModel:
+    """Unload a model once its leases have ended; new requests wait and then load it again.
+
+    Prefixes that it has left in memory are dropped.
+
+    Reply: Unloading, then ModelUnloaded; or Failed at any point.
+
+    Args:
+        spares_pinned: True to refuse if the operator has pinned the model.
+    """
+
+    key: ModelKey
+    spares_pinned: bool = False
+
+
+@attrs.frozen
+class Unloading:
+    """Confirmation that a model exists and will be unloaded, if it is in memory."""
+
+    key: ModelKey
+
+
+@attrs.frozen
+class ModelUnloaded:
+    """The end of an unload.
+
+    Args:
+        freed: Bytes that it was measured to have freed; 0 if it was not in memory.
+    """
+
+    key: ModelKey
+    freed: int
 
 
 @attrs.frozen
@@ -205,4 +244,6 @@ class Drained:
     """Confirmation that no request is left."""
 
 
-PoolMessage = Acquire | QueryPrompt | DescribeModel | FindModel | ListModels | DescribePool | Drain
+PoolMessage = (
+    Acquire | QueryPrompt | UnloadModel | DescribeModel | FindModel | ListModels | DescribePool | Drain
+)

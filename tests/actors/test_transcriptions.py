@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.pool import pool_state
+from greenroom.actors.pool.planning import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.engine.media.audio.decoder_threads import DECODERS

@@ -9,7 +9,7 @@ from pathlib import Path
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
 from greenroom.engine.loading.offline import FetchRefusedError, offline
-from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.share import Share
 from greenroom.engine.sound.sound_engine import SoundEngine
 from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech
 from greenroom.engine.sound.speech.speakers.speaker import Speaker

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.reader import AHEAD_SECONDS
-from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.share import Share
 from greenroom.engine.sound.sound_engine import SoundEngine
 from greenroom.engine.sound.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.sound.transcription.recognizers.recognizer import Recognizer

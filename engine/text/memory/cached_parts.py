@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from greenroom.engine.device.device_information import page_bytes
-from greenroom.engine.memory.account import Share
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sequences.prompt_features import FeatureSource
 

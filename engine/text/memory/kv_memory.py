@@ -8,7 +8,8 @@ from collections.abc import Sequence as GenericSequence
 from greenroom.engine.kv_cache.caches import Cache, preallocate
 from greenroom.engine.kv_cache.growth import GROWN_AHEAD, LARGE_BYTES, allocated_tokens
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 from greenroom.engine.memory.share_statistics import share_statistics
 from greenroom.engine.text.memory.cached_parts import CachedParts
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
@@ -170,6 +171,11 @@ class KvMemory:
     def evict_for_others(self) -> None:
         """Evict cached data for another model that has requested memory."""
         self._cached.evict_for_others()
+
+    def evict_all(self) -> None:
+        """Evict all cached data."""
+        self._cached.evict_features(self.share.cached)
+        self._cached.evict_prefixes_to(0)
 
     def close(self) -> None:
         """Release all memory of the model."""

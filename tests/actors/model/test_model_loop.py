@@ -14,7 +14,8 @@ import pytest
 from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.engines.engines import Engines, ModelFiles
-from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
+from greenroom.actors.model.loop_commands import Submit
+from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped
 from greenroom.engine.loading.batching import background_check, cached_results, decide_batching
 from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.text.text_engine import TextEngine

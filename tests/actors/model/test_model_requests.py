@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.model.model_loop import Command, Resume, Submit
+from greenroom.actors.model.loop_commands import Command, Resume, Submit
 from greenroom.actors.model.model_requests import ModelRequests
 from greenroom.actors.model.preparations import Preparation
 from greenroom.schemas.events.events import Failed

@@ -8,8 +8,17 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.pool.eviction_policy import LARGE, MEMORY_TIMEOUT, Plan, Reason, Refusal, plan
-from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
+from greenroom.actors.pool.planning.apply_event import apply
+from greenroom.actors.pool.planning.decisions import Plan, Reason, Refusal
+from greenroom.actors.pool.planning.eviction_policy import (
+    LARGE,
+    MAX_ATTEMPTS,
+    MEMORY_TIMEOUT,
+    next_expiry,
+    plan,
+)
+from greenroom.actors.pool.planning.pool_events import Decided
+from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 
@@ -28,8 +37,10 @@ def wanted(key: ModelKey, need: int | None = 1, since: float = 0.0, **more: Any)
 
 
 def decide(*models: ModelUse, most: int | None = None, limit: int | None = None, **more: Any) -> Plan:
+    """Return the plan without its attributions, which have tests of their own."""
     known = {model.key: model for model in models}
-    return plan(PoolState(known, NOW, limit, most, **more))
+    decided = plan(PoolState(known, NOW, limit, most, **more))
+    return attrs.evolve(decided, beneficiaries=(), trim=(), trimmed_for=None)
 
 
 def test_what_is_wanted_is_loaded_while_there_is_room() -> None:
@@ -178,6 +189,79 @@ def test_after_a_refusal_of_the_account_more_room_is_made() -> None:
     assert decide(attrs.evolve(alone, retry_at=NOW), limit=10) == Plan(load=(C,))
 
 
+def decide_all(*models: ModelUse, limit: int | None = None, **more: Any) -> Plan:
+    return plan(PoolState({model.key: model for model in models}, NOW, limit, **more))
+
+
+def test_what_is_unloaded_is_attributed_to_the_model_that_needs_it() -> None:
+    first, second = wanted(C, 3, since=1.0), wanted(D, 5, since=2.0)
+    decided = decide_all(ready(A, need=4), ready(B, need=6, last_used=NOW), first, second, limit=10)
+    assert dict(zip(decided.unload, decided.beneficiaries, strict=True)) == {A: C, B: D}
+
+
+def test_a_model_that_is_idle_for_its_time_to_live_is_unloaded_unless_it_is_used_or_pinned() -> None:
+    idle = ready(A, ttl=10.0, last_used=NOW - 10)
+    assert decide(idle) == Plan(expired=(A,))
+    for kept in (
+        ready(A, ttl=10.0, last_used=NOW - 9),
+        ready(A, ttl=10.0, last_used=0.0, changed=NOW - 9),  # loaded without a request
+        ready(A, ttl=10.0, last_used=0.0, leases=1),
+        ready(A, ttl=0.0, last_used=0.0, tickets=1),
+        ready(A, ttl=0.0, last_used=0.0, pinned=True),
+        ready(A, last_used=0.0),
+        ModelUse(A, GRANTED, ModelState.LOADING, ttl=0.0),
+    ):
+        assert decide(kept) == Plan()
+    state = PoolState({A: idle, B: ready(B, ttl=30.0, last_used=NOW - 10)}, NOW)
+    assert next_expiry(state) == NOW
+    assert next_expiry(attrs.evolve(state, models={B: state.models[B]})) == NOW + 20
+    assert next_expiry(PoolState({A: ready(A)}, NOW)) is None
+
+
+def test_a_model_whose_time_is_over_makes_room_for_others() -> None:
+    idle = ready(A, need=6, ttl=1.0)
+    assert decide(idle, ready(B, need=4), wanted(C, 5), limit=10) == Plan(wait=(C,), expired=(A,))
+
+
+def test_an_operators_unload_waits_for_leases_and_admits_nobody_meanwhile() -> None:
+    leaving = ready(A, leaving=True, pinned=True, leases=1)
+    assert decide(leaving) == Plan(paused=frozenset({A}))
+    assert decide(attrs.evolve(leaving, suspendable=True)) == Plan(paused=frozenset({A}))
+    assert decide(attrs.evolve(leaving, leases=0)) == Plan(expired=(A,))
+    assert decide(attrs.evolve(leaving, leases=0, tickets=2)) == Plan(expired=(A,))
+    loading = ModelUse(A, GRANTED, ModelState.LOADING, leaving=True)
+    assert decide(loading) == Plan(expired=(A,))
+    assert decide(attrs.evolve(loading, tickets=1)) == Plan(paused=frozenset({A}))
+    assert decide(attrs.evolve(leaving, residency=RECLAIMED, leases=0)) == Plan()
+
+
+def test_models_are_preloaded_one_after_another_into_free_memory() -> None:
+    first, second = (ModelUse(key, preload=True) for key in (A, B))
+    assert decide(first, second, most=2) == Plan(open=(A,))
+    opened = attrs.evolve(first, residency=OPENING)
+    assert decide(opened, second, limit=10) == Plan()
+    assert decide(attrs.evolve(opened, need=4), second, limit=10) == Plan(load=(A,))
+    loading = attrs.evolve(first, residency=GRANTED, state=ModelState.LOADING, need=4)
+    assert decide(loading, second, limit=10) == Plan(open=(B,))
+    too_large = attrs.evolve(second, residency=OPENING, need=7)
+    assert decide(ready(A, need=4), too_large, limit=10) == Plan(unload=(B,))
+    assert decide(ready(A, need=4), attrs.evolve(second, tickets=1, need=7), limit=10).unload == (A,)
+
+
+def test_before_memory_that_others_use_is_refused_loaded_models_release_their_caches() -> None:
+    busy = ready(A, leases=1, need=2)
+    decided = decide_all(busy, wanted(B, 5), limit=10, available=4)
+    assert (decided.trim, decided.trimmed_for) == ((A,), B)
+    assert decided.short == {B}
+    short = wanted(B, 5, short_since=NOW - 1)
+    assert decide_all(busy, short, limit=10, available=4).trim == ()
+
+
+def test_the_accounts_refusals_end_after_a_number_of_attempts() -> None:
+    tried = wanted(B, 5, shortfall=50, left=3, short_since=NOW, attempts=MAX_ATTEMPTS)
+    assert decide(tried, limit=10) == Plan(refused=(Refusal(B, Reason.TOO_LARGE, 5, 3),))
+
+
 uses = st.lists(
     st.builds(
         ModelUse,
@@ -193,6 +277,9 @@ uses = st.lists(
         waiting_since=st.floats(0, NOW),
         hung=st.booleans(),
         pinned=st.booleans(),
+        ttl=st.none() | st.floats(0, 2 * NOW),
+        preload=st.booleans(),
+        leaving=st.booleans(),
         need=st.none() | st.integers(1, 20),
     ),
     unique_by=lambda use: use.key,
@@ -217,20 +304,44 @@ def test_no_lease_is_broken_and_no_pinned_or_hung_model_leaves(
     decided, models = plan(state), state.models
     assert all(models[key].residency in (GRANTED, OPENING) for key in decided.unload)
     assert all(models[key].suspendable or not models[key].leases for key in decided.unload)
-    assert not any(models[key].pinned or models[key].hung for key in decided.paused)
+    assert not any(models[key].pinned and not models[key].leaving for key in decided.paused)
     given_up = [key for key in decided.unload if models[key].residency is OPENING]
     assert not any(models[key].pinned or models[key].hung for key in decided.unload if key not in given_up)
     assert all(models[key].slice_left(NOW) <= 0 or not models[key].leases for key in decided.unload)
-    assert all(models[key].ready and models[key].slice_left(NOW) <= 0 for key in decided.paused)
+    paused = [models[key] for key in decided.paused if not models[key].leaving]
+    assert all(model.ready and model.slice_left(NOW) <= 0 for model in paused)
     assert not set(decided.unload) & decided.paused
     assert decided.wait or all(models[key].residency is OPENING for key in decided.unload)
+    assert len(decided.unload) == len(decided.beneficiaries)
+    for key in decided.expired:
+        assert not models[key].leases
+        assert not models[key].hung
+        assert models[key].residency in (GRANTED, OPENING)
+        assert models[key].leaving or not (models[key].pinned or models[key].tickets)
+    assert not set(decided.expired) & {*decided.unload, *decided.load, *decided.open}
+
+
+@given(states, st.floats(0, 2 * NOW))
+def test_nothing_expires_before_the_time_that_is_foretold_and_everything_does_then(
+    state: PoolState, later: float
+) -> None:
+    calm = {
+        key: attrs.evolve(model, leaving=False)
+        for key, model in state.models.items()
+        if model.residency is not OPENING or model.state is not ModelState.READY
+    }
+    state = attrs.evolve(state, models=calm, now=state.now + later)
+    expiry, decided = next_expiry(state), plan(state)
+    assert bool(decided.expired) is (expiry is not None and expiry <= state.now)
+    left = next_expiry(apply(state, Decided(decided)))
+    assert left is None or left > state.now
 
 
 @given(states)
 def test_whatever_the_situation_no_more_is_granted_than_there_is(state: PoolState) -> None:
     decided, models = plan(state), state.models
-    chosen = [models[key] for key in (*decided.open, *decided.load)]
-    if state.max_loaded_models is not None and decided.open + decided.load:
+    chosen = [models[key] for key in (*decided.open, *decided.load) if not models[key].preload]
+    if state.max_loaded_models is not None and chosen:
         others = [model for model in resident(state) if model not in chosen]
         assert len(others) + len(chosen) <= state.max_loaded_models
     if state.limit is not None and decided.load:
@@ -251,14 +362,14 @@ def test_every_waiting_model_is_loaded_or_waits_or_is_refused(state: PoolState) 
 def test_an_idle_server_admits_what_an_empty_one_admits(
     models: list[ModelUse], limit: int, need: int
 ) -> None:
-    idle = [attrs.evolve(use, leases=0, tickets=0, hung=False, pinned=False) for use in models]
+    idle = [attrs.evolve(use, leases=0, tickets=0, hung=False, pinned=False, preload=False) for use in models]
     state = PoolState({use.key: use for use in idle} | {D: wanted(D, need)}, NOW, limit)
     while True:
         decided = plan(state)
         if not decided.wait:
             break
         gone = {key: ModelUse(key) for key in state.models if state.models[key].residency is RECLAIMED}
-        gone |= {key: ModelUse(key) for key in decided.unload}
+        gone |= {key: ModelUse(key) for key in (*decided.unload, *decided.expired)}
         assert gone  # each wait has its reason
         state = attrs.evolve(state, models={**state.models, **gone})
     admitted = need <= limit
@@ -282,7 +393,9 @@ def test_a_model_that_takes_no_room_changes_no_decision_about_others(
 @given(states, st.integers(41, 60))
 def test_what_can_never_fit_evicts_nothing(state: PoolState, need: int) -> None:
     models = {
-        key: attrs.evolve(use, tickets=0, residency=NONE if use.residency is OPENING else use.residency)
+        key: attrs.evolve(
+            use, tickets=0, leaving=False, residency=NONE if use.residency is OPENING else use.residency
+        )
         for key, use in state.models.items()
         if key != D
     }

@@ -9,8 +9,10 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT, Plan, Reason, Refusal, plan
-from greenroom.actors.pool.pool_events import (
+from greenroom.actors.pool.planning.apply_event import apply
+from greenroom.actors.pool.planning.decisions import Plan, Reason, Refusal
+from greenroom.actors.pool.planning.eviction_policy import MAX_ATTEMPTS, MEMORY_TIMEOUT, plan
+from greenroom.actors.pool.planning.pool_events import (
     ActorStopped,
     Decided,
     LeaseGranted,
@@ -21,9 +23,8 @@ from greenroom.actors.pool.pool_events import (
     RequestQueued,
     RequestsFailed,
     RequestsLeft,
-    apply,
 )
-from greenroom.actors.pool.pool_state import PoolState, Residency
+from greenroom.actors.pool.planning.pool_state import PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import insufficient_memory
@@ -163,7 +164,7 @@ def test_a_model_that_the_account_refuses_is_tried_again_and_refused_in_the_end(
             tries += 1
             world.report("a", StateChanged(ModelState.WAITING), refused)
     assert MEMORY_TIMEOUT <= world.state.now - began < MEMORY_TIMEOUT + 2
-    assert 10 < tries < 70
+    assert 5 < tries <= MAX_ATTEMPTS
     assert world.refusals == [Refusal(key, Reason.TOO_LARGE, 5, 3)]
     world.apply(RequestsFailed(key), ActorStopped(key))
     stopped = world.state.models[key]

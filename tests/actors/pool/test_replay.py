@@ -11,9 +11,10 @@ import attrs
 import structlog
 import trio
 
-from greenroom.actors.pool.eviction_policy import plan
-from greenroom.actors.pool.pool_events import Decided, PoolEvent, apply
-from greenroom.actors.pool.pool_state import PoolState, Residency
+from greenroom.actors.pool.planning.apply_event import apply
+from greenroom.actors.pool.planning.eviction_policy import plan
+from greenroom.actors.pool.planning.pool_events import Decided, PoolEvent
+from greenroom.actors.pool.planning.pool_state import PoolState, Residency
 from greenroom.actors.system import open_system
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_size import load_size

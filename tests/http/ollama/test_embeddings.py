@@ -48,7 +48,10 @@ async def test_a_request_without_text_loads_the_model(settings: Settings) -> Non
         assert (old.status, old.json()) == (200, {"embedding": []})
         for path in ("/api/embed", "/api/embeddings"):
             answer = await fetch(served.server, "POST", path, {"model": "bert", "keep_alive": 0})
-            assert answer.status == 501
+            assert answer.status == 200
+            answer = await fetch(served.server, "POST", path, {"model": "bert", "keep_alive": "soon"})
+            assert answer.status == 400
+            assert "`keep_alive`" in answer.json()["error"]
 
 
 async def test_what_cannot_be_embedded_is_refused_by_name(settings: Settings) -> None:

@@ -156,7 +156,9 @@ async def test_errors_have_ollamas_shape(settings: Settings) -> None:
                 400,
                 "images",
             ),
-            ("/api/chat", {"model": "llama", "messages": [], "keep_alive": 0}, 501, "unloaded"),
+            ("/api/chat", {"model": "llama", "messages": [], "keep_alive": "0 s"}, 400, "keep_alive"),
+            ("/api/chat", {"model": "llama", "messages": MESSAGES, "keep_alive": True}, 400, "keep_alive"),
+            ("/api/chat", {"model": "lama", "messages": [], "keep_alive": 0}, 404, "llama"),
             ("/api/chat", {"model": "llama", "messages": MESSAGES, "think": "much"}, 400, "think"),
             ("/api/generate", {"model": "llama", "prompt": "a", "suffix": "b"}, 400, "suffix"),
             (

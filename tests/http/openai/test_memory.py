@@ -85,7 +85,7 @@ async def test_a_model_that_does_not_fit_beside_an_idle_one_takes_its_place(tiny
 
 async def test_a_model_larger_than_memory_bytes_is_a_507_that_frees_nothing(tiny_model: TinyModel) -> None:
     small, large = tiny_model("qwen3"), tiny_model("llama", intermediate_size=4096)
-    room = (needs(small) + needs(large)) // 2
+    room = (needs(small) + load_size(large, detect(large), Settings()).least) // 2
     assert needs(small) < room < needs(large)
     settings = Settings(models=(str(small), str(large)), memory_bytes=room, shutdown_timeout=60.0)
     async with serving(settings) as served:

@@ -288,6 +288,9 @@ class FaultyEngine:
     def release_memory(self) -> None:
         self._engine.release_memory()
 
+    def release_caches(self) -> None:
+        self._engine.release_caches()
+
     def close(self) -> None:
         self._engine.close()
 

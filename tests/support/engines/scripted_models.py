@@ -96,6 +96,9 @@ class ScriptedEngine:
     def release_memory(self) -> None:
         pass
 
+    def release_caches(self) -> None:
+        pass
+
     def close(self) -> None:
         self._answers.clear()
 

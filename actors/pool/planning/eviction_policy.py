@@ -14,80 +14,38 @@ memory is freed for it:
 
 Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
 beside these, and its requests are refused. A model that takes no room is loaded at once, and stays.
+
+Memory that the pool counts as free, but cannot be had, is waited for: meanwhile idle models are unloaded and
+caches released.
+
+Besides, a model is unloaded when it has been idle for its time to live, or when an operator asks for it and
+its last lease has ended. A model to preload is loaded if there is free memory, one after another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 
 import attrs
 
-from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
-from greenroom.schemas.model_key import ModelKey
+from greenroom.actors.pool.planning.decisions import Plan, Reason, Refusal
+from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
 
 LARGE = 8
 """Factor: idle models larger than this times the needed bytes stay if smaller ones free enough."""
 
+MAX_ATTEMPTS = 12
+"""Load attempts that the memory account refuses, after which the requests are refused."""
+
 MEMORY_TIMEOUT = 30.0
 """Time in seconds that a load waits for memory that other programs use."""
-
-
-class Reason(Enum):
-    """The reason to refuse a model's requests."""
-
-    TOO_LARGE = "too large"
-    """It does not fit into memory beside pinned models, or at all."""
-    HUNG = "hung"
-    """Models that hang hold the memory."""
-    OTHERS = "others"
-    """Other programs use the memory."""
-
-
-@attrs.frozen
-class Refusal:
-    """A refusal of all requests that wait for a model.
-
-    Args:
-        required: Bytes that it needs.
-        available: Bytes that it could have.
-        freed: Bytes of models that were unloaded for it.
-    """
-
-    key: ModelKey
-    reason: Reason
-    required: int = 0
-    available: int = 0
-    freed: int = 0
-
-
-@attrs.frozen
-class Plan:
-    """The policy's decisions.
-
-    Args:
-        open: Models whose files are read, since their sizes are unknown.
-        load: Models to load.
-        wait: Models that must wait for memory, longest wait first.
-        unload: Models to unload for others: without leases, or suspendable.
-        paused: Models that admit no new requests while listed.
-        short: Models that wait for memory which no model of the pool can free.
-        refused: Models whose requests fail.
-    """
-
-    open: tuple[ModelKey, ...] = ()
-    load: tuple[ModelKey, ...] = ()
-    wait: tuple[ModelKey, ...] = ()
-    unload: tuple[ModelKey, ...] = ()
-    paused: frozenset[ModelKey] = frozenset()
-    short: frozenset[ModelKey] = frozenset()
-    refused: tuple[Refusal, ...] = ()
 
 
 def plan(state: PoolState) -> Plan:
     """Return the decisions for all models; call it again after every event."""
     waiting = [model for model in state.models.values() if model.waits_for_memory]
     planner, refused = _Planner(state), list[Refusal]()
+    planner.decide_leaving()
     for model in sorted(waiting, key=lambda model: model.waiting_since):
         refusal = refusal_of(state, model)
         if refusal is None:
@@ -96,8 +54,10 @@ def plan(state: PoolState) -> Plan:
             refused.append(refusal)
     for model in state.models.values():
         opened = model.residency is Residency.OPENING and model.need is not None
-        if opened and not (model.waiting or model.leases):
+        given_up = model.key in planner.decided.expired
+        if opened and not (given_up or model.waiting or model.leases):
             planner.decide_unwanted(model)
+    planner.open_preload()
     return attrs.evolve(planner.decided, refused=tuple(refused))
 
 
@@ -114,7 +74,9 @@ def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
         can_have = need <= _left(state.limit, [other for other in fixed if not other.hung])
         reason = Reason.HUNG if hung and can_have else Reason.TOO_LARGE
         return Refusal(model.key, reason, need, max(0, available), model.freed)
-    if model.short_since is not None and state.now - model.short_since >= MEMORY_TIMEOUT:
+    if model.short_since is None:
+        return None
+    if state.now - model.short_since >= MEMORY_TIMEOUT or model.attempts >= MAX_ATTEMPTS:
         if model.shortfall:
             return Refusal(model.key, Reason.TOO_LARGE, need, model.left, model.freed)
         return Refusal(model.key, Reason.OTHERS, need, state.available or 0, model.freed)
@@ -131,6 +93,12 @@ def _lacks_place(state: PoolState, models: Sequence[ModelUse]) -> bool:
     return state.max_loaded_models is not None and len(models) >= state.max_loaded_models
 
 
+def next_expiry(state: PoolState) -> float | None:
+    """Return the earliest time at which a model's time to live is over; None if there is none."""
+    times = (model.expires_at for model in state.models.values())
+    return min((time for time in times if time is not None), default=None)
+
+
 class _Planner:
     """Decides on waiting models one after another, in the order of their oldest requests.
 
@@ -145,15 +113,35 @@ class _Planner:
         self._staying = [model for model in self._resident if model.residency is not Residency.RECLAIMED]
         self._reserved = self._places = 0  # for all models decided on so far
         self._granted = self._new = 0  # for those of them that are loaded now
-        self._unload: list[ModelKey] = []
         self.decided = Plan()
+
+    def decide_leaving(self) -> None:
+        """Unload models whose time to live is over, or which an operator has asked to unload."""
+        for model in self._resident:
+            if model.leaves_now or (model.expires_at is not None and model.expires_at <= self._state.now):
+                self.decided = attrs.evolve(self.decided, expired=(*self.decided.expired, model.key))
+            elif model.leaving and model.residency is not Residency.RECLAIMED and not model.hung:
+                self._pause(model)
+            else:
+                continue
+            self._drop(model)
+
+    def open_preload(self) -> None:
+        """Open the next model to preload, unless another one is being opened."""
+        preloads = [model for model in self._state.models.values() if model.preload]
+        if any(model.residency is Residency.OPENING for model in preloads):
+            return
+        for model in preloads:
+            if model.residency is Residency.NONE and model.takes_room and not model.waiting:
+                self.decided = attrs.evolve(self.decided, open=(*self.decided.open, model.key))
+                return
 
     def decide(self, model: ModelUse) -> None:
         """Load a model, or free memory for it and let it wait."""
         if not model.takes_room:
             self.decided = attrs.evolve(self.decided, load=(*self.decided.load, model.key))
             return
-        self._staying = [other for other in self._staying if other is not model]
+        self._drop(model)
         need = self._needed(model)
         if self._missing(need) > 0 or self._lacks_place():
             self._make_room(model, need)
@@ -168,10 +156,10 @@ class _Planner:
 
     def decide_unwanted(self, model: ModelUse) -> None:
         """Load an opened model without requests if it fits into free memory; else give up its load."""
-        self._staying = [other for other in self._staying if other is not model]
+        self._drop(model)
         need = self._needed(model)
         if self._missing(need) > 0 or not self._is_free(model, need) or self._lacks_memory(model):
-            self._remove((model,))
+            self._remove((model,), None)
         else:
             self._grant(model)
 
@@ -210,25 +198,29 @@ class _Planner:
 
     def _make_room(self, model: ModelUse, need: int) -> None:
         """Choose models to unload: idle ones first, then others, paused until their requests have ended."""
-        self._remove(self._choose_idle(model, need))
+        self._remove(self._choose_idle(model, need), model)
         for held in sorted(filter(self._may_pause, self._staying), key=lambda other: other.last_used):
             if self._missing(need) <= 0 and not self._lacks_place():
                 return
             if held.suspendable:
-                self._remove((held,))
+                self._remove((held,), model)
             else:
-                self._staying = [other for other in self._staying if other is not held]
-                self.decided = attrs.evolve(self.decided, paused=self.decided.paused | {held.key})
+                self._drop(held)
+                self._pause(held)
 
     def _release_memory(self, model: ModelUse) -> None:
         """Unload an idle model to free system memory; if none is idle, mark the waiting model as short."""
-        if any(other.residency is Residency.RECLAIMED for other in self._resident) or self._unload:
+        leaving = self.decided.unload or self.decided.expired
+        if leaving or any(other.residency is Residency.RECLAIMED for other in self._resident):
             return
         idle = sorted((other for other in self._staying if other.idle), key=self._score)
         if idle:
-            self._remove(idle[-1:])
-        else:
-            self.decided = attrs.evolve(self.decided, short=self.decided.short | {model.key})
+            self._remove(idle[-1:], model)
+            return
+        self.decided = attrs.evolve(self.decided, short=self.decided.short | {model.key})
+        if model.short_since is None and not self.decided.trim:
+            trim = tuple(other.key for other in self._resident if other.ready and not other.hung)
+            self.decided = attrs.evolve(self.decided, trim=trim, trimmed_for=model.key)
 
     def _choose_idle(self, model: ModelUse, need: int) -> list[ModelUse]:
         """Return the idle models to unload: as few as suffice, or all of them if they do not."""
@@ -257,11 +249,21 @@ class _Planner:
             return False
         return model.slice_left(self._state.now) <= 0
 
-    def _remove(self, leaving: Iterable[ModelUse]) -> None:
+    def _remove(self, leaving: Iterable[ModelUse], beneficiary: ModelUse | None) -> None:
         for model in leaving:
-            self._staying = [other for other in self._staying if other is not model]
-            self._unload.append(model.key)
-        self.decided = attrs.evolve(self.decided, unload=tuple(self._unload))
+            self._drop(model)
+            self.decided = attrs.evolve(
+                self.decided,
+                unload=(*self.decided.unload, model.key),
+                beneficiaries=(*self.decided.beneficiaries, None if beneficiary is None else beneficiary.key),
+            )
+
+    def _drop(self, model: ModelUse) -> None:
+        """Count a model no longer among those that stay."""
+        self._staying = [other for other in self._staying if other is not model]
+
+    def _pause(self, model: ModelUse) -> None:
+        self.decided = attrs.evolve(self.decided, paused=self.decided.paused | {model.key})
 
     def _wait(self, model: ModelUse, need: int) -> None:
         self._reserve(need)

@@ -1,4 +1,4 @@
-"""The events that change the pool's state, and their effect, without any use of Trio."""
+"""The effect of the pool's events on its state, without any use of Trio."""
 
 from __future__ import annotations
 
@@ -7,8 +7,28 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from greenroom.actors.pool.eviction_policy import Plan
-from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
+from greenroom.actors.pool.planning.decisions import Plan
+from greenroom.actors.pool.planning.pool_events import (
+    ActorCrashed,
+    ActorEnded,
+    ActorStopped,
+    Configured,
+    Decided,
+    KeepAliveSet,
+    LeaseGranted,
+    LeaseReleased,
+    MemoryRead,
+    ModelEvent,
+    ModelStarted,
+    PoolEvent,
+    PreloadAsked,
+    Reported,
+    RequestQueued,
+    RequestsFailed,
+    RequestsLeft,
+    UnloadAsked,
+)
+from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.model_protocol import (
@@ -19,124 +39,16 @@ from greenroom.schemas.protocols.model_protocol import (
     ModelReport,
     Sized,
     StateChanged,
+    Trimmed,
     Unloaded,
     WorkerHung,
 )
 
 RETRY_SECONDS = 0.5
-"""Seconds before a load that the memory account refused is tried again."""
+"""Seconds before a load that the memory account refused is tried again; doubled with each attempt."""
 
-
-@attrs.frozen
-class RequestQueued:
-    """A request that begins to wait for a model."""
-
-    key: ModelKey
-    now: float
-
-
-@attrs.frozen
-class RequestsLeft:
-    """Waiting requests that left or were refused."""
-
-    key: ModelKey
-    count: int = 1
-
-
-@attrs.frozen
-class LeaseGranted:
-    """A lease for the first waiting request of a model."""
-
-    key: ModelKey
-    now: float
-
-
-@attrs.frozen
-class LeaseReleased:
-    """The end of a lease."""
-
-    key: ModelKey
-    now: float
-
-
-@attrs.frozen
-class ModelStarted:
-    """The start of an actor that takes room if the last one took none, or the other way round."""
-
-    key: ModelKey
-    takes_room: bool
-
-
-@attrs.frozen
-class Reported:
-    """A report of a model."""
-
-    key: ModelKey
-    report: ModelReport
-    now: float
-
-
-@attrs.frozen
-class ActorCrashed:
-    """The crash of a model's actor.
-
-    Args:
-        holds_memory: True if its worker has not released the memory yet.
-    """
-
-    key: ModelKey
-    holds_memory: bool
-
-
-@attrs.frozen
-class ActorEnded:
-    """The complete end of a model's actor and its worker."""
-
-    key: ModelKey
-
-
-@attrs.frozen
-class ActorStopped:
-    """The end of an actor that no request needed any more."""
-
-    key: ModelKey
-
-
-@attrs.frozen
-class RequestsFailed:
-    """The failure of all requests that wait for a model, those with leases included."""
-
-    key: ModelKey
-
-
-@attrs.frozen
-class MemoryRead:
-    """The bytes that other programs leave, read before a decision; None if unknown."""
-
-    available: int | None
-    now: float
-
-
-@attrs.frozen
-class Decided:
-    """A plan whose decisions take effect."""
-
-    plan: Plan
-
-
-ModelEvent = (
-    RequestQueued
-    | RequestsLeft
-    | LeaseGranted
-    | LeaseReleased
-    | ModelStarted
-    | Reported
-    | ActorCrashed
-    | ActorEnded
-    | ActorStopped
-    | RequestsFailed
-)
-PoolEvent = ModelEvent | MemoryRead | Decided
+MAX_RETRY_SECONDS = 8.0
+"""Maximum of these seconds."""
 
 
 def apply(state: PoolState, event: PoolEvent) -> PoolState:
@@ -147,7 +59,8 @@ def apply(state: PoolState, event: PoolEvent) -> PoolState:
         case Decided(plan):
             return _carry_out(state, plan)
     model = state.models.get(event.key) or ModelUse(event.key)
-    changed = attrs.evolve(state, models={**state.models, event.key: _changed(model, event)})
+    changed = _with_freed(state, model, event)
+    changed = attrs.evolve(changed, models={**changed.models, event.key: _changed(model, event)})
     match event:
         case Reported(report=Sized(limit=limit)):
             return attrs.evolve(changed, limit=limit, now=event.now)
@@ -177,21 +90,47 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
                 model, remnant=True, residency=Residency.GRANTED if model.hung else Residency.RECLAIMED
             )
         case ActorEnded():
-            return attrs.evolve(model, remnant=False, hung=False, residency=Residency.NONE)
+            return attrs.evolve(_gone(model), remnant=False, hung=False, residency=Residency.NONE)
         case ActorStopped():
             # Its files may change before they are opened again.
             state = ModelState.IDLE if model.state is ModelState.WAITING else model.state
             return attrs.evolve(_without_shortage(model), state=state, need=None)
+        case Configured(pinned=pinned, ttl=ttl):
+            return attrs.evolve(model, pinned=pinned, ttl=ttl, usual_ttl=ttl)
+        case PreloadAsked():
+            return attrs.evolve(model, preload=True)
+        case KeepAliveSet(ttl=ttl):
+            return attrs.evolve(model, ttl=ttl)
+        case UnloadAsked() if model.resident and not model.hung:
+            return attrs.evolve(model, leaving=True, paused=True)
         case RequestsFailed():
             return _without_shortage(attrs.evolve(model, tickets=0, suspended=False))
     return model
+
+
+def _with_freed(state: PoolState, model: ModelUse, event: ModelEvent) -> PoolState:
+    """Return the state with what a model has freed counted for the model that needs it."""
+    if not isinstance(event, Reported) or not isinstance(event.report, Unloaded | Trimmed):
+        return state
+    freed = event.report.freed
+    models = dict(state.models)
+    for key, other in models.items():
+        if other.waiting and other.retry_at > event.now:  # there may be room now
+            models[key] = attrs.evolve(other, retry_at=event.now)
+    waiter = None if model.frees_for is None else models.get(model.frees_for)
+    if waiter is not None and waiter.waits_for_memory:
+        nbytes = model.nbytes if freed is None else freed
+        models[waiter.key] = attrs.evolve(waiter, freed=waiter.freed + nbytes)
+    return attrs.evolve(state, models=models)
 
 
 def _reported(model: ModelUse, report: ModelReport, now: float) -> ModelUse:
     match report:
         case StateChanged(ModelState.READY as state, admits_all):
             suspendable = model.suspendable or admits_all
-            ready = attrs.evolve(model, load_seconds=now - model.changed, suspendable=suspendable)
+            ready = attrs.evolve(
+                model, load_seconds=now - model.changed, suspendable=suspendable, preload=False
+            )
             return attrs.evolve(_without_shortage(ready), state=state, changed=now)
         case StateChanged(state):
             return attrs.evolve(model, state=state, changed=now)
@@ -199,20 +138,27 @@ def _reported(model: ModelUse, report: ModelReport, now: float) -> ModelUse:
             return attrs.evolve(model, need=need)
         case Unloaded():
             # Requests with leases queue behind those of other models.
-            free = attrs.evolve(model, residency=Residency.NONE, suspended=True, waiting_since=now)
+            free = attrs.evolve(_gone(model), residency=Residency.NONE, suspended=True, waiting_since=now)
             return attrs.evolve(free, state=ModelState.IDLE, changed=now)
+        case Trimmed():
+            return attrs.evolve(model, frees_for=None)
         case LoadRefused(required=required, available=available):
             shortfall = model.shortfall + max(1, required - available)
-            short = attrs.evolve(model, shortfall=shortfall, left=available, retry_at=now + RETRY_SECONDS)
+            pause = min(RETRY_SECONDS * 2**model.attempts, MAX_RETRY_SECONDS)
+            short = attrs.evolve(model, shortfall=shortfall, left=available, retry_at=now + pause)
             return attrs.evolve(
-                short, residency=_residency_left(model), state=ModelState.WAITING, changed=now
+                _gone(short),
+                attempts=model.attempts + 1,
+                residency=_residency_left(model),
+                state=ModelState.WAITING,
+                changed=now,
             )
         case LoadFailed() | Crashed():
             suspended = model.suspendable and isinstance(report, Crashed)
-            failed = attrs.evolve(model, state=ModelState.ERROR, changed=now)
+            failed = attrs.evolve(_gone(model), state=ModelState.ERROR, changed=now)
             return attrs.evolve(failed, residency=_residency_left(model), suspended=suspended)
         case WorkerHung():
-            failed = attrs.evolve(model, state=ModelState.ERROR, changed=now)
+            failed = attrs.evolve(_gone(model), state=ModelState.ERROR, changed=now)
             return attrs.evolve(failed, hung=True, residency=Residency.GRANTED, suspended=False)
         case HungWorkerReturned():
             return attrs.evolve(model, hung=False, residency=Residency.NONE)
@@ -220,7 +166,17 @@ def _reported(model: ModelUse, report: ModelReport, now: float) -> ModelUse:
 
 
 def _without_shortage(model: ModelUse) -> ModelUse:
-    return attrs.evolve(model, shortfall=0, left=0, retry_at=-math.inf, short_since=None, freed=0)
+    never = -math.inf
+    return attrs.evolve(model, shortfall=0, left=0, attempts=0, retry_at=never, short_since=None, freed=0)
+
+
+def _gone(model: ModelUse) -> ModelUse:
+    """Return a model that has left the memory, or failed to enter it, with all wishes about that fulfilled.
+
+    A time to live that a request has set stays while requests wait for the model.
+    """
+    ttl = model.ttl if model.waiting or model.leases else model.usual_ttl
+    return attrs.evolve(model, ttl=ttl, preload=False, leaving=False, frees_for=None)
 
 
 def _residency_left(model: ModelUse) -> Residency:
@@ -235,14 +191,15 @@ def _carry_out(state: PoolState, plan: Plan) -> PoolState:
         for key in keys:
             models[key] = how(models[key])
 
-    leaving = {*plan.paused, *plan.unload}
-    freed = sum(models[key].nbytes for key in plan.unload)
+    leaving = {*plan.paused, *plan.unload, *plan.expired}
     change(list(models), lambda model: attrs.evolve(model, paused=model.key in leaving))
-    change(plan.unload, lambda model: attrs.evolve(model, residency=Residency.RECLAIMED))
+    change((*plan.unload, *plan.expired), lambda model: attrs.evolve(model, residency=Residency.RECLAIMED))
     change(plan.open, lambda model: attrs.evolve(model, residency=Residency.OPENING, granted=0))
     change(plan.load, lambda model: attrs.evolve(model, residency=Residency.GRANTED, granted=model.need))
     change(plan.wait, lambda model: _waiting(state, plan, model))
-    change(plan.wait[:1], lambda model: attrs.evolve(model, freed=model.freed + freed))
+    change(plan.trim, lambda model: attrs.evolve(model, frees_for=plan.trimmed_for))
+    for key, beneficiary in zip(plan.unload, plan.beneficiaries, strict=True):
+        models[key] = attrs.evolve(models[key], frees_for=beneficiary)
     return attrs.evolve(state, models=models)
 
 

@@ -43,15 +43,21 @@ class ModelUse:
         load_seconds: Duration of its last load.
         hung: True if its worker cannot be ended, so that its memory is not released.
         remnant: True if a crashed actor's worker still holds the memory.
-        pinned: True if it is never unloaded for others.
+        pinned: True if it is never unloaded for others, or for being idle.
+        ttl: Seconds without a request after which it is unloaded; None for never.
+        usual_ttl: The same as the operator has set it; requests change `ttl` until the next unload.
+        preload: True if it is to be loaded without a request, into free memory.
+        leaving: True if an operator has asked to unload it, which its leases delay.
         takes_room: False if it needs no memory here, and no place among the loaded models.
         need: Bytes that it needs in memory; None until its files have been read.
         granted: Bytes that it was granted for its load; None for `need`.
         shortfall: Bytes that the memory account lacked for it, summed over the load attempts.
         left: Bytes that the account had left for it at the last of these attempts.
+        attempts: Number of these attempts.
         retry_at: Time before which its load is not attempted again.
         short_since: Time since which memory is missing that no model can free; None if none is missing.
-        freed: Bytes of models that were unloaded for its waiting requests.
+        freed: Bytes that other models have freed for its waiting requests.
+        frees_for: Model for which this one is being unloaded or releases its caches.
     """
 
     key: ModelKey
@@ -69,14 +75,20 @@ class ModelUse:
     hung: bool = False
     remnant: bool = False
     pinned: bool = False
+    ttl: float | None = None
+    usual_ttl: float | None = None
+    preload: bool = False
+    leaving: bool = False
     takes_room: bool = True
     need: int | None = None
     granted: int | None = None
     shortfall: int = 0
     left: int = 0
+    attempts: int = 0
     retry_at: float = -math.inf
     short_since: float | None = None
     freed: int = 0
+    frees_for: ModelKey | None = None
 
     @property
     def ready(self) -> bool:
@@ -116,8 +128,9 @@ class ModelUse:
 
     @property
     def undecided(self) -> bool:
-        """True if the pool may have to decide on it: it waits for memory, is paused, or is being opened."""
-        return self.waits_for_memory or self.paused or self.residency is Residency.OPENING
+        """True if the pool may have to decide on it: it waits for memory, comes or goes, or is paused."""
+        comes = self.preload or self.residency is Residency.OPENING
+        return self.waits_for_memory or self.paused or self.leaving or comes
 
     @property
     def idle(self) -> bool:
@@ -130,6 +143,20 @@ class ModelUse:
         ):
             return False
         return self.ready or not self.waiting
+
+    @property
+    def leaves_now(self) -> bool:
+        """True if an operator has asked to unload it and nothing delays that: no lease, no awaited load."""
+        present = self.residency in (Residency.GRANTED, Residency.OPENING) and not self.hung
+        return self.leaving and present and not self.leases and (self.ready or not self.waiting)
+
+    @property
+    def expires_at(self) -> float | None:
+        """Time at which it is unloaded for being idle; None if it is used, pinned or has no time to live."""
+        may_expire = self.ready and self.takes_room and not self.pinned
+        if self.ttl is None or not may_expire or self.leases or self.tickets:
+            return None
+        return max(self.last_used, self.changed) + self.ttl
 
     def slice_left(self, now: float) -> float:
         """Return the rest of its time slice in seconds, before it may be paused for another model."""

@@ -1,0 +1,160 @@
+"""The events that change the pool's state, as data."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.actors.pool.planning.decisions import Plan
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.protocols.model_protocol import ModelReport
+
+
+@attrs.frozen
+class RequestQueued:
+    """A request that begins to wait for a model."""
+
+    key: ModelKey
+    now: float
+
+
+@attrs.frozen
+class RequestsLeft:
+    """Waiting requests that left or were refused."""
+
+    key: ModelKey
+    count: int = 1
+
+
+@attrs.frozen
+class LeaseGranted:
+    """A lease for the first waiting request of a model."""
+
+    key: ModelKey
+    now: float
+
+
+@attrs.frozen
+class LeaseReleased:
+    """The end of a lease."""
+
+    key: ModelKey
+    now: float
+
+
+@attrs.frozen
+class Configured:
+    """The operator's settings of a model, before its first event.
+
+    Args:
+        ttl: Seconds without a request after which it is unloaded; None for never.
+    """
+
+    key: ModelKey
+    pinned: bool = False
+    ttl: float | None = None
+
+
+@attrs.frozen
+class PreloadAsked:
+    """The operator's wish, at the start, to load a model without a request."""
+
+    key: ModelKey
+
+
+@attrs.frozen
+class KeepAliveSet:
+    """A request's wish for the model's time to live, in seconds; None for no limit."""
+
+    key: ModelKey
+    ttl: float | None
+
+
+@attrs.frozen
+class UnloadAsked:
+    """An operator's wish to unload a model once its leases have ended."""
+
+    key: ModelKey
+
+
+@attrs.frozen
+class ModelStarted:
+    """The start of an actor that takes room if the last one took none, or the other way round."""
+
+    key: ModelKey
+    takes_room: bool
+
+
+@attrs.frozen
+class Reported:
+    """A report of a model."""
+
+    key: ModelKey
+    report: ModelReport
+    now: float
+
+
+@attrs.frozen
+class ActorCrashed:
+    """The crash of a model's actor.
+
+    Args:
+        holds_memory: True if its worker has not released the memory yet.
+    """
+
+    key: ModelKey
+    holds_memory: bool
+
+
+@attrs.frozen
+class ActorEnded:
+    """The complete end of a model's actor and its worker."""
+
+    key: ModelKey
+
+
+@attrs.frozen
+class ActorStopped:
+    """The end of an actor that no request needed any more."""
+
+    key: ModelKey
+
+
+@attrs.frozen
+class RequestsFailed:
+    """The failure of all requests that wait for a model, those with leases included."""
+
+    key: ModelKey
+
+
+@attrs.frozen
+class MemoryRead:
+    """The bytes that other programs leave, read before a decision; None if unknown."""
+
+    available: int | None
+    now: float
+
+
+@attrs.frozen
+class Decided:
+    """A plan whose decisions take effect."""
+
+    plan: Plan
+
+
+ModelEvent = (
+    RequestQueued
+    | RequestsLeft
+    | LeaseGranted
+    | LeaseReleased
+    | ModelStarted
+    | Reported
+    | ActorCrashed
+    | ActorEnded
+    | ActorStopped
+    | RequestsFailed
+    | Configured
+    | PreloadAsked
+    | KeepAliveSet
+    | UnloadAsked
+)
+PoolEvent = ModelEvent | MemoryRead | Decided

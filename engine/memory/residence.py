@@ -1,0 +1,139 @@
+"""The memory of one loaded model, measured from its load to its unload, on the model's thread."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
+
+_TOLERANCE = 0.05
+"""Fraction of the expected bytes that an unload may leave without a warning."""
+
+_SLACK = 2 << 20
+"""Bytes that an unload may leave in any case: kernels, random state and the like."""
+
+_loading: ContextVar[Residence | None] = ContextVar("loading", default=None)
+
+
+@attrs.frozen
+class Freed:
+    """The memory that an unload has freed.
+
+    Args:
+        expected: Bytes that were charged to the model.
+        nbytes: Bytes that are free again.
+        measured: False if other models computed or loaded meanwhile: `nbytes` is then computed from the
+            weights that are gone.
+        held: Descriptions of what is still in memory; empty if the difference is small.
+    """
+
+    expected: int
+    nbytes: int
+    measured: bool = True
+    held: tuple[str, ...] = ()
+
+
+class Residence:
+    """The measurements of one model's memory.
+
+    Only weak references to the weights are kept, by which an unload finds those that something still holds.
+
+    Attributes:
+        working: Bytes that steps took beyond what was charged; None before the first measurement.
+    """
+
+    def __init__(self, account: MemoryAccount) -> None:
+        self.working: int | None = None
+        self._account = account
+        self._share: Share | None = None
+        self._weights: list[tuple[str, int, weakref.ref[mx.array]]] = []
+        self._charged: int | None = None
+        self._expected = self._active = self._changes = 0
+        self._alone = False
+
+    def begin(self, share: Share) -> None:
+        """Begin with the load: `watch_weights` on this thread belongs to this model until `end_load`."""
+        self._share = share
+        share.loading = True
+        _loading.set(self)
+
+    def end_load(self) -> None:
+        """End the load, whether or not it has succeeded."""
+        _loading.set(None)
+        if self._share is not None:
+            self._share.loading = False
+
+    def add_weights(self, weights: Iterable[tuple[str, mx.array]]) -> None:
+        """Remember arrays of the model, without keeping them."""
+        self._weights += [(name, array.nbytes, weakref.ref(array)) for name, array in weights]
+
+    def observe_step(self) -> None:
+        """Measure the memory that the step before took; other models must neither compute nor load."""
+        if self._share is None:
+            return
+        charged = self._account.charged
+        if self._account.others_active(self._share):
+            self._charged = None
+        else:
+            if self._charged is not None:
+                beyond = mx.get_peak_memory() - max(charged, self._charged)
+                self.working = max(0, beyond, self.working or 0)
+            self._charged = charged
+        mx.reset_peak_memory()
+
+    def measure(self, release: Callable[[], None]) -> int:
+        """Return the bytes that a release of caches has freed; 0 if other models took more meanwhile."""
+        before = mx.get_active_memory() + mx.get_cache_memory()
+        release()
+        mx.clear_cache()
+        return max(0, before - mx.get_active_memory() - mx.get_cache_memory())
+
+    def begin_unload(self) -> None:
+        """Record the state before the engine is closed."""
+        share = self._share
+        if share is not None:
+            self._expected = share.weights + share.running + share.cached
+            self._alone = not self._account.others_active(share)
+            self._changes = self._account.changes_of_others(share)
+        self._active = mx.get_active_memory()
+
+    def end(self) -> Freed:
+        """Return the memory that the unload has freed; call it when the engine and its caches are gone."""
+        alive = [(name, nbytes) for name, nbytes, array in self._weights if array() is not None]
+        held = sum(nbytes for _, nbytes in alive)
+        measured = self._is_undisturbed()
+        freed = self._active - mx.get_active_memory() if measured else self._expected - held
+        missing = max(self._expected - freed, held)
+        if missing <= max(_SLACK, _TOLERANCE * self._expected):
+            return Freed(self._expected, max(0, freed), measured)
+        return Freed(self._expected, max(0, freed), measured, _names_of(alive, missing - held))
+
+    def _is_undisturbed(self) -> bool:
+        if self._share is None or not self._alone or self._account.others_active(self._share):
+            return False
+        return self._account.changes_of_others(self._share) == self._changes
+
+
+def watch_weights(weights: Iterable[tuple[str, mx.array]]) -> None:
+    """Remember weights that have been read as those of the model that this thread loads, if there is one."""
+    residence = _loading.get()
+    if residence is not None:
+        residence.add_weights(weights)
+
+
+def _names_of(alive: list[tuple[str, int]], others: int) -> tuple[str, ...]:
+    """Return descriptions of weights that are still in memory, and of `others` bytes of other arrays."""
+    held = []
+    if alive:
+        largest, _ = max(alive, key=lambda each: each[1])
+        more = f" and {len(alive) - 1} others" if len(alive) > 1 else ""
+        held.append(f"weights {largest}{more}: {sum(nbytes for _, nbytes in alive)} bytes")
+    if others > _SLACK:
+        held.append(f"caches or temporary results: {others} bytes")
+    return tuple(held)

@@ -1,0 +1,141 @@
+"""One model's share of the memory account."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from greenroom.engine.memory.account import MemoryAccount
+
+
+class Share:
+    """Memory charged to one model; only its own thread writes it, all threads may read it.
+
+    Attributes:
+        weights: Bytes of the model's weights.
+        running: Bytes of the caches of prompts and answers, including copies in progress.
+        cached: Bytes of the prefix cache.
+        reservation: Bytes that other models leave free for a waiting prompt; 0 for none.
+        reservation_order: Order of the reservation among all models; smaller numbers come first.
+        eviction_request: Bytes that another model requests from the prefix cache.
+        on_eviction_request: Callback for such a request, called on any thread; must not block.
+        buffers: Buffers charged to the model.
+        loading: True while the weights are loaded.
+        changes: Number of changes to the charges so far.
+    """
+
+    def __init__(self, account: MemoryAccount, changed: threading.Condition) -> None:
+        self.weights = self.running = self.cached = self.changes = 0
+        self.loading = False
+        self.reservation = self.reservation_order = self.eviction_request = 0
+        self.on_eviction_request: Callable[[], None] | None = None
+        self.buffers = account.buffers.open_part(self._on_buffers_requested)
+        self._account = account
+        self._changed = changed
+
+    def available(self) -> int | None:
+        """Return the bytes that this model's running caches and prefix cache may have together now."""
+        with self._changed:
+            return self._account.available(self)
+
+    def capacity(self) -> int | None:
+        """Return the bytes that running caches may have while no other model has any; None for no limit."""
+        with self._changed:
+            account = self._account
+            weights = sum(share.weights for share in account._shares)
+            limit = account.present_limit
+            limits = [account.kv_limit, None if limit is None else limit - weights]
+            return min((max(0, limit) for limit in limits if limit is not None), default=None)
+
+    def charge_weights(self, nbytes: int) -> int | None:
+        """Charge the weights; return None, or the bytes available if the weights do not fit."""
+        with self._changed:
+            available = self._account.available_for_weights(self)
+            if available is not None and nbytes > available:
+                return available
+            self.weights = nbytes
+            self._account.evict_excess(self)
+            self._account.record_change(self)
+            return None
+
+    def charge_running(self, running: int, *, new: bool = False) -> bool:
+        """Set the bytes of running caches; return whether they fit. A decrease always does.
+
+        Args:
+            running: New total in bytes.
+            new: True for a newly admitted prompt, which must respect other models' reservations.
+        """
+        with self._changed:
+            if running > self.running:
+                available = self._account.available(self, respect_reservations=new)
+                if available is not None and running + self.cached > available:
+                    return False
+            self.running = running
+            self._account.record_change(self)
+            return True
+
+    def charge_cached(self, cached: int) -> int:
+        """Set the bytes of the prefix cache to as many of these as fit; return that number."""
+        with self._changed:
+            available = self._account.available(self, respect_reservations=True)
+            if available is not None:
+                cached = min(cached, max(0, available - self.running))
+            self.cached = cached
+            self._account.record_change(self)
+            return cached
+
+    def available_for_running(self) -> int | None:
+        """Return the bytes that running caches may have once all prefix caches are evicted, if limited."""
+        with self._changed:
+            available = self._account.available(self, respect_reservations=True)
+            return None if available is None else available + self._account.cached_by_others(self)
+
+    def request_eviction(self, missing: int, seconds: float) -> bool:
+        """Request that other models evict cached prefixes, and wait up to `seconds` for a change.
+
+        Returns:
+            False, without waiting, if they have none.
+        """
+        with self._changed:
+            requested = self._account.request_eviction(self, missing)
+            if requested:
+                self._changed.wait(seconds)
+            return requested
+
+    def others_running(self) -> bool:
+        """Return whether other models have running caches."""
+        with self._changed:
+            return self._account.running_of_others(self) > 0
+
+    def wait_for_change(self, seconds: float) -> None:
+        """Wait until any model reserves or releases memory, for at most `seconds`."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def reserve(self, nbytes: int) -> None:
+        """Reserve bytes for a waiting prompt, so that other models admit no prompts into this memory."""
+        with self._changed:
+            if not self.reservation:
+                self.reservation_order = self._account.next_reservation_order()
+            self.reservation = nbytes
+
+    def cancel_reservation(self) -> None:
+        """Cancel the reservation."""
+        if self.reservation:
+            with self._changed:
+                self.reservation = 0
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Release all memory of the share."""
+        with self._changed:
+            self.weights = self.running = self.cached = self.reservation = 0
+            self._account.close(self)
+            self._account.record_change(self)
+        self.buffers.close()
+
+    def _on_buffers_requested(self) -> None:
+        if self.on_eviction_request is not None:
+            self.on_eviction_request()

@@ -1,0 +1,29 @@
+"""Requests of Ollama without a prompt, which load their model or unload it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.pool.lease import Granted
+from greenroom.http.answering.requests.current_request import request_id
+from greenroom.http.answering.requests.request_parameters import parse_model_key
+from greenroom.http.ollama.keep_alive import parse_keep_alive
+from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage, Unloading, UnloadModel
+
+
+async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> str:
+    """Load a model, or begin to unload it if it is to be kept for no time; return Ollama's reason of the end.
+
+    Raises:
+        ProblemError: 400 that names the field, 404, 409 if the operator has pinned the model, or the failure
+            of the load.
+    """
+    key, wish = parse_model_key(name), parse_keep_alive(keep_alive)
+    if wish is not None and wish.seconds == 0:
+        await ask_actor(pool, UnloadModel(key, spares_pinned=True), Unloading)
+        return "unload"
+    granted = await ask_actor(pool, Acquire(key, request_id(), keep_alive=wish), Granted)
+    granted.lease.close()
+    return "load"
