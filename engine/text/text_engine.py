@@ -148,12 +148,7 @@ class TextEngine:
         try:
             features = self._features.open(prepared) if self._features is not None else None
             sequence = new_sequence(
-                request,
-                prepared,
-                self._adapter,
-                cache.insert_answer,
-                cache.insert_part_of_answer,
-                features,
+                request, prepared, self._adapter, cache.insert_answer, cache.insert_part_of_answer, features
             )
             self.admission.add(sequence, request.client, conversation_key(request))
         except ProblemError as error:
