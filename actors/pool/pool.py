@@ -15,6 +15,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.alarm import Alarm
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
+from greenroom.actors.pool.keep_awake import KeepAwake
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
@@ -89,9 +90,9 @@ class Pool:
         self._settings = settings
         self._expiry = Alarm(lambda: self._control.send(Expired()))
         self._lookups = CatalogLookups(engines, self._log)
-        self._looking_up = 0
+        self._awake = KeepAwake(settings.keep_awake)
         self._nursery: trio.Nursery
-        self._ticking = False
+        self._looking_up, self._ticking = 0, False
         self._draining: Problem | None = None
         """The problem returned to new requests once none are accepted."""
         self._lost: Problem | None = None
@@ -113,6 +114,7 @@ class Pool:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
                 nursery.start_soon(self._find_preloads)
+                nursery.start_soon(self._awake.run)
                 while True:
                     self._receive(await self._control.receive())
         finally:
@@ -153,6 +155,7 @@ class Pool:
         if self._lost is not None:
             self._models.fail_unloaded(self._lost)
         self._models.advance()
+        self._awake.set_busy(self._models.busy)
         self._tick()
         self._expiry.set(self._models.next_expiry, self._nursery)
         self._answer_drain()

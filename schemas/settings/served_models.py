@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import attrs
 
 from greenroom.schemas.settings.setting_fields import setting
+
+Wakefulness = Literal["auto", "on", "off"]
+"""The choice to keep the machine awake while requests run; `auto` means on a Mac."""
 
 
 @attrs.frozen(slots=False)
@@ -23,5 +28,11 @@ class ServedModels:
     )
     system_prompt: str | None = setting(
         None, "File with the system message of conversations that have none, in any protocol."
+    )
+    keep_awake: Wakefulness = setting(
+        "auto",
+        "Keep the machine awake while requests run and 30 s longer, with `caffeinate` or `systemd-inhibit`; "
+        "`auto` does so on a Mac.",
+        one_of=get_args(Wakefulness),
     )
     trust_remote_code: bool = setting(False, "Let a model's folder run its own Python code.")
