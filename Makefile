@@ -76,7 +76,7 @@ batching-table: $(VENV)/developing-$(ACCELERATOR)
 
 # What of the installed mlx-audio speaks and hears as the library itself does: notes/speech-table.md, notes/transcription-table.md.
 sound-table: $(VENV)/developing-$(ACCELERATOR)
-	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.sound.sound_tables
+	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.sound.sound_tables $(ARGS)
 
 # What Greenroom makes of texts with every architecture that embeds or ranks, against the libraries' own: notes/encoders.md.
 encoder-table: $(VENV)/developing-$(ACCELERATOR)

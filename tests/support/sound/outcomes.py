@@ -65,7 +65,13 @@ def table_of(head: str, outcomes: Mapping[str, Outcome]) -> str:
     )
 
 
-def rows_of(page: str) -> dict[str, str]:
+def outcomes_of(page: str) -> dict[str, Outcome]:
     """Return the outcomes in a page's table, by architecture."""
-    rows = re.findall(r"^\| (`.+?`) \| ([a-z ]+) \|", page, re.MULTILINE)
-    return {name: word for names, word in rows for name in re.findall(r"\w+", names)}
+    rows: list[tuple[str, Word, str]] = re.findall(
+        r"^\| (`.+?`) \| ([a-z ]+) \| ?(.*?) ?\|$", page, re.MULTILINE
+    )
+    return {
+        name: Outcome(word, why.replace("\\|", "|"))
+        for names, word, why in rows
+        for name in re.findall(r"\w+", names)
+    }

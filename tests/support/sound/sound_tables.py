@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from greenroom.tests.support.sound.listening_trials import hear, listening_architectures
-from greenroom.tests.support.sound.outcomes import Outcome, table_of
+from greenroom.tests.support.sound.outcomes import Outcome, outcomes_of, table_of
 from greenroom.tests.support.sound.speaking_trials import cached_codec, speak, speaking_architectures
 
 NOTES = Path(__file__).resolve().parents[3] / "notes"
@@ -19,12 +19,13 @@ TRANSCRIPTION = NOTES / "transcription-table.md"
 _HEAD = """\
 # Models that {verb}, by architecture
 
-Made by `make sound-table` with mlx-audio {version}: every architecture of its `{folder}` is opened once.
+Made by `make sound-table` with mlx-audio {version}: every architecture of its `{folder}` is opened once
+(`make sound-table ARGS="soprano outetts"`: some rows anew).
 Those with a tiny model (random weights) are compared with mlx-audio's own `generate` (the same seed, on the
 CPU). This shows nothing of real weights. [Speech](speech.md) says what requests may contain."""
 
 
-def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> Mapping[str, Outcome]:
+def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> dict[str, Outcome]:
     """Return the outcome of each architecture, and print it."""
     found = {}
     for name in names:
@@ -35,15 +36,15 @@ def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> Map
     return found
 
 
-def speech_outcomes() -> Mapping[str, Outcome]:
+def speech_outcomes(names: Iterable[str]) -> dict[str, Outcome]:
     """Return the outcome of each speech architecture."""
     with tempfile.TemporaryDirectory() as cache, cached_codec(Path(cache)):
-        return outcomes(speaking_architectures(), speak)
+        return outcomes(names, speak)
 
 
-def transcription_outcomes() -> Mapping[str, Outcome]:
+def transcription_outcomes(names: Iterable[str]) -> dict[str, Outcome]:
     """Return the outcome of each transcription architecture."""
-    return outcomes(listening_architectures(), hear)
+    return outcomes(names, hear)
 
 
 def head(verb: str, folder: str) -> str:
@@ -51,9 +52,22 @@ def head(verb: str, folder: str) -> str:
     return _HEAD.format(verb=verb, folder=folder, version=version("mlx-audio"))
 
 
-if __name__ == "__main__":
-    spoken, heard = speech_outcomes(), transcription_outcomes()
-    SPEECH.write_text(table_of(head("speak", "tts/models"), spoken), encoding="utf-8")
-    TRANSCRIPTION.write_text(table_of(head("transcribe", "stt/models"), heard), encoding="utf-8")
+def _rewrite(page: Path, top: str, found: Mapping[str, Outcome], keep: bool) -> None:
+    kept = outcomes_of(page.read_text(encoding="utf-8")) if keep else {}
+    page.write_text(table_of(top, {**kept, **found}), encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> int | str:
+    """Rewrite both pages, or the rows of some architectures; return the exit status, or what is broken."""
+    voices, ears = speaking_architectures(), listening_architectures()
+    asked = set(arguments) or {*voices, *ears}
+    spoken = speech_outcomes(name for name in voices if name in asked)
+    heard = transcription_outcomes(name for name in ears if name in asked)
+    _rewrite(SPEECH, head("speak", "tts/models"), spoken, bool(arguments))
+    _rewrite(TRANSCRIPTION, head("transcribe", "stt/models"), heard, bool(arguments))
     broken = [name for name, each in {**spoken, **heard}.items() if each.word == "broken"]
-    sys.exit(f"broken: {', '.join(broken)}" if broken else 0)
+    return f"broken: {', '.join(broken)}" if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -3,8 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from greenroom.tests.support.sound.tiny_sound_models import Config, SoundKind
+
+_BACKBONE: Config = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
+
+_OUTETTS_TOKENS = (
+    *("<|voice_characteristic_start|>", "<|voice_characteristic_end|>", "<|code|>", "<|features|>"),
+    *("<|global_features_start|>", "<|global_features_end|>", "<|word_start|>", "<|word_end|>"),
+    *("<|text_start|>", "<|text_end|>", "<|audio_start|>", "<|audio_end|>"),
+    *(f"<|c{book}_{code}|>" for book in (1, 2) for code in range(1025)),
+)
+
+
+def _outetts(ids: Mapping[str, int]) -> Config:
+    return {**_BACKBONE, "model_type": "llama", "vocab_size": ids[""]}
+
+
+def _soprano(ids: Mapping[str, int]) -> Config:
+    from mlx_audio.tts.models.soprano.soprano import DecoderConfig
+
+    # Eight layers, which no configuration changes, take a minute. This is for the rest of the process.
+    constructor: Any = DecoderConfig.__init__
+    constructor.__defaults__ = (1, *constructor.__defaults__[1:])
+    return {**_BACKBONE, "model_type": "qwen3", "vocab_size": ids[""]}
 
 
 def _dia(_: Mapping[str, int]) -> Config:
@@ -56,5 +90,7 @@ def _voxcpm(ids: Mapping[str, int]) -> Config:
 
 SPEAKING_KINDS: Mapping[str, SoundKind] = {
     "dia": SoundKind(_dia, None),
+    "outetts": SoundKind(_outetts, _OUTETTS_TOKENS),
+    "soprano": SoundKind(_soprano, ("[START]", "[STOP]", "[TEXT]")),
     "voxcpm": SoundKind(_voxcpm),
 }

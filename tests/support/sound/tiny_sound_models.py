@@ -50,7 +50,7 @@ def make_sound_model(folder: Path, category: Category, architecture: str, kind: 
         kind.files(folder)
     module = import_model_code(f"mlx_audio.{category}.models.{architecture}")
     mx.random.seed(0)
-    read = {**json.loads(json.dumps(config)), "model_path": str(folder)}
+    read = {**json.loads(json.dumps(config)), "model_path": str(folder), "tokenizer_name": str(folder)}
     model = module.Model(module.ModelConfig.from_dict(read) if hasattr(module, "ModelConfig") else read)
     weights = random_weights(model, kind.scale)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
