@@ -6,6 +6,8 @@ nothing else would get an answer that looks as if the tool had been used, so it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError, invalid
 
@@ -14,21 +16,14 @@ _LONGEST_KIND, _MOST_KINDS = 40, 50
 """Limits on what is logged, since clients choose the text."""
 
 
-class _LeftOut:
-    """Logs the kinds of tools that are left out, each once."""
+def log_left_out(kinds: Iterable[str]) -> None:
+    """Log the kinds of a request's tools that are left out, in one line of the debug log.
 
-    def __init__(self) -> None:
-        self._noted: set[str] = set()
-
-    def note(self, kind: str) -> None:
-        """Log a kind, unless it or very many others were logged before."""
-        kind = kind[:_LONGEST_KIND]
-        if kind not in self._noted and len(self._noted) < _MOST_KINDS:
-            self._noted.add(kind)
-            log.info("tool left out", tool=kind)
-
-
-LEFT_OUT = _LeftOut()
+    Agents offer the same tools with every request, so a line of a higher level would fill the log.
+    """
+    names = list(dict.fromkeys(kind[:_LONGEST_KIND] for kind in kinds))
+    if names:
+        log.debug("tools left out", tools=names[:_MOST_KINDS])
 
 
 def none_left(kind: str, field: str = "tools[0]") -> ProblemError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.http.answering.tools.left_out_tools import LEFT_OUT, none_left
+from greenroom.http.answering.tools.left_out_tools import log_left_out, none_left
 from greenroom.schemas.anthropic.messages import ToolChoiceParam, ToolParam
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.problems import invalid, missing
@@ -86,18 +86,19 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
     Raises:
         ProblemError: 400 that names the field.
     """
-    shelf = ToolShelf()
+    shelf, left_out = ToolShelf(), list[str]()
     for index, wire in enumerate(tools):
         field = f"tools[{index}]"
         tool = parse_tool(wire, field)
         if tool is None:
-            LEFT_OUT.note(wire.type or "")
+            left_out.append(wire.type or "")
             shelf.ignored.add(wire.name)
             continue
         if tool.name in shelf.offered or tool.name in shelf.deferred:
             detail = f"`{field}.name` is {tool.name[:80]!r}, which another tool already has."
             raise invalid(detail, f"{field}.name")
         (shelf.deferred if wire.defer_loading else shelf.offered)[tool.name] = tool
+    log_left_out(left_out)
     return shelf
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.answering.tools.custom_tools import parse_custom_tool
-from greenroom.http.answering.tools.left_out_tools import LEFT_OUT, none_left
+from greenroom.http.answering.tools.left_out_tools import log_left_out, none_left
 from greenroom.schemas.messages.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam
@@ -30,6 +30,7 @@ def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool,
         if tool.name in parsed:
             raise invalid(f"`{name}.name` is {tool.name[:80]!r}, as that of another tool.", f"{name}.name")
         parsed[tool.name] = tool
+    log_left_out(tool.param.type for tool in tools if isinstance(tool.param, HostedTool))
     return tuple(parsed.values())
 
 
@@ -38,8 +39,7 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
         case HostedTool("mcp"):
             detail = f"`{field}` is 'mcp', but this server connects to no others: offer its functions."
             raise invalid(detail, f"{field}.type", "unsupported_parameter")
-        case HostedTool(kind):
-            LEFT_OUT.note(kind)
+        case HostedTool():
             return None
         case CustomTool(defer_loading=deferred):
             return None if deferred else parse_custom_tool(wire.raw, field)

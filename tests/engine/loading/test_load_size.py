@@ -33,31 +33,6 @@ KINDS = (
 )
 
 
-@pytest.fixture
-def folder_of(
-    tiny_model: Callable[..., Path],
-    tiny_vision_model: Callable[..., Path],
-    tiny_encoder: Callable[..., Path],
-    tiny_pocket: Path,
-    tiny_whisper: Path,
-) -> Callable[[str], Path]:
-    def find(kind: str) -> Path:
-        match kind.split(":"):
-            case ["text", name]:
-                return tiny_model(name)
-            case ["vision", name]:
-                return tiny_vision_model(name)
-            case ["speech", _]:
-                return tiny_pocket
-            case ["transcription", _]:
-                return tiny_whisper
-            case [_, name]:
-                return tiny_encoder(name)
-        raise AssertionError(kind)
-
-    return find
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_weights_of_a_load_are_known_before_it(kind: str, folder_of: Callable[[str], Path]) -> None:
     folder, settings, account = folder_of(kind), Settings(), MemoryAccount(limit=1 << 40)

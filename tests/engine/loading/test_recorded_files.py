@@ -24,7 +24,7 @@ from greenroom.engine.loading.read_weights import read_weights
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.models.late_disks import late_disk, unstack_experts
+from greenroom.tests.support.models.late_disks import late_disk
 from greenroom.tests.support.models.tiny_models import TinyModel
 
 LOADERS = (
@@ -34,37 +34,6 @@ LOADERS = (
     "sound.transcription.open_transcription_engine",
     "encoding.embeddings.open_embedding_engine",
 )
-MakeFolder = Callable[[str], Path]
-
-
-@pytest.fixture
-def folder_of(
-    tiny_model: TinyModel,
-    tiny_vision_model: Callable[..., Path],
-    tiny_encoder: Callable[..., Path],
-    tiny_pocket: Path,
-    tiny_whisper: Path,
-    tmp_path: Path,
-) -> MakeFolder:
-    """Function from a model kind to the folder of a tiny model: `folder_of(kind)`."""
-
-    def make(kind: str) -> Path:
-        match kind.split(":"):
-            case ["text", name]:
-                return tiny_model(name)
-            case ["experts", name]:
-                return unstack_experts(tiny_model(name), tmp_path / "unstacked")
-            case ["vision", name]:
-                return tiny_vision_model(name)
-            case ["speech", _]:
-                return tiny_pocket
-            case ["transcription", _]:
-                return tiny_whisper
-            case [_, name]:
-                return tiny_encoder(name)
-        raise AssertionError(kind)
-
-    return make
 
 
 @pytest.fixture
@@ -123,7 +92,7 @@ def weights_of(model: Any) -> dict[str, mx.array]:
 def test_no_evaluation_begins_before_its_bytes_are_there(
     kind: str,
     dtype: Any,
-    folder_of: MakeFolder,
+    folder_of: Callable[[str], Path],
     loaded: list[Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

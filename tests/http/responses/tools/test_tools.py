@@ -155,12 +155,13 @@ async def test_log_probabilities_come_where_they_are_included(settings: Settings
     assert all(len(entry.top_logprobs) == 2 and entry.logprob <= 0 for entry in part.logprobs)
 
 
-def test_tools_that_only_openai_runs_are_left_out_with_a_line_in_the_log_for_each_kind() -> None:
-    kinds = ["search_of_this_test", "search_of_this_test", "x" * 100]
+def test_tools_that_only_openai_runs_are_left_out_with_a_line_in_the_log_of_each_request() -> None:
+    kinds = ["search", "search", "x" * 100]
     with structlog.testing.capture_logs() as logs:
         for _ in range(2):
             assert parse_tools([ToolParam(HostedTool(kind), {"type": kind}) for kind in kinds]) == ()
         parse_tools([ToolParam(HostedTool(f"kind {number}"), {}) for number in range(200)])
-    said = [line["tool"] for line in logs if line["event"] == "tool left out"]
-    assert said[:2] == ["search_of_this_test", "x" * 40]
-    assert len(said) <= 50
+        assert parse_tools([]) == ()
+    lines = [(line["log_level"], line["tools"]) for line in logs if line["event"] == "tools left out"]
+    assert lines[:2] == [("debug", ["search", "x" * 40])] * 2
+    assert [len(tools) for _, tools in lines[2:]] == [50]
