@@ -31,6 +31,7 @@ class Problem:
         param: Path of the offending field (`messages[2].content`), if there is one.
         retry_after: Seconds after which a retry may succeed.
         members: Names and values of further members of the document, such as bytes required and available.
+        lasting: True if a model's files are to blame, so that it fails again until they change.
     """
 
     status: int
@@ -39,6 +40,7 @@ class Problem:
     param: str | None = attrs.field(default=None, converter=_shorten_param)
     retry_after: int | None = None
     members: tuple[tuple[str, int], ...] = ()
+    lasting: bool = False
 
 
 class ProblemError(Exception):
@@ -123,9 +125,14 @@ def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
     return Problem(400, "context_length_exceeded", detail, "messages")
 
 
-def load_failed(model: str, detail: str) -> Problem:
-    """Return the problem of a model whose files cannot be loaded."""
-    return Problem(503, "load_failed", f"The model '{model}' could not be loaded: {detail}", retry_after=30)
+def load_failed(model: str, detail: str, *, lasting: bool = False) -> Problem:
+    """Return the problem of a model whose files cannot be loaded.
+
+    Args:
+        lasting: True if the files are to blame, rather than the device, the network or the time.
+    """
+    detail = f"The model '{model}' could not be loaded: {detail}"
+    return Problem(503, "load_failed", detail, retry_after=30, lasting=lasting)
 
 
 def load_crashed(model: str, error: BaseException) -> Problem:
@@ -256,9 +263,16 @@ def too_many_connections() -> Problem:
     return Problem(503, "too_many_connections", detail, retry_after=1)
 
 
-def queue_full(model: str, waiting: int) -> Problem:
+def queue_full(model: str, waiting: int, retry_after: int) -> Problem:
     """Return the problem of a request that exceeds the length of a model's queue."""
-    return Problem(503, "queue_full", f"{waiting} requests are already waiting for '{model}'.", retry_after=2)
+    detail = f"{waiting} requests are already waiting for '{model}'."
+    return Problem(503, "queue_full", detail, retry_after=retry_after)
+
+
+def queue_timeout(model: str, seconds: float, retry_after: int) -> Problem:
+    """Return the problem of a request that waited for `seconds`, the operator's limit."""
+    detail = f"The request waited for '{model}' longer than {seconds:g} seconds (setting queue_timeout)."
+    return Problem(503, "queue_timeout", detail, retry_after=retry_after)
 
 
 def internal_error() -> Problem:

@@ -6,11 +6,13 @@ No MLX module is imported before a worker calls these functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.actors.engines.listed_models import ListedModels
 from greenroom.actors.engines.probed_models import ProbedModels
@@ -69,6 +71,7 @@ class Engines(ListedModels):
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
+        self._broken = BrokenModels()
         self._account: MemoryAccount | None = None
         self.residences = Residences()
 
@@ -95,17 +98,23 @@ class Engines(ListedModels):
         Raises:
             ProblemError: The model cannot be used.
         """
+        # A broken system prompt is no fault of the model's files.
+        from greenroom.engine.catalog.operator.operator_files import system_prompt_of
+
+        settings = self._settings.applied_to(files.id)
+        system_prompt = system_prompt_of(files.id, settings)
+        with self._broken.watched(files.id, files.folder, *_parts_elsewhere(files.id, settings)):
+            return self._open_model(files, settings, system_prompt)
+
+    def _open_model(self, files: ModelFiles, settings: Settings, system_prompt: str) -> OpenedModel:
         from greenroom.engine.catalog.catalog import DEMO_FOLDER
         from greenroom.engine.catalog.kinds.detection import detect
         from greenroom.engine.catalog.notices import notices_of
-        from greenroom.engine.catalog.operator.operator_files import system_prompt_of
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
         from greenroom.engine.catalog.operator.vision import check_vision
         from greenroom.engine.memory.device_memory import main_memory
         from greenroom.engine.memory.weights import memory_need
 
-        settings = self._settings.applied_to(files.id)
-        system_prompt = system_prompt_of(files.id, settings)
         folder, trust = files.folder, settings.trust_remote_code
         detected = detect(folder, trust, files.id, allow_vision=self._allows_vision(files.id))
         check_vision(detected, folder, files.id, settings, main_memory())
@@ -138,7 +147,11 @@ class Engines(ListedModels):
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account, settings = self._open_account(), self._settings.applied_to(opened.id)
         residence = self.residences.begin(opened.id, account)
-        return open_engine(model, settings, progress, is_abandoned, account, opened.adapter, residence)
+        # Parts of a speaking model, such as its codec, are in folders of their own.
+        own = opened.record.model_type != "speech"
+        elsewhere = _parts_elsewhere(opened.id, settings)
+        with self._broken.watched(opened.id, opened.folder, *elsewhere) if own else nullcontext():
+            return open_engine(model, settings, progress, is_abandoned, account, opened.adapter, residence)
 
     @staticmethod
     def available_memory() -> int | None:
@@ -153,14 +166,11 @@ class Engines(ListedModels):
 
     def _size(self, model: ModelFolder) -> LoadSize:
         """Return the size of a load; nothing if a weight file is broken, as the load will tell."""
-        from greenroom.engine.catalog.catalog import local_folder
         from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
 
         settings = self._settings.applied_to(model.id)
-        drafts = settings.draft_model is not None and settings.speculation in (None, "draft")
         try:
-            draft = local_folder(settings.draft_model) if settings.draft_model and drafts else None
-            size = load_size(model.folder, model.record, settings, draft)
+            size = load_size(model.folder, model.record, settings, _draft_folder(settings))
         except (OSError, ValueError):
             return LoadSize(0)
         return with_measured_working(size, self.residences.working_bytes(model.id))
@@ -186,3 +196,20 @@ class Engines(ListedModels):
             if self._account is None:
                 self._account = MemoryAccount(self._settings.memory_bytes, self._settings.kv_cache_bytes)
             return self._account
+
+
+def _draft_folder(settings: Settings) -> Path | None:
+    """Return the folder of a model's draft model; None if there is none."""
+    from greenroom.engine.catalog.catalog import local_folder
+
+    drafts = settings.speculation in (None, "draft")
+    try:
+        return local_folder(settings.draft_model) if settings.draft_model and drafts else None
+    except (OSError, ValueError):
+        return None
+
+
+def _parts_elsewhere(model: str, settings: Settings) -> tuple[Path, ...]:
+    """Return the folders and files of a model outside of its own folder."""
+    draft, template = _draft_folder(settings), settings.of_model(model).chat_template
+    return (*([draft] if draft else ()), *([Path(template).expanduser()] if template else ()))

@@ -10,6 +10,7 @@ from greenroom.actors.pool.planning.decisions import Plan
 from greenroom.actors.pool.planning.eviction_policy import next_expiry, plan
 from greenroom.actors.pool.planning.pool_events import Configured, Decided, ModelEvent, PoolEvent
 from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState
+from greenroom.actors.pool.queue_statuses import WaitingRoom
 from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
@@ -39,6 +40,11 @@ class Ledger:
     def records(self) -> Collection[ModelRecord]:
         """Records of all known models."""
         return self._records.values()
+
+    @property
+    def waiting_room(self) -> WaitingRoom:
+        """The models for which requests wait, and the memory that they share."""
+        return WaitingRoom(self.records, self.state.limit)
 
     def __getitem__(self, key: ModelKey) -> ModelRecord:
         """Return the record of a model, which is new if none is known."""

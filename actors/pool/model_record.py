@@ -13,7 +13,7 @@ from greenroom.actors.pool.planning.pool_state import ModelUse, Residency
 from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
-from greenroom.actors.pool.waiting_time import WaitingTime
+from greenroom.actors.pool.waiting_time import WaitingTime, seconds_until_retry
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
@@ -97,7 +97,8 @@ class ModelRecord:
             case LoadFailed(problem) | Crashed(problem) | WorkerHung(problem):
                 self.problem, self.snapshot = problem, None
                 self.last_error = LastError(time.time(), problem.code, problem.detail)
-                if problem.status in (500, 503):  # else the request has caused it
+                # Any other status is the request's fault, and broken files are not read again.
+                if problem.status in (500, 503) and not problem.lasting:
                     self.intensity.record_failure(now)
             case PreparingChanged(problem):
                 self.preparing = problem
@@ -154,12 +155,19 @@ class ModelRecord:
             return Problem(503, self.problem.code, detail, retry_after=math.ceil(left))
         return None
 
-    def queue_refusal(self, slots: int) -> Problem | None:
+    def eta_of_next(self, now: float) -> int | None:
+        """Return the estimated milliseconds until the first waiting request is served; None if unknown."""
+        if self.use.ready:
+            return self.waiting_time.for_slots(1)
+        return self.waiting_time.for_load(now - self.use.changed, self.progress) if self.loading else None
+
+    def queue_refusal(self, slots: int, now: float) -> Problem | None:
         """Return the reason why no further request for slots may wait; None if one may."""
         if self.tickets.length_beyond(self.free_slots, slots) <= self.max_queue:
             return None
         inside = max(0, self.used_slots - self.model_slots)  # these wait in an engine that admits all
-        return queue_full(self.key.model, len(self.tickets) + inside)
+        retry_after = seconds_until_retry(self.eta_of_next(now))
+        return queue_full(self.key.model, len(self.tickets) + inside, retry_after)
 
     def status(self, hung_threads: int) -> ModelStatus:
         """Return the model's status for operators.

@@ -35,11 +35,13 @@ from greenroom.actors.pool.planning.pool_events import (
 from greenroom.actors.pool.planning.pool_state import Residency
 from greenroom.actors.pool.pool_overview import PoolOverview
 from greenroom.actors.pool.pooled_model import PooledModel
-from greenroom.actors.pool.queue_statuses import greet_newcomers
+from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
+from greenroom.actors.pool.queue_timeouts import late_tickets
 from greenroom.actors.pool.refusal_problems import refusal_problem
 from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.actors.pool.unload_requests import UnloadRequests
+from greenroom.actors.pool.waiting_time import RETRY_UNKNOWN
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -81,6 +83,7 @@ class ModelTable(PoolOverview):
     def __init__(self, settings: Settings, callbacks: Callbacks) -> None:
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
+        self._queue_timeout = settings.queue_timeout
         self._callbacks = callbacks
         self._memory = MemoryReading(callbacks.available_memory)
         self._unloads = UnloadRequests()
@@ -102,27 +105,26 @@ class ModelTable(PoolOverview):
         if reply.closed:
             return
         record, now = self._ledger[key], time.monotonic()
-        refusal = record.refusal(now) or self._refusal(record, message.choices)
-        if refusal is not None:
+        if refusal := record.refusal(now) or self._refusal(record, message.choices, now):
             reply.fail(refusal)
             return
         model = self._started(record)
         reply.send(Found(record.key, model.ref))
-        ticket = Ticket(reply, message.request_id, min(message.choices, model.slots))
+        slots, timeout = min(message.choices, model.slots), self._queue_timeout if message.limited else None
+        ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now)
         record.tickets.add(ticket)
-        self._ledger.apply(RequestQueued(key, now))
+        self._ledger.apply(RequestQueued(key, now, ticket.turn))
         if message.keep_alive is not None:
             self._ledger.apply(KeepAliveSet(key, message.keep_alive.seconds))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
-    def _refusal(self, record: ModelRecord, choices: int) -> Problem | None:
+    def _refusal(self, record: ModelRecord, choices: int, now: float) -> Problem | None:
         """Return the reason why a request cannot wait; None if it can."""
         model = self._started(record)  # it tells whether it takes room; without requests, it stops again
-        if record.use.residency is Residency.NONE:
-            unfit = refusal_of(self._ledger.state, record.use)
-            if unfit is not None:
-                return refusal_problem(unfit, self._ledger.state.models.values())
-        return record.queue_refusal(min(choices, model.slots))
+        loaded, state = record.use.residency is not Residency.NONE, self._ledger.state
+        if not loaded and (unfit := refusal_of(state, record.use)):
+            return refusal_problem(unfit, state.models.values())
+        return record.queue_refusal(min(choices, model.slots), now)
 
     def query_prompt(self, key: ModelKey, request_id: str, reply: Reply) -> None:
         """Give a request access to a model for work without weights, or reject it."""
@@ -130,7 +132,7 @@ class ModelTable(PoolOverview):
             return
         record = self._ledger[key]
         if len(record.prompt_queries) >= self._slots + self._max_queue:
-            reply.fail(queue_full(key.model, len(record.prompt_queries)))
+            reply.fail(queue_full(key.model, len(record.prompt_queries), RETRY_UNKNOWN))
             return
         reply.send(Found(record.key, self._started(record).ref))
         ticket = Ticket(reply, request_id, 0)
@@ -142,7 +144,7 @@ class ModelTable(PoolOverview):
         if ticket in record.prompt_queries:
             record.prompt_queries.remove(ticket)
         elif record.tickets.remove(ticket):
-            self._ledger.apply(RequestsLeft(record.key))
+            self._ledger.apply(RequestsLeft(record.key, turn=record.tickets.first_turn))
             if not ticket.reply.ended:
                 ticket.log_cancelled(record.log)
 
@@ -167,6 +169,14 @@ class ModelTable(PoolOverview):
         for record in self._ledger.records:
             if not record.use.ready:
                 self._fail_waiting(record, problem)
+
+    def tick(self) -> None:
+        """Fail requests that waited too long, and send the others their status if it has changed."""
+        now = time.monotonic()
+        for record, ticket, problem in late_tickets(self._ledger.records, now):
+            ticket.fail(problem, record.log)
+            self.close_ticket(record, ticket)
+        send_changes(self._ledger.waiting_room, now)
 
     def record(self, model: PooledModel, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
@@ -217,7 +227,7 @@ class ModelTable(PoolOverview):
             self._carry_out(decided)
         for record in self._ledger.records:
             self._stop_unused(record)
-        greet_newcomers(self._ledger.records, now)
+        greet_newcomers(self._ledger.waiting_room, now)
 
     def _carry_out(self, decided: Plan) -> None:
         for key, command in commands_of(decided, self._ledger.state.models):

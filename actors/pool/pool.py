@@ -151,7 +151,7 @@ class Pool:
                 self._draining = self._lost = problem
             case Tick():
                 self._ticking = False
-                self._models.send_queue_statuses()
+                self._models.tick()
         if self._lost is not None:
             self._models.fail_unloaded(self._lost)
         self._models.advance()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from greenroom.actors.pool.ledger import Ledger
-from greenroom.actors.pool.queue_statuses import send_changes
 from greenroom.schemas.protocols.pool_protocol import ModelStatus
 
 
@@ -43,7 +41,3 @@ class PoolOverview:
     def next_expiry(self) -> float | None:
         """Time, by `time.monotonic()`, at which the next idle model is to be unloaded; None if none is."""
         return self._ledger.next_expiry
-
-    def send_queue_statuses(self) -> None:
-        """Send waiting requests their status if it has changed."""
-        send_changes(self._ledger.records, time.monotonic())

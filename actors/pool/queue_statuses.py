@@ -2,54 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 
+import attrs
+
 from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.planning.pool_state import Residency
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.events.events import QueueStatus
 
 
-def send_changes(records: Iterable[ModelRecord], now: float) -> None:
+@attrs.frozen(eq=False)
+class WaitingRoom:
+    """The models for which requests wait, and the memory that they share.
+
+    Args:
+        limit: Bytes for all models together; None if unknown.
+    """
+
+    records: Collection[ModelRecord]
+    limit: int | None = None
+
+    @property
+    def loading(self) -> list[ModelRecord]:
+        """Models that are opened or loaded."""
+        return [record for record in self.records if record.loading]
+
+    @property
+    def unloading(self) -> list[ModelRecord]:
+        """Models that unload, or will once their running requests have ended."""
+        return [record for record in self.records if _leaves(record)]
+
+    @property
+    def available_bytes(self) -> int | None:
+        """Bytes that no model has now; None without a limit."""
+        if self.limit is None:
+            return None
+        return max(0, self.limit - sum(record.use.nbytes for record in self.records))
+
+
+def send_changes(room: WaitingRoom, now: float) -> None:
     """Send waiting requests their status if it has changed.
 
     Args:
         now: Present time, by `time.monotonic()`.
     """
-    for record in records:
-        for ticket, status in _statuses(record, now):
+    for record in room.records:
+        for ticket, status in _statuses(record, room, now):
             if status != ticket.status:
                 ticket.status = status
                 ticket.reply.send(status)
 
 
-def greet_newcomers(records: Iterable[ModelRecord], now: float) -> None:
+def greet_newcomers(room: WaitingRoom, now: float) -> None:
     """Send a first status to waiting requests that have none.
 
     Args:
         now: Present time, by `time.monotonic()`.
     """
-    for record in records:
+    for record in room.records:
         if all(ticket.status is not None for ticket in record.tickets):
             continue
-        for ticket, status in _statuses(record, now):
+        for ticket, status in _statuses(record, room, now):
             if ticket.status is None:
                 ticket.status = status
                 ticket.reply.send(status)
 
 
-def _statuses(record: ModelRecord, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
+def _statuses(record: ModelRecord, room: WaitingRoom, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
     """Yield the status of each waiting request."""
+    if not record.tickets:
+        return
+    common = _common_status(record, room, now)
     wanted = accumulate(ticket.slots for ticket in record.tickets)
     for position, (ticket, slots) in enumerate(zip(record.tickets, wanted, strict=True)):
-        yield ticket, _status(record, position, slots, now)
+        status = attrs.evolve(common, position=position)
+        if status.status == "queued":
+            status = attrs.evolve(status, eta_ms=record.waiting_time.for_slots(slots))
+        yield ticket, status
 
 
-def _status(record: ModelRecord, position: int, slots: int, now: float) -> QueueStatus:
-    model = record.key.model
+def _common_status(record: ModelRecord, room: WaitingRoom, now: float) -> QueueStatus:
+    """Return the status of a model's first waiting request."""
+    model, need = record.key.model, record.use.need
     if record.use.ready and not record.use.paused:
-        return QueueStatus("queued", position, model, record.waiting_time.for_slots(slots))
+        return QueueStatus("queued", 0, model, required_bytes=need)
     if record.loading:
-        eta = record.waiting_time.for_load(now - record.use.changed, record.progress)
-        return QueueStatus("loading", position, model, eta)
-    return QueueStatus("waiting_for_model", position, model)
+        loaded = None if need is None else round(need * record.progress)
+        eta = record.eta_of_next(now)
+        return QueueStatus("loading", 0, model, eta, (model,), required_bytes=need, loaded_bytes=loaded)
+    loading, unloading = (
+        tuple(other.key.model for other in others if other is not record)
+        for others in (room.loading, room.unloading)
+    )
+    eta = _until_memory(record, room, now)
+    return QueueStatus("waiting_for_model", 0, model, eta, loading, unloading, need, room.available_bytes)
+
+
+def _until_memory(record: ModelRecord, room: WaitingRoom, now: float) -> int | None:
+    """Return the estimated milliseconds until a model without memory is loaded; None if unknown.
+
+    That is the rest of the time slices and of the running requests of the models that leave, or of the first
+    one that may, and a load as long as the model's last one.
+    """
+    held = [other for other in room.records if other is not record and other.use.leases]
+    leaving = [other for other in held if _leaves(other)] or held
+    rests = [_rest(other, now) for other in leaving]
+    known = [rest for rest in rests if rest is not None]
+    if not record.use.load_seconds or len(known) < len(rests):
+        return None
+    return round(1000 * (min(known, default=0.0) + record.use.load_seconds))
+
+
+def _rest(record: ModelRecord, now: float) -> float | None:
+    """Return the estimated seconds until a model with running requests is unloaded; None if unknown."""
+    if record.use.suspendable:
+        return max(0.0, record.use.slice_left(now))
+    mean = record.waiting_time.mean
+    return None if mean is None else max(0.0, record.use.slice_left(now)) + mean
+
+
+def _leaves(record: ModelRecord) -> bool:
+    return record.use.paused or record.use.residency is Residency.RECLAIMED

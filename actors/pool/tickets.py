@@ -1,8 +1,9 @@
-"""The queue of requests that wait for a model, in order of arrival."""
+"""The queue of requests that wait for a model, in order of arrival and priority."""
 
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
@@ -11,6 +12,7 @@ import attrs
 
 from greenroom.actors.core.reply import Reply
 from greenroom.schemas.events.events import QueueStatus
+from greenroom.schemas.messages.priority import turn_of
 from greenroom.schemas.problems import Problem
 
 
@@ -20,15 +22,37 @@ class Ticket:
 
     Args:
         slots: Number of slots that it needs.
-        status: Last status sent to its client; None before the first.
+        priority: Steps by which it waits behind others.
+        timeout: Longest wait in seconds, loads not counted; None for no limit.
         since: Time of its arrival, by `time.monotonic()`.
+        status: Last status sent to its client; None before the first.
+        waited: Seconds that count for the limit, up to the time `counted`.
     """
 
     reply: Reply
     request_id: str
     slots: int = 1
-    status: QueueStatus | None = None
+    priority: int = 0
+    timeout: float | None = None
     since: float = attrs.field(factory=time.monotonic)
+    status: QueueStatus | None = None
+    waited: float = attrs.field(default=0.0, init=False)
+    counted: float = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.counted = self.since
+
+    @property
+    def turn(self) -> float:
+        """Time by which it is ordered among others."""
+        return turn_of(self.since, self.priority)
+
+    def has_waited_too_long(self, now: float, *, loading: bool) -> bool:
+        """Count the time since the last call, unless the model loads; return whether the limit is reached."""
+        if not loading:
+            self.waited += now - self.counted
+        self.counted = now
+        return self.timeout is not None and self.waited >= self.timeout
 
     def fail(self, problem: Problem, log: Any) -> None:
         """Fail the request and log that."""
@@ -47,7 +71,7 @@ class Ticket:
 
 
 class TicketQueue:
-    """A first-come, first-served queue; requests whose reply has no receiver are skipped.
+    """A queue in order of arrival and priority; requests whose reply has no receiver are skipped.
 
     The first request waits until enough slots are free, and no other overtakes it; otherwise many small
     requests would starve a large one.
@@ -63,8 +87,8 @@ class TicketQueue:
         return iter(self._tickets)
 
     def add(self, ticket: Ticket) -> None:
-        """Append a ticket."""
-        self._tickets.append(ticket)
+        """Add a ticket behind all whose turn is not later."""
+        insort(self._tickets, ticket, key=lambda waiting: waiting.turn)
 
     def remove(self, ticket: Ticket) -> bool:
         """Remove a ticket; return whether it still waited."""
@@ -72,6 +96,11 @@ class TicketQueue:
         if waited:
             self._tickets.remove(ticket)
         return waited
+
+    @property
+    def first_turn(self) -> float | None:
+        """Turn of the first request; None if none waits."""
+        return self._tickets[0].turn if self._tickets else None
 
     def next(self, free_slots: int) -> Ticket | None:
         """Remove and return the first ticket with a receiver, if the free slots suffice for it."""

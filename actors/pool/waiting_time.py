@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _WEIGHT = 0.2
 _MIN_PROGRESS = 0.05
 
@@ -22,6 +24,11 @@ class WaitingTime:
         mean = seconds if self._mean is None else self._mean
         self._mean = mean + _WEIGHT * (seconds - mean)
 
+    @property
+    def mean(self) -> float | None:
+        """Mean time in seconds for which a lease is held; None if unknown."""
+        return self._mean
+
     def for_slots(self, wanted: int) -> int | None:
         """Return the estimated milliseconds until `wanted` slots are free; None if unknown."""
         if self._mean is None:
@@ -34,3 +41,14 @@ class WaitingTime:
         if progress < _MIN_PROGRESS:
             return None
         return round(1000 * elapsed * (1 - progress) / progress)
+
+
+RETRY_UNKNOWN = 2
+"""Seconds after which a client retries if no estimate is known."""
+MAX_RETRY = 60
+"""Longest time in seconds; official clients do not wait longer than two minutes before they retry."""
+
+
+def seconds_until_retry(eta_ms: int | None) -> int:
+    """Return the seconds of a `Retry-After` header, from the estimated milliseconds if these are known."""
+    return RETRY_UNKNOWN if eta_ms is None else min(max(1, math.ceil(eta_ms / 1000)), MAX_RETRY)

@@ -30,12 +30,14 @@ class Generation:
     Args:
         pool: The pool of the system.
         request: Inference request; its `key` may be an alias, which this object's `key` resolves once known.
+        limited: True if it fails after the setting `queue_timeout`, as requests do that are not streamed.
     """
 
-    def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest) -> None:
+    def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest, *, limited: bool = False) -> None:
         self.request = request
         self.key: ModelKey = request.key
         self._pool = pool
+        self._limited = limited
         self._replies: ReplyStream[Any] = ReplyStream()
         self._started = time.monotonic()
         self._sent = False
@@ -80,8 +82,8 @@ class Generation:
         try:
             if not self._sent:
                 request = self.request
-                acquire = Acquire(self.key, request.id, request.choices, request.adapter, request.keep_alive)
-                await self._pool.stream(acquire, self._replies)
+                asked = request.id, request.choices, request.adapter, request.keep_alive, request.priority
+                await self._pool.stream(Acquire(self.key, *asked, self._limited), self._replies)
                 self._sent = True
         except ActorStopped:
             self._replies.sender.fail(draining())

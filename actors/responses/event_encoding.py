@@ -6,8 +6,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
+
 from greenroom.schemas.events.events import (
     Admitted,
+    PromptProgress,
+    QueueStatus,
     ReasoningDelta,
     TextDelta,
     Token,
@@ -50,8 +54,12 @@ def _row(event: RunEvent) -> list[Any] | None:
             return ["p", prompt_tokens, dropped]
         case RunStarted():
             return ["s"]
-        case Heartbeat():
+        case Heartbeat(None):
             return ["h"]
+        case Heartbeat(QueueStatus() as status):
+            return ["h", "q", attrs.asdict(status)]
+        case Heartbeat(PromptProgress() as progress):
+            return ["h", "p", attrs.asdict(progress)]
         case _:
             return None
 
@@ -74,6 +82,11 @@ def _event(row: list[Any]) -> RunEvent:
             return RunStarted()
         case ["h"]:
             return Heartbeat()
+        case ["h", "q", status]:
+            models = {name: tuple(status[name]) for name in ("loading", "unloading")}
+            return Heartbeat(QueueStatus(**{**status, **models}))
+        case ["h", "p", progress]:
+            return Heartbeat(PromptProgress(**progress))
     raise ValueError(f"no event: {row!r}")
 
 

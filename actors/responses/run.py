@@ -35,6 +35,9 @@ from greenroom.schemas.stored import UNFINISHED, ResponseStatus, StoredResponse
 HEARTBEAT = 10.0
 """Seconds without an entry after which readers get a heartbeat."""
 
+NEWS_INTERVAL = 2.0
+"""Seconds without an entry after which readers learn that their run waits for something else than before."""
+
 
 class Run:
     """The state of a run and the decisions about it; `RunTask` does the waiting.
@@ -61,6 +64,8 @@ class Run:
         self._finished: Finished | None = None
         self._problem: Problem | None = None
         self._last_entry = trio.current_time()
+        self._news: QueueStatus | PromptProgress | None = None
+        self._told: object = None
         self._on_end: list[Callable[[RunEnded | Failed], None]] = []
 
     @property
@@ -87,9 +92,11 @@ class Run:
         match event:
             case TextDelta() | ReasoningDelta() | ToolCallDelta():
                 self._start()
+                self._news = None
                 self._append(event)
             case PromptProgress():
                 self._start()
+                self._news = event
             case Finished():
                 self._start()
                 self._finished = event
@@ -99,7 +106,7 @@ class Run:
                 self._admitted, self._prompt = True, event
                 self._append(event)
             case QueueStatus():
-                pass
+                self._news = event
 
     def fail(self, problem: Problem) -> None:
         """Mark the run as failed, unless it is complete."""
@@ -117,10 +124,15 @@ class Run:
             self.cancel()
 
     def show_life(self) -> None:
-        """Append a heartbeat after a long silence, but not while the response is being stored."""
-        silent = trio.current_time() - self._last_entry
-        if silent >= HEARTBEAT and not self.answered and not self.scope.cancel_called:
-            self._append(Heartbeat())
+        """Append a heartbeat after a long silence, but not while the response is being stored.
+
+        A run that begins to wait for another reason than before gets one sooner.
+        """
+        silent, reason = trio.current_time() - self._last_entry, _reason(self._news)
+        due = HEARTBEAT if reason == self._told or not self._admitted else NEWS_INTERVAL
+        if silent >= due and not self.answered and not self.scope.cancel_called:
+            self._told = reason
+            self._append(Heartbeat(self._news))
 
     def snapshot(self) -> StoredResponse:
         """Return the unfinished response, without its text."""
@@ -175,3 +187,10 @@ class Run:
         if self._finished is not None:
             events.append(self._finished)
         return RunOutcome(self.status, self.log.model, events, problem, time.time())
+
+
+def _reason(news: QueueStatus | PromptProgress | None) -> object:
+    """Return the reason why a run waits; bytes, times and places in the queue are none."""
+    if isinstance(news, QueueStatus):
+        return news.status, news.loading, news.unloading
+    return None if news is None else PromptProgress

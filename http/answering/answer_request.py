@@ -59,7 +59,8 @@ async def answer_request(
     """
     requests = [await services.with_files(request) for request in requests]
     resources = request_resources()
-    generations = [resources.enter_context(Generation(services.refs.pool, request)) for request in requests]
+    pool, limited = services.refs.pool, not stream
+    generations = [resources.enter_context(Generation(pool, each, limited=limited)) for each in requests]
     received = await _wait_for_status(generations, services.status_timeout if stream else math.inf)
     model = generations[0].key.model
     if stream:

@@ -15,7 +15,23 @@ from greenroom.schemas.problems import Problem
 CONTENT_TYPE = "application/problem+json"
 
 WORTH_RETRYING = frozenset(
-    {"model_crashed", "queue_full", "draining", "device_lost", "too_many_connections", "too_many_bodies"}
+    {
+        "device_lost",
+        "draining",
+        "images_waiting",
+        "model_crashed",
+        "not_ready",
+        "queue_full",
+        "queue_timeout",
+        "responses_crashed",
+        "store_busy",
+        "too_many_answers",
+        "too_many_background_responses",
+        "too_many_bodies",
+        "too_many_connections",
+        "too_many_fetches",
+        "too_many_uploads",
+    }
 )
 """Codes of server errors that may pass within moments; retrying any other only repeats the wait."""
 
@@ -54,12 +70,12 @@ def problem_document(
 
 
 def problem_headers(problem: Problem) -> dict[str, str]:
-    """Return the headers of an error response, which tell clients whether and when to retry."""
+    """Return the headers of an error response, which tell clients whether or when to retry."""
     headers = {"content-type": CONTENT_TYPE}
-    if problem.retry_after is not None:
-        headers["retry-after"] = str(problem.retry_after)
     if problem.status >= 500 and problem.code not in WORTH_RETRYING:
         headers["x-should-retry"] = "false"
+    elif problem.retry_after is not None:
+        headers["retry-after"] = str(problem.retry_after)
     if problem.code == UNSUPPORTED_ENCODING:
         headers["accept-encoding"] = ", ".join(taken_encodings())  # RFC 9110, section 15.5.16
     return headers

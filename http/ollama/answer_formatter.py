@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.streaming.waiting_news import TellsNews
 from greenroom.http.encoding.json_encoding import json_bytes
 from greenroom.http.encoding.timestamps import timestamp
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, ending_of
@@ -55,7 +56,7 @@ _AROUND_TEXT: dict[Kind, tuple[bytes, bytes]] = {
 }
 
 
-class AnswerStream:
+class AnswerStream(TellsNews):
     """Formats one streamed response. A tool call is sent once complete, since its arguments are an object.
 
     Args:
@@ -65,6 +66,7 @@ class AnswerStream:
     content_type = NDJSON
 
     def __init__(self, kind: Kind, name: str) -> None:
+        super().__init__()
         self.finished = False
         self._kind = kind
         self._name = name
@@ -79,11 +81,12 @@ class AnswerStream:
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a line without text."""
-        return self._line(Piece())
+        """Return a line without text, with news of the wait."""
+        return self._line(Piece()).removesuffix(b"}\n") + self._news.members() + b"}\n"
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the lines for an event."""
+        self._news.record(event)
         match event:
             case TextDelta(text, logprobs=()) if self._call is None:
                 return self._text_line(text)

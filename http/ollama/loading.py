@@ -24,6 +24,6 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
     if wish is not None and wish.seconds == 0:
         await ask_actor(pool, UnloadModel(key, spares_pinned=True), Unloading)
         return "unload"
-    granted = await ask_actor(pool, Acquire(key, request_id(), keep_alive=wish), Granted)
+    granted = await ask_actor(pool, Acquire(key, request_id(), keep_alive=wish, limited=True), Granted)
     granted.lease.close()
     return "load"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from greenroom.http.answering.requests.request_parameters import NeutralValues, parse_model_key
+from greenroom.http.answering.requests.request_parameters import (
+    NeutralValues,
+    parse_model_key,
+    parse_priority,
+)
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.problems import invalid, missing
@@ -13,14 +17,12 @@ from greenroom.schemas.rerank.score import ScoreRequest
 
 UNSUPPORTED_IN_RERANK: NeutralValues = {
     "max_chunks_per_doc": (1,),
-    "priority": (0,),
     "relevant_spans": ({"mode": "disabled"},),
     "return_embeddings": (False,),
 }
 """Unsupported parameters of Cohere and Jina: long documents are truncated, not split into chunks."""
 
 UNSUPPORTED_IN_SCORE: NeutralValues = {
-    "priority": (0,),
     "truncate_prompt_tokens": (-1,),
     "activation": (True,),
     "use_activation": (True,),
@@ -58,7 +60,7 @@ def parse_rerank_request(
         document_tokens=wire.max_tokens_per_doc,
     )
     key = parse_model_key("default" if wire.model is None else wire.model)
-    return InferenceRequest(request_id, key, asked, client=client)
+    return InferenceRequest(request_id, key, asked, client=client, priority=parse_priority(body))
 
 
 def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
@@ -89,7 +91,8 @@ def parse_score_request(
         raise invalid(f"{detail}: give one for all, or one for each.", "text_1")
     pairs = tuple(zip(itertools.cycle(first) if len(first) == 1 else first, second, strict=False))
     asked = ScoreInput(pairs, _instruction(wire.instruction), param="text_2", query_param="text_1")
-    return InferenceRequest(request_id, parse_model_key(wire.model), asked, client=client)
+    key, priority = parse_model_key(wire.model), parse_priority(body)
+    return InferenceRequest(request_id, key, asked, client=client, priority=priority)
 
 
 def _instruction(text: str | None) -> str | None:

@@ -63,7 +63,7 @@ def compact_routes(services: RouteServices, histories: HistoryReader) -> Bluepri
         request = await services.with_files(complete.request)
         cipher = await histories.cipher.load()
         limits = await _limits(pool, request)
-        summarizing = Generation(pool, summary_request(request, limits.summary))
+        summarizing = Generation(pool, summary_request(request, limits.summary), limited=True)
         [summary] = await collect_choices(request_resources().enter_context(summarizing))
         text = summary.text.strip() or summary.reasoning.strip()
         read = items_as_read((*complete.history, *complete.items))

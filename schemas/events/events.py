@@ -27,15 +27,25 @@ class QueueStatus:
 
     Args:
         status: `queued` (for a slot), `waiting_for_model` (for memory in the pool), or `loading`.
-        position: Number of requests ahead of this one.
+        position: Number of requests for the model ahead of this one.
         model: Public id of the model.
         eta_ms: Estimated milliseconds until the request is served; None if unknown.
+        loading: Models that are loading: this one, or others that were given memory before it.
+        unloading: Models that leave memory, some of them once their running requests have ended.
+        required_bytes: Bytes of memory that the model needs; None until its files have been read.
+        available_bytes: Bytes that other models leave of the limit now; None without a limit.
+        loaded_bytes: Bytes of the model that have been loaded; None unless it is loading.
     """
 
     status: Literal["queued", "waiting_for_model", "loading"]
     position: int
     model: str
     eta_ms: int | None = None
+    loading: tuple[str, ...] = ()
+    unloading: tuple[str, ...] = ()
+    required_bytes: int | None = None
+    available_bytes: int | None = None
+    loaded_bytes: int | None = None
 
 
 @attrs.frozen

@@ -187,6 +187,7 @@ class InferenceRequest:
         overflow: Handling of a conversation that is too long; other input is always rejected.
         adapter: Name of the LoRA adapter to apply; None for the base model alone.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
+        priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`); at least 0.
     """
 
     id: str
@@ -196,6 +197,7 @@ class InferenceRequest:
     response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
     overflow: Overflow = attrs.field(default="refuse", kw_only=True)
     keep_alive: KeepAlive | None = attrs.field(default=None, kw_only=True)
+    priority: int = attrs.field(default=0, kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)
 

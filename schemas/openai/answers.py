@@ -82,6 +82,7 @@ class ChatCompletion:
 
     Args:
         dropped_messages: Number of oldest messages omitted from the prompt; omitted itself if 0.
+        service_tier: `flex` if the request asked for that; else omitted.
     """
 
     id: str
@@ -93,6 +94,7 @@ class ChatCompletion:
     timings: Timings
     system_fingerprint: str
     dropped_messages: int | None = _left_out_if_none()
+    service_tier: str | None = _left_out_if_none()
 
 
 @attrs.frozen

@@ -128,9 +128,14 @@ class ToolParam:
 
 @attrs.frozen
 class StreamOptions:
-    """Options of a streamed response."""
+    """Options of a streamed response.
+
+    Args:
+        include_status: True for news of the queue and of the prompt, while the client waits.
+    """
 
     include_usage: bool | None = None
+    include_status: bool | None = None
 
 
 @attrs.frozen
@@ -159,6 +164,7 @@ class ChatRequest:
     truncation: Any = None
     verbosity: Any = None
     store: bool | None = None
+    service_tier: Any = None
 
 
 _Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]

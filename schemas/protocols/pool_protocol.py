@@ -94,6 +94,8 @@ class Acquire:
         adapter: Name of the LoRA adapter that the request applies; None for none.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting,
             or that of an earlier request.
+        priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`).
+        limited: True if it fails after the setting `queue_timeout`.
     """
 
     key: ModelKey
@@ -101,6 +103,8 @@ class Acquire:
     choices: int = 1
     adapter: str | None = None
     keep_alive: KeepAlive | None = None
+    priority: int = 0
+    limited: bool = False
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import attrs
 
-from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.events.events import InferenceEvent, PromptProgress, QueueStatus
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import Drain
@@ -26,7 +26,13 @@ class RunStarted:
 
 @attrs.frozen
 class Heartbeat:
-    """A log entry for a period without other events; as an entry, all subscribers number it alike."""
+    """A log entry for a period without other events; as an entry, all subscribers number it alike.
+
+    Args:
+        news: Latest status of the queue or progress of the prompt, if the run waits for one of these.
+    """
+
+    news: QueueStatus | PromptProgress | None = None
 
 
 @attrs.frozen
@@ -106,6 +112,7 @@ class StartRun:
         owner: Owner of the response; nobody else can find it.
         patience: Maximum wait in seconds before a background run is accepted.
         lock: Lock of the conversation that the turn belongs to. The run takes it and closes it at its end.
+        limited: True if it fails after the setting `queue_timeout`.
     """
 
     request: InferenceRequest
@@ -115,6 +122,7 @@ class StartRun:
     background: bool = False
     patience: float = 0.0
     lock: Lock | None = None
+    limited: bool = False
 
 
 @attrs.frozen

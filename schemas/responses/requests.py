@@ -133,6 +133,7 @@ class ResponseRequest(CompactRequest):
     max_tool_calls: int | None = None
     metadata: Any = None
     safety_identifier: str | None = None
+    service_tier: Any = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -27,6 +27,12 @@ class Speed:
         32, "Answers that one model generates at once; a request with `n` counts `n` times.", low=1
     )
     max_queue: int = setting(256, "Requests that may wait for one model before the next is refused.", low=0)
+    queue_timeout: float | None = setting(
+        None,
+        "Seconds that a request may wait for a model before it fails with 503, unless it is streamed; loads "
+        "do not count (default: no limit).",
+        above=0,
+    )
     max_stall: float = setting(
         2.0,
         "Length of a prefill chunk, in decode steps of the running streams. A larger value answers new "

@@ -71,11 +71,13 @@ def apply(state: PoolState, event: PoolEvent) -> PoolState:
 
 def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
     match event:
-        case RequestQueued(now=now):
-            since = model.waiting_since if model.tickets else now
+        case RequestQueued(now=now, turn=turn):
+            own = now if turn is None else turn
+            since = min(model.waiting_since, own) if model.tickets else own
             return attrs.evolve(model, tickets=model.tickets + 1, waiting_since=since)
-        case RequestsLeft(count=count):
-            left = attrs.evolve(model, tickets=model.tickets - count)
+        case RequestsLeft(count=count, turn=turn):
+            since = model.waiting_since if turn is None else turn
+            left = attrs.evolve(model, tickets=model.tickets - count, waiting_since=since)
             return left if left.tickets else _without_shortage(left)
         case LeaseGranted(now=now):
             return attrs.evolve(model, tickets=model.tickets - 1, leases=model.leases + 1, last_used=now)

@@ -10,7 +10,8 @@ memory is freed for it:
 2. If that is not enough, the least recently used model with leases whose time slice is over is paused: it
    finishes its running requests and is then unloaded. A model that can suspend its requests is unloaded at
    once, and they wait for its next load. A time slice lasts as long as the model's load, so two models that
-   alternate spend at most about half of the time on loading, and neither starves.
+   alternate spend at most about half of the time on loading, and neither starves. Requests of low priority
+   have no model paused before they have waited for some time.
 
 Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
 beside these, and its requests are refused. A model that takes no room is loaded at once, and stays.
@@ -199,6 +200,8 @@ class _Planner:
     def _make_room(self, model: ModelUse, need: int) -> None:
         """Choose models to unload: idle ones first, then others, paused until their requests have ended."""
         self._remove(self._choose_idle(model, need), model)
+        if model.waiting_since > self._state.now:
+            return  # A request of low priority interrupts no others before its turn.
         for held in sorted(filter(self._may_pause, self._staying), key=lambda other: other.last_used):
             if self._missing(need) <= 0 and not self._lacks_place():
                 return

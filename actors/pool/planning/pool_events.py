@@ -11,18 +11,28 @@ from greenroom.schemas.protocols.model_protocol import ModelReport
 
 @attrs.frozen
 class RequestQueued:
-    """A request that begins to wait for a model."""
+    """A request that begins to wait for a model.
+
+    Args:
+        turn: Time by which it is ordered among others; None for its arrival, `now`.
+    """
 
     key: ModelKey
     now: float
+    turn: float | None = None
 
 
 @attrs.frozen
 class RequestsLeft:
-    """Waiting requests that left or were refused."""
+    """Waiting requests that left or were refused.
+
+    Args:
+        turn: Earliest turn of those that still wait; None if it has not changed.
+    """
 
     key: ModelKey
     count: int = 1
+    turn: float | None = None
 
 
 @attrs.frozen

@@ -39,7 +39,7 @@ class ModelUse:
         suspended: True if it was unloaded or crashed; requests with open leases then wait for its next load.
         paused: True if it admits no new requests because another model waits for its memory.
         last_used: Time at which a lease was last granted or released.
-        waiting_since: Time at which its oldest waiting request arrived.
+        waiting_since: Time at which its first waiting request arrived, put off by that request's priority.
         load_seconds: Duration of its last load.
         hung: True if its worker cannot be ended, so that its memory is not released.
         remnant: True if a crashed actor's worker still holds the memory.

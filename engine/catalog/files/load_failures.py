@@ -18,6 +18,10 @@ _ASKS_FOR_TRUST = "trust_remote_code=True"
 
 _MAX_REASON_LENGTH = 300
 
+_FAULTS_OF_FILES = (ValueError, LookupError, TypeError, AttributeError, FileNotFoundError)
+"""Exceptions by which libraries report missing or broken files. Others, such as RuntimeError and OSError, may
+come from the device or the moment."""
+
 
 @contextmanager
 def named_failures(
@@ -45,7 +49,8 @@ def named_failures(
             raise ProblemError(library_missing(model or folder.name, module)) from error
         reason = failure_reason(error, folder)
         detail = f"{part} is unusable: {reason}" if part else reason
-        raise ProblemError(load_failed(model or folder.name, detail)) from error
+        lasting = isinstance(error, _FAULTS_OF_FILES)
+        raise ProblemError(load_failed(model or folder.name, detail, lasting=lasting)) from error
 
 
 def failure_reason(error: BaseException, folder: Path | None = None) -> str:

@@ -55,17 +55,17 @@ def detect(
         config = read_json_object(folder / "config.json")
         architecture = _architecture(config)
     except ValueError as error:
-        raise ProblemError(load_failed(name, f"{error}.")) from error
+        raise ProblemError(load_failed(name, f"{error}.", lasting=True)) from error
     if config.get("model_file") and not trust_remote_code:
-        raise ProblemError(load_failed(name, _UNTRUSTED))
+        raise ProblemError(load_failed(name, _UNTRUSTED, lasting=True))
     if (speaking := speaking_architecture(folder, config, name)) is not None:
         return with_kind_traits(CapabilityRecord("speech", "default", speaking, 0), folder, config)
     why = why_encoder_is_not_served(folder, config, architecture, name) or other_purpose(architecture, config)
     kind = _model_type(folder, config, architecture, name, allow_vision) if why is None else None
     if why is not None or (kind is None and not (trust_remote_code and config.get("model_file"))):
-        raise ProblemError(load_failed(name, _why_unknown(why, architecture)))
+        raise ProblemError(load_failed(name, _why_unknown(why, architecture), lasting=True))
     if kind in ("embeddings", "rerank") and (own := own_encoder(architecture, config)) is not None:
-        raise ProblemError(load_failed(name, _why_unknown(None, own)))
+        raise ProblemError(load_failed(name, _why_unknown(None, own), lasting=True))
     text_architecture = str((text_config(config) or config).get("model_type", architecture))
     module = text_module(text_architecture)
     context = declared_context_length(folder, config, module or text_module(architecture))

@@ -38,7 +38,7 @@ async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *ki
     Raises:
         ProblemError: The request was refused, or failed.
     """
-    generation = request_resources().enter_context(Generation(pool, request))
+    generation = request_resources().enter_context(Generation(pool, request, limited=True))
     found: list[E] = []
     while True:
         try:

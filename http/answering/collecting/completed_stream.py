@@ -52,6 +52,11 @@ class CollectingFormatter:
         """True once the end of the stream has been formatted."""
         return self._formatter.finished
 
+    @property
+    def has_news(self) -> bool:
+        """True if a heartbeat would tell a waiting client more than the last one."""
+        return self._formatter.has_news
+
     def event(self, event: InferenceEvent) -> bytes:
         """Return the bytes that an event sends to the client, and collect the event."""
         if not isinstance(event, Failed):

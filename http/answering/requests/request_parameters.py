@@ -7,6 +7,7 @@ from typing import Any
 
 from greenroom.schemas.messages.generation import check
 from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.priority import FLEX, MAX_PRIORITY
 from greenroom.schemas.messages.requests import VERBOSITIES, Overflow, Verbosity
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError, invalid
@@ -63,6 +64,29 @@ def parse_verbosity(value: Any, field: str = "verbosity") -> Verbosity:
     if found is None:
         raise invalid(f"`{field}` must be one of {', '.join(map(repr, VERBOSITIES))}.", field)
     return found
+
+
+def parse_priority(body: JsonObject) -> int:
+    """Return the priority of a request: vLLM's `priority`, and OpenAI's `service_tier: "flex"`.
+
+    Args:
+        body: JSON body of the request.
+
+    Raises:
+        ProblemError: 400 that names `priority` if it is no integer, or would put the request before others.
+    """
+    flex = FLEX if body.get("service_tier") == "flex" else 0
+    value = body.get("priority")
+    if value is None:
+        return flex
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise invalid(f"`priority` must be an integer from 0 to {MAX_PRIORITY}.", "priority")
+    if value < 0:
+        detail = "`priority` must be at least 0: a request may wait behind others, but not pass them."
+        raise invalid(detail, "priority")
+    if value > MAX_PRIORITY:
+        raise invalid(f"`priority` must be at most {MAX_PRIORITY}.", "priority")
+    return max(value, flex)
 
 
 def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:

@@ -19,6 +19,9 @@ log = get_logger(actor="http")
 HEARTBEAT = 10.0
 """Seconds of silence after which a heartbeat is sent."""
 
+NEWS_INTERVAL = 2.0
+"""Shortest time in seconds between heartbeats that carry news of the queue or of the prompt."""
+
 
 class Events(Protocol):
     """A source of events: one generation, or several."""
@@ -44,6 +47,10 @@ class StreamFormatter(Protocol):
     @property
     def finished(self) -> bool:
         """True once the end of the stream has been formatted."""
+
+    @property
+    def has_news(self) -> bool:
+        """True if a heartbeat would tell a waiting client more than the last one."""
 
     def opening(self) -> bytes:
         """Return the bytes that are sent with the headers, possibly before any event."""
@@ -78,6 +85,7 @@ class EventStream(ResponseBody):
         self._formatter = formatter
         self._received = tuple(received)
         self._opened = False
+        self._told = -NEWS_INTERVAL
 
     @property
     def content_type(self) -> str:
@@ -117,15 +125,21 @@ class EventStream(ResponseBody):
 
     async def _open(self) -> bytes:
         self._opened = True
-        return self._formatter.opening() + await self.format(self._received)
+        opened = self._formatter.opening() + await self.format(self._received)
+        return opened + self._heartbeat() if self._formatter.has_news else opened
 
     async def _next(self, heartbeat_at: float) -> bytes:
-        with trio.move_on_at(heartbeat_at) as waiting:
+        due = min(heartbeat_at, self._told + NEWS_INTERVAL) if self._formatter.has_news else heartbeat_at
+        with trio.move_on_at(due) as waiting:
             try:
                 events = [await self._events.receive(), *self._events.receive_ready()]
             except trio.EndOfChannel:
                 return self._formatter.failure(internal_error())
-        return self._formatter.heartbeat() if waiting.cancelled_caught else await self.format(events)
+        return self._heartbeat() if waiting.cancelled_caught else await self.format(events)
+
+    def _heartbeat(self) -> bytes:
+        self._told = trio.current_time()
+        return self._formatter.heartbeat()
 
 
 class ThreadedEventStream(EventStream):

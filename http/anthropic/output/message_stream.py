@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.reasoning_signature import ReasoningSigner
+from greenroom.http.answering.streaming.waiting_news import TellsNews
 from greenroom.http.anthropic.output.answer_blocks import text_block, tool_use_id
 from greenroom.http.anthropic.output.errors import error_members
 from greenroom.http.anthropic.output.stop_reason import stop_reason
@@ -32,7 +33,7 @@ _STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _TAIL = b"}}\n\n"
 
 
-class MessageStream:
+class MessageStream(TellsNews):
     """Formats one streamed response.
 
     The first event reports the cached part of the prompt, so it waits until that is known or a heartbeat is
@@ -56,6 +57,7 @@ class MessageStream:
         hides_reasoning: bool,
         asked_to_cache: bool = False,
     ) -> None:
+        super().__init__()
         self.finished = False
         self._message = message
         self._request_id = request_id
@@ -75,8 +77,10 @@ class MessageStream:
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a ping, preceded by the first event if the prompt's length is known."""
-        return (b"" if self._prompt is None else self._start()) + PING
+        """Return a ping with news of the wait, or behind the first event if the prompt's length is known."""
+        waits = self._prompt is None or self._news.waits
+        ping = PING.removesuffix(b"}\n\n") + self._news.members() + b"}\n\n"
+        return ping if waits else self._start() + ping
 
     def failure(self, problem: Problem) -> bytes:
         """Return the end of a response that failed."""
@@ -85,6 +89,7 @@ class MessageStream:
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the server-sent events for an inference event."""
+        self._news.record(event)
         match event:
             case TextDelta(text):
                 return self._text(text)

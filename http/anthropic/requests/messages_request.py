@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.answering.requests.request_parameters import (
+    parse_model_key,
+    parse_parameters,
+    parse_priority,
+)
 from greenroom.http.anthropic.conversation.conversation import Conversation
 from greenroom.http.anthropic.conversation.system_prompt import parse_system
 from greenroom.http.anthropic.conversation.tools import check_tools, parse_tool_choice, parse_tools
@@ -48,7 +52,15 @@ def parse_messages_request(
         thinking=parse_thinking(wire, messages),
     )
     key = parse_model_key(wire.model)
-    return InferenceRequest(request_id, key, chat, parameters, client, response_format=response_format)
+    return InferenceRequest(
+        request_id,
+        key,
+        chat,
+        parameters,
+        client,
+        response_format=response_format,
+        priority=parse_priority(body),
+    )
 
 
 def _prefill(

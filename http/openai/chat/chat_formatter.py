@@ -13,7 +13,12 @@ from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.tools.text_input import text_of
 from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.http.openai.chat.legacy_functions import FunctionStream, function_call, speaks_of_functions
-from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usage, system_fingerprint
+from greenroom.http.openai.text.chunk_stream import (
+    finish_reason,
+    includes_status,
+    includes_usage,
+    system_fingerprint,
+)
 from greenroom.http.openai.text.logprobs import chat_logprobs
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
@@ -50,6 +55,7 @@ class ChatFormatter:
             choices=self.choices,
             include_usage=includes_usage(self.wire.stream_options),
             with_progress=bool(self.wire.return_progress),
+            with_status=includes_status(self.wire.stream_options),
             custom=self.custom,
         )
 
@@ -65,6 +71,7 @@ class ChatFormatter:
             timings(finished, self.choices),
             system_fingerprint(),
             dropped_messages=choices[0].dropped_messages or None,
+            service_tier="flex" if self.wire.service_tier == "flex" else None,
         )
         return attrs.asdict(answer, filter=_is_sent)
 

@@ -8,6 +8,7 @@ from typing import Any
 from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
     parse_parameters,
+    parse_priority,
     parse_truncation,
     parse_verbosity,
     refuse_unsupported,
@@ -74,6 +75,7 @@ def parse_chat_request(
         client,
         response_format=response_format,
         overflow=parse_truncation(wire.truncation),
+        priority=parse_priority(body),
     )
 
 

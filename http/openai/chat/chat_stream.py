@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from greenroom.http.answering.streaming.waiting_news import news_members
 from greenroom.http.answering.tools.text_input import TextInputReader
 from greenroom.http.encoding.json_encoding import json_string
 from greenroom.http.openai.text.chunk_stream import ChunkStream
@@ -28,7 +29,8 @@ class ChatStream(ChunkStream):
         created: Unix time in seconds.
         choices: Number of choices that are streamed concurrently.
         include_usage: True if the client requested a usage chunk at the end.
-        with_progress: True if the client requested prefill progress, in llama.cpp's fields.
+        with_progress: True if the client requested every step of prefill, in llama.cpp's fields.
+        with_status: True if the client requested news while it waits.
         custom: Names of the custom tools.
     """
 
@@ -41,6 +43,7 @@ class ChatStream(ChunkStream):
         choices: int = 1,
         include_usage: bool = False,
         with_progress: bool = False,
+        with_status: bool = False,
         custom: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(
@@ -51,6 +54,7 @@ class ChatStream(ChunkStream):
             choices=choices,
             choices_per_prompt=choices,
             include_usage=include_usage,
+            with_status=with_status or with_progress,
         )
         self._with_progress = with_progress
         self._has_progressed = False
@@ -66,12 +70,10 @@ class ChatStream(ChunkStream):
         """Return the first chunk of every choice, which contains the role."""
         return b"".join(self._chunk(ROLE, index) for index in range(len(self._choice_heads)))
 
-    def heartbeat(self) -> bytes:
-        """Return a chunk without text, since some clients fail on comments."""
-        return self._chunk(EMPTY)
-
     def event(self, event: InferenceEvent) -> bytes:
         """Return the chunks for an event."""
+        if self._with_status:
+            self._news.record(event)
         match event:
             case TextDelta(text, index, logprobs):
                 delta = b'{"content":%b}' % json_string(text)
@@ -91,12 +93,15 @@ class ChatStream(ChunkStream):
 
     def _progress_chunks(self, event: PromptProgress) -> bytes:
         """Return a progress report; as in llama.cpp, one of the cached tokens precedes the first."""
-        chunks = b""
+        chunks, empty = b"", self._empty_chunk()
         if not self._has_progressed and event.processed > event.cached:
             began = PromptProgress(event.cached, event.total, event.cached)
-            chunks = self.heartbeat().removesuffix(b"}\n\n") + _progress(began)
+            chunks = self._with_members(empty, news_members(began))
         self._has_progressed = True
-        return chunks + self.heartbeat().removesuffix(b"}\n\n") + _progress(event)
+        return chunks + self._with_members(empty, self._news.members())
+
+    def _empty_chunk(self) -> bytes:
+        return self._chunk(EMPTY)
 
     def _chunk(self, delta: bytes, index: int = 0) -> bytes:
         return self._choice_heads[index] + delta + self._choice_tail
@@ -149,8 +154,3 @@ def _custom_call(event: ToolCallDelta, text: str) -> bytes:
         json_string(event.name or ""),
         json_string(text),
     )
-
-
-def _progress(event: PromptProgress) -> bytes:
-    numbers = (event.total, event.cached, event.processed, round(event.seconds * 1e3))
-    return b',"prompt_progress":{"total":%d,"cache":%d,"processed":%d,"time_ms":%d}}\n\n' % numbers

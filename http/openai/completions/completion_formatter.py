@@ -14,7 +14,12 @@ import attrs
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.openai.completions.completion_request import wants_logprobs
 from greenroom.http.openai.completions.completion_stream import CompletionStream
-from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usage, system_fingerprint
+from greenroom.http.openai.text.chunk_stream import (
+    finish_reason,
+    includes_status,
+    includes_usage,
+    system_fingerprint,
+)
 from greenroom.http.openai.text.logprobs import CompletionLogprobs
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
@@ -49,6 +54,7 @@ class CompletionFormatter:
             choices=len(self.wire.prompt.prompts) * self.choices,
             choices_per_prompt=self.choices,
             include_usage=includes_usage(self.wire.stream_options),
+            with_status=includes_status(self.wire.stream_options),
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.answering.requests.request_parameters import (
+    parse_model_key,
+    parse_parameters,
+    parse_priority,
+)
 from greenroom.http.openai.text.parameters import COMPLETION_PARAMETERS
 from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.messages.generation import check
@@ -35,7 +39,7 @@ def parse_completion_requests(
         body = {name: value for name, value in body.items() if name != "max_tokens"}
     overrides = parse_parameters(body, COMPLETION_PARAMETERS) | _logprobs(wire)
     overrides |= _candidates(wire, overrides)
-    response_format = parse_response_format(body)
+    response_format, priority = parse_response_format(body), parse_priority(body)
     prompts = wire.prompt.prompts
     scored = None
     if echo and wants_logprobs(wire):
@@ -50,6 +54,7 @@ def parse_completion_requests(
             overrides,
             client,
             response_format=response_format,
+            priority=priority,
         )
         for i, prompt in enumerate(prompts)
     ]

@@ -17,6 +17,7 @@ class CompletionStream(ChunkStream):
         choices: Number of choices of all prompts.
         choices_per_prompt: Number of choices of each prompt.
         include_usage: True if the client requested a usage chunk at the end.
+        with_status: True if the client requested news while it waits.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class CompletionStream(ChunkStream):
         choices: int = 1,
         choices_per_prompt: int = 1,
         include_usage: bool = False,
+        with_status: bool = False,
     ) -> None:
         super().__init__(
             "text_completion",
@@ -37,6 +39,7 @@ class CompletionStream(ChunkStream):
             choices=choices,
             choices_per_prompt=choices_per_prompt,
             include_usage=include_usage,
+            with_status=with_status,
         )
         self._logprobs = [CompletionLogprobs() for _ in range(choices)]
 
@@ -44,12 +47,10 @@ class CompletionStream(ChunkStream):
         """Return no bytes: the first chunk is sent with the first text."""
         return b""
 
-    def heartbeat(self) -> bytes:
-        """Return a chunk without text, since some clients fail on comments."""
-        return self._chunk(0, "")
-
     def event(self, event: InferenceEvent) -> bytes:
         """Return the chunks for an event."""
+        if self._with_status:
+            self._news.record(event)
         match event:
             case TextDelta(text, index, logprobs):
                 encoded = json_ascii(self._logprobs[index].add(logprobs)) if logprobs else b"null"
@@ -59,6 +60,9 @@ class CompletionStream(ChunkStream):
                 return self._chunk(index, text, logprobs=encoded)
             case _:
                 return super().event(event)
+
+    def _empty_chunk(self) -> bytes:
+        return self._chunk(0, "")
 
     def _chunk(self, index: int, text: str, reason: bytes = b"null", logprobs: bytes = b"null") -> bytes:
         choice = b'"choices":[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]' % (

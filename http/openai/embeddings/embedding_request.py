@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from greenroom.http.answering.requests.embedding_limits import checked_embedding
-from greenroom.http.answering.requests.request_parameters import parse_model_key
+from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_priority
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.openai.embeddings import EmbeddingsRequest
 
 
 def parse_embedding_request(
-    wire: EmbeddingsRequest, _: JsonObject, request_id: str, client: str = ""
+    wire: EmbeddingsRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest:
     """Parse an embedding request into a protocol-independent one.
 
@@ -27,4 +27,5 @@ def parse_embedding_request(
         instruction=wire.instruction,
         truncate=wire.truncate is not None and wire.truncate.cut,
     )
-    return InferenceRequest(request_id, parse_model_key(wire.model), checked_embedding(asked), client=client)
+    key, priority = parse_model_key(wire.model), parse_priority(body)
+    return InferenceRequest(request_id, key, checked_embedding(asked), client=client, priority=priority)

@@ -24,6 +24,8 @@ class AudioBody:
         wanted: Audio format of the response.
     """
 
+    has_news = False
+
     def __init__(self, wanted: AudioFormat) -> None:
         self._encoder = AudioEncoder(wanted)
         self.content_type = wanted.content_type
@@ -71,6 +73,7 @@ class SpeechEvents:
     """
 
     content_type = SERVER_SENT_EVENTS
+    has_news = False
 
     def __init__(self, wanted: AudioFormat) -> None:
         self._encoder = AudioEncoder(wanted)

@@ -7,6 +7,7 @@ from functools import cache
 
 import attrs
 
+from greenroom.http.answering.streaming.waiting_news import TellsNews
 from greenroom.http.encoding.json_encoding import json_ascii, json_string
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
 from greenroom.http.errors.openai_errors import error_object
@@ -19,7 +20,7 @@ from greenroom.schemas.problems import Problem
 DONE = b"data: [DONE]\n\n"
 
 
-class ChunkStream(ABC):
+class ChunkStream(TellsNews, ABC):
     """Formats a streamed chat or completion, with one or more choices, as OpenAI's chunks.
 
     Args:
@@ -29,6 +30,7 @@ class ChunkStream(ABC):
         choices: Number of choices that are streamed concurrently.
         choices_per_prompt: Number of choices of each prompt.
         include_usage: True if the client requested a usage chunk at the end.
+        with_status: True if the client requested news while it waits.
     """
 
     content_type = SERVER_SENT_EVENTS
@@ -43,8 +45,11 @@ class ChunkStream(ABC):
         choices: int,
         choices_per_prompt: int,
         include_usage: bool,
+        with_status: bool = False,
     ) -> None:
+        super().__init__()
         self.finished = False
+        self._with_status = with_status
         self._choices = choices
         self._choices_per_prompt = choices_per_prompt
         self._include_usage = include_usage
@@ -58,6 +63,10 @@ class ChunkStream(ABC):
             json_string(model),
             json_string(system_fingerprint()),
         )
+
+    def heartbeat(self) -> bytes:
+        """Return a chunk without text, since some clients fail on comments."""
+        return self._with_members(self._empty_chunk(), self._news.members())
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the chunks for an event that ends a choice or the whole response; no bytes for any other."""
@@ -76,6 +85,15 @@ class ChunkStream(ABC):
         """Return the end of a response that failed."""
         self.finished = True
         return b'data: {"error":%b}\n\n' % json_ascii(error_object(problem)) + DONE
+
+    @staticmethod
+    def _with_members(chunk: bytes, members: bytes) -> bytes:
+        """Return a chunk with further members behind its own."""
+        return chunk.removesuffix(b"}\n\n") + members + b"}\n\n" if members else chunk
+
+    @abstractmethod
+    def _empty_chunk(self) -> bytes:
+        """Return a chunk without text."""
 
     @abstractmethod
     def _last_chunk(self, index: int, reason: bytes, stop: bytes) -> bytes:
@@ -107,6 +125,11 @@ def system_fingerprint() -> str:
 def finish_reason(event: Finished) -> str:
     """Return the finish reason of a choice in OpenAI's terms."""
     return "stop" if event.reason == "cancelled" else event.reason
+
+
+def includes_status(options: StreamOptions | None) -> bool:
+    """Return whether the client of a stream requested news while it waits."""
+    return bool(options and options.include_status)
 
 
 def includes_usage(options: StreamOptions | None) -> bool:

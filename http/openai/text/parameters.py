@@ -49,7 +49,7 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
     "prediction": (),
     "web_search_options": (),
     "moderation": (),
-    "service_tier": ("auto", "default"),
+    "service_tier": ("auto", "default", "flex"),
 }
 
 UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {

@@ -54,6 +54,7 @@ class TranscriptEvents:
     """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`."""
 
     content_type = SERVER_SENT_EVENTS
+    has_news = False
 
     def __init__(self) -> None:
         self.finished = False

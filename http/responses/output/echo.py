@@ -53,7 +53,7 @@ def make_echo(
         "max_tool_calls": wire.max_tool_calls,
         "store": stored,
         "background": bool(wire.background),
-        "service_tier": "default",
+        "service_tier": "flex" if wire.service_tier == "flex" else "default",
         "metadata": parse_metadata(wire.metadata),
         "safety_identifier": wire.safety_identifier,
         "prompt_cache_key": wire.prompt_cache_key,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from greenroom.http.answering.streaming.waiting_news import TellsNews, news_members
 from greenroom.http.encoding.json_encoding import LINE_BREAKS, json_ascii, json_string
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
 from greenroom.http.encoding.token_logprobs import token_logprobs
@@ -42,7 +43,7 @@ PADDING = 16
 """Multiple of characters to which deltas of an obfuscated stream are padded."""
 
 
-class ResponseStream:
+class ResponseStream(TellsNews):
     """Formats one streamed response.
 
     Formatting is deterministic: ids derive from the response's id, times from its head and from `clock`, so
@@ -65,6 +66,7 @@ class ResponseStream:
         starting_after: int = -1,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__()
         self.finished = False
         self._life = ResponseLife(echo, head, clock)
         self._head = head
@@ -80,8 +82,8 @@ class ResponseStream:
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return an event that repeats the status: clients do not count comments as a sign of life."""
-        return self._created() + self._state(self._life.state, self._life.state)
+        """Return an event that repeats the status, with news of the wait; clients ignore comments."""
+        return self._created() + self._repeated(self._news.members())
 
     def failure(self, problem: Problem, usage: Usage | None = None) -> bytes:
         """Return the final events of a failed response."""
@@ -99,6 +101,8 @@ class ResponseStream:
 
     def event(self, event: RunEvent) -> bytes:
         """Return the wire events for an event of the answer, or for an entry of a run's log."""
+        if not isinstance(event, RunStarted | Heartbeat | RunEnded):
+            self._news.record(event)
         if isinstance(event, QueueStatus):
             return b""
         if isinstance(event, Admitted):
@@ -128,8 +132,8 @@ class ResponseStream:
             case RunStarted():
                 was_queued, self._life.queued = self._life.queued, False
                 return self.heartbeat() if was_queued else b""
-            case Heartbeat():
-                return self.heartbeat()
+            case Heartbeat(news):
+                return self._repeated(news_members(news))
             case RunEnded(response):
                 return self._end(response)
             case _:
@@ -163,14 +167,9 @@ class ResponseStream:
 
     def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
         """Open an item, and build the constant bytes of its deltas."""
-        ended_before = self._end_item("completed")
-        self._white_space = []
+        ended_before, self._white_space = self._end_item("completed"), []
         self._open = stream = make(len(self._items))
-        kind = stream.delta_type.encode()
-        place = json_ascii(stream.piece_place)[1:-1]
-        self._delta_head = b'event: %b\ndata: {"type":"%b",%b,"delta":' % (kind, kind, place)
-        has_logprobs = isinstance(stream, MessageStream)
-        self._delta_tail = b',"logprobs":[],"sequence_number":' if has_logprobs else b',"sequence_number":'
+        self._delta_head, self._delta_tail = _around_delta(stream)
         return ended_before + b"".join(self._event(event) for event in stream.begin())
 
     def _delta(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
@@ -180,8 +179,7 @@ class ResponseStream:
         if logprobs:
             self._open.logprobs += logprobs
             tail = b',"logprobs":%b,"sequence_number":' % token_logprobs(logprobs)
-        number = self._number
-        self._number = number + 1
+        number, self._number = self._number, self._number + 1
         if number <= self._starting_after:
             return b""
         if self._life.echo.obfuscates:
@@ -204,9 +202,8 @@ class ResponseStream:
 
     def _finish(self, event: Finished) -> bytes:
         status, incomplete = ending(event)
-        closed = self._close(status)
-        kind = _last_event(status)
-        return closed + self._state(kind, status, usage=event.usage, incomplete=incomplete) + DONE
+        members = {"usage": event.usage, "incomplete": incomplete}
+        return self._close(status) + self._state(_last_event(status), status, **members) + DONE
 
     def _end(self, stored: StoredResponse) -> bytes:
         """Return the final events of a stored response."""
@@ -227,14 +224,18 @@ class ResponseStream:
             start = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
         return start + self._end_item("completed" if status == "completed" else "incomplete")
 
+    def _repeated(self, news: bytes) -> bytes:
+        """Return an event that repeats the status; news are members of the event, beside the response."""
+        state = self._life.state
+        return self._sent(f"response.{state}", self._life.encoded(state) + news)
+
     def _state(self, kind: str, status: str, **members: Any) -> bytes:
         """Return a lifecycle event, which contains the response in its present state."""
         output = self._items if self.finished else ()
         return self._sent(f"response.{kind}", self._life.encoded(status, output, **members))
 
     def _event(self, event: Event) -> bytes:
-        kind, members = event
-        return self._sent(kind, json_ascii(members)[1:-1])
+        return self._sent(event[0], json_ascii(event[1])[1:-1])
 
     def _sent(self, kind: str, members: bytes) -> bytes:
         number, self._number = self._number, self._number + 1
@@ -247,6 +248,14 @@ class ResponseStream:
 def _last_event(status: str) -> str:
     # The API has no event type for cancelled responses.
     return "incomplete" if status == "cancelled" else status
+
+
+def _around_delta(stream: ItemStream) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the text of an item's deltas, up to the sequence number."""
+    kind, place = stream.delta_type.encode(), json_ascii(stream.piece_place)[1:-1]
+    logprobs = b',"logprobs":[]' if isinstance(stream, MessageStream) else b""
+    head = b'event: %b\ndata: {"type":"%b",%b,"delta":' % (kind, kind, place)
+    return head, logprobs + b',"sequence_number":'
 
 
 def _padding(text: str) -> bytes:

@@ -52,7 +52,7 @@ UNSUPPORTED: NeutralValues = {
     "personality": (),
     "prompt": (),
     "reasoning.mode": ("standard",),
-    "service_tier": ("auto", "default"),
+    "service_tier": ("auto", "default", "flex"),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
+    parse_priority,
     parse_truncation,
     parse_verbosity,
 )
@@ -104,7 +105,14 @@ def _parse(
     # A stored history grows without the client's notice, so it is truncated by default.
     overflow = parse_truncation("auto" if has_history and wire.truncation is None else wire.truncation)
     template = InferenceRequest(
-        request_id, key, chat, parameters, client, response_format=response_format, overflow=overflow
+        request_id,
+        key,
+        chat,
+        parameters,
+        client,
+        response_format=response_format,
+        overflow=overflow,
+        priority=parse_priority(body),
     )
     field = "input" if wire.messages is None else "messages"
     items = _items(wire, field, needed=not has_history)

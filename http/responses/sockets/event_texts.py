@@ -8,6 +8,7 @@ from typing import Any
 
 from greenroom.http.encoding.json_encoding import json_ascii
 from greenroom.http.errors.openai_errors import error_object
+from greenroom.http.errors.problem_documents import problem_headers
 from greenroom.schemas.problems import Problem
 
 _DATA = b"data: "
@@ -53,7 +54,8 @@ class EventTexts:
 
 def error_text(problem: Problem, lane: str | None = None) -> bytes:
     """Return the error event of a message that is not answered."""
-    headers = {} if problem.retry_after is None else {"retry-after": str(problem.retry_after)}
+    told = problem_headers(problem)
+    headers = {name: told[name] for name in ("retry-after",) if name in told}
     return _error_text(problem.status, error_object(problem), headers, lane)
 
 

@@ -37,7 +37,7 @@ async def answer_stored(
     Raises:
         ProblemError: The request is rejected, or failed before its status was sent.
     """
-    start = await _prepare(services, histories, request)
+    start = await _prepare(services, histories, request, limited=not (stream or request.background))
     subscribed = await ask_actor(services.refs.responses, start, Subscribed)
     subscription = subscribed.subscription
     request_resources().enter_context(closing(subscription))
@@ -66,7 +66,7 @@ async def stored_response(answers: AnswerAccount, response: StoredResponse) -> R
 
 
 async def _prepare(
-    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest
+    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, limited: bool
 ) -> StartRun:
     """Return the run to start. A conversation is locked before its history is read."""
     owner, lock = request_owner(), None
@@ -86,7 +86,8 @@ async def _prepare(
         keeps_prompt=complete.turns.system_prompt is None,
     )
     inference = await services.with_files(complete.request)
-    return StartRun(inference, writer.id, owner, writer, request.background, services.status_timeout, lock)
+    background, patience = request.background, services.status_timeout
+    return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited)
 
 
 async def _whole(answers: AnswerAccount, subscription: Subscription) -> Response:

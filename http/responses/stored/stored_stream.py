@@ -38,6 +38,11 @@ class StoredStream:
         """True if the end has been formatted."""
         return self._stream.finished
 
+    @property
+    def has_news(self) -> bool:
+        """False: news are part of the log too."""
+        return False
+
     def opening(self) -> bytes:
         """Return nothing: the opening events are formatted with the first entry of the log."""
         return self._stream.opening()

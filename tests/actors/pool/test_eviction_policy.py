@@ -117,6 +117,16 @@ def test_a_time_slice_is_at_least_as_long_as_the_load_was() -> None:
     assert decide(held, wanted(B), limit=1) == Plan(wait=(B,))
 
 
+def test_a_request_of_low_priority_interrupts_no_other_model_before_its_turn() -> None:
+    held, suspendable = ready(A, leases=1), ready(B, leases=1, suspendable=True)
+    early = wanted(C, since=NOW + 1.0)
+    for other in (held, suspendable):
+        assert decide(other, early, limit=1) == Plan(wait=(C,))
+        assert decide(other, wanted(C, since=NOW), limit=1) != Plan(wait=(C,))
+    assert decide(ready(A), early, limit=1) == Plan(wait=(C,), unload=(A,))
+    assert decide(early, wanted(D, since=NOW), limit=1) == Plan(load=(D,), wait=(C,))
+
+
 def test_a_load_that_nobody_waits_for_any_more_is_abandoned_when_its_room_is_needed() -> None:
     loading = ModelUse(A, GRANTED, ModelState.LOADING, need=1)
     assert decide(loading, wanted(B), limit=1) == Plan(wait=(B,), unload=(A,))

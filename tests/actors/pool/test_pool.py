@@ -102,7 +102,7 @@ async def test_what_is_asked_for_while_a_model_loads_is_told_so(models: tuple[st
         with generate(system.pool, "qwen3") as generation:
             # The prompt is prepared before any weights are loaded.
             events = await until(generation, Admitted)
-            assert events[0] == QueueStatus("loading", 0, "qwen3")
+            assert events[0] == QueueStatus("loading", 0, "qwen3", loading=("qwen3",))
             assert await state(system.pool, "qwen3") is ModelState.LOADING
             faults.gate.set()
             await until(generation, Finished)
@@ -128,7 +128,11 @@ async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: 
         ):
             await until(holder, TextDelta)
             waiting = await until(waiter, Admitted)
-            assert QueueStatus("waiting_for_model", 0, "llama") in waiting
+            told = [event for event in waiting if isinstance(event, QueueStatus)]
+            assert {(each.status, each.position, each.model) for each in told} <= {
+                ("loading", 0, "llama"),
+                ("waiting_for_model", 0, "llama"),
+            }
             assert await state(system.pool, "llama") is ModelState.WAITING
             finished = (await until(holder, Finished))[-1]
             assert isinstance(finished, Finished)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
+from greenroom.schemas.messages.priority import AGEING, MAX_PRIORITY, PROBE
 
 
 def ticket(slots: int = 1) -> tuple[Ticket, ReplyStream[object]]:
@@ -43,3 +44,26 @@ async def test_those_who_will_wait_are_counted_by_the_slots_that_they_take() -> 
     assert queue.length_beyond(4, 2) == 1
     queue.add(ticket(2)[0])
     assert queue.length_beyond(4, 1) == 2
+
+
+def at(since: float, priority: int = 0, timeout: float | None = None) -> Ticket:
+    return Ticket(ticket()[0].reply, "r", since=since, priority=priority, timeout=timeout)
+
+
+def test_each_step_of_priority_lets_newer_requests_pass_for_a_limited_time() -> None:
+    queue = TicketQueue()
+    low, lowest = at(0.0, 1), at(0.0, MAX_PRIORITY)
+    newer, much_newer, late = at(AGEING - 1.0), at(AGEING + 1.0), at(PROBE * AGEING + 1.0)
+    for each in (low, lowest, late, much_newer, newer):
+        queue.add(each)
+    assert queue.first_turn == AGEING - 1.0
+    assert list(queue) == [newer, low, much_newer, lowest, late]
+
+
+def test_only_time_without_a_load_counts_for_the_limit_of_a_wait() -> None:
+    waiting = at(100.0, timeout=3.0)
+    assert not waiting.has_waited_too_long(102.0, loading=False)
+    assert not waiting.has_waited_too_long(200.0, loading=True)
+    assert not waiting.has_waited_too_long(200.5, loading=False)
+    assert waiting.has_waited_too_long(201.0, loading=False)
+    assert not at(0.0).has_waited_too_long(1e9, loading=False)

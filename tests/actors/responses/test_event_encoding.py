@@ -12,6 +12,8 @@ from greenroom.actors.responses.event_encoding import decode_events, encode_even
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
+    PromptProgress,
+    QueueStatus,
     ReasoningDelta,
     TextDelta,
     Token,
@@ -26,6 +28,11 @@ numbers = st.floats(-1e4, 0)
 logprobs = st.builds(
     TokenLogprob, tokens, numbers, st.lists(st.tuples(tokens, numbers), max_size=3).map(tuple)
 )
+names = st.lists(st.text(), max_size=2).map(tuple)
+nbytes = st.none() | st.integers(0)
+statuses = st.builds(
+    QueueStatus, st.just("loading"), st.integers(0), st.text(), nbytes, names, names, nbytes, nbytes, nbytes
+)
 events = st.one_of(
     st.builds(TextDelta, st.text(), logprobs=st.lists(logprobs, max_size=3).map(tuple)),
     st.builds(ReasoningDelta, st.text()),
@@ -34,6 +41,8 @@ events = st.one_of(
     st.builds(Admitted, st.integers(0), st.integers(0)),
     st.just(RunStarted()),
     st.just(Heartbeat()),
+    st.builds(Heartbeat, statuses),
+    st.builds(Heartbeat, st.builds(PromptProgress, *[st.integers(0)] * 3, st.floats(0, 1e6))),
 )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.actors.responses.run import HEARTBEAT, Run
+from greenroom.actors.responses.run import HEARTBEAT, NEWS_INTERVAL, Run
 from greenroom.actors.responses.run_lifecycle import TRANSITIONS, ImpossibleTransition, check_step
 from greenroom.schemas.events.events import (
     Admitted,
@@ -144,7 +145,24 @@ async def test_silence_is_shown_in_the_log_for_all_alike(mock_clock: MockClock) 
     mock_clock.jump(HEARTBEAT)
     run.take(finished("stop"))
     run.show_life()
-    assert run.log.entries() == [Admitted(9), RunStarted(), Heartbeat(), TEXT], "and none while it is stored"
+    alive = Heartbeat(PromptProgress(1, 9))
+    assert run.log.entries() == [Admitted(9), RunStarted(), alive, TEXT], "and none while it is stored"
+
+
+async def test_readers_learn_soon_that_a_run_waits_for_something_else(mock_clock: MockClock) -> None:
+    run = new_run(WAITING, Admitted(9))
+    moved, loading = attrs.evolve(WAITING, position=2), attrs.evolve(WAITING, status="loading")
+    for news in (WAITING, WAITING, moved, loading, PromptProgress(1, 9)):
+        run.take(news)
+        mock_clock.jump(NEWS_INTERVAL)
+        run.show_life()
+    first, second, started, last = run.log.entries()[1:]
+    assert (first, second) == (Heartbeat(WAITING), Heartbeat(loading))
+    assert (started, last) == (RunStarted(), Heartbeat(PromptProgress(1, 9)))
+    run.take(TEXT)
+    mock_clock.jump(HEARTBEAT)
+    run.show_life()
+    assert run.log.entries()[-1] == Heartbeat()
 
 
 async def test_its_end_is_told_once_to_all_who_wait_and_frees_its_conversation() -> None:

@@ -129,7 +129,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/rerank", {"top_n": 1.5}, "top_n"),
     ("/v2/rerank", {"max_tokens_per_doc": -1}, "max_tokens_per_doc"),
     ("/v1/rerank", {"max_chunks_per_doc": 10}, "max_chunks_per_doc"),
-    ("/v2/rerank", {"priority": 5}, "priority"),
+    ("/v2/rerank", {"priority": -1}, "priority"),
     ("/v2/rerank", {"relevant_spans": {"mode": "enabled"}}, "relevant_spans"),
     ("/v1/rerank", {"return_documents": "yes"}, "return_documents"),
     ("/v1/rerank", {"instruction": "Find men."}, "instruction"),

@@ -113,7 +113,7 @@ async def test_a_compaction_that_was_changed_is_refused_by_name(settings: Settin
             assert error.value.param == "input[1].encrypted_content"
             assert error.value.code == "invalid_encrypted_content"
         for name, value in (
-            ("service_tier", "flex"),
+            ("service_tier", "priority"),
             ("prompt", {"id": "p"}),
             ("context_management", [{"type": "compaction"}]),
             ("personality", "friendly"),

@@ -21,6 +21,7 @@ SHOWN_BY = {
     "max_loaded_models": "test_a_model_that_is_held_is_never_unloaded_under_its_request",
     "max_batch": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
     "max_queue": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
+    "queue_timeout": "test_a_wait_beyond_queue_timeout_fails_with_the_time_of_a_retry",
     "max_stall": "test_max_stall_bounds_the_chunks",
     "min_prefill_chunk": "test_min_prefill_chunk_is_computed_whatever_it_costs",
     "device": "test_a_device_that_is_not_there_is_refused",

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from typing import Any
 
 import trio
 import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.http.answering.streaming.event_stream import HEARTBEAT, EventStream
+from greenroom.http.answering.streaming.event_stream import HEARTBEAT, NEWS_INTERVAL, EventStream
 from greenroom.http.openai.chat.chat_stream import ChatStream
-from greenroom.schemas.events.events import Finished, InferenceEvent, PromptProgress, TextDelta, Usage
+from greenroom.schemas.events.events import (
+    Admitted,
+    Finished,
+    InferenceEvent,
+    PromptProgress,
+    QueueStatus,
+    TextDelta,
+    Usage,
+)
 
 
 class Events:
@@ -77,3 +87,56 @@ async def test_a_protocol_without_a_heartbeat_waits_in_silence(
         pieces = [piece async for piece in EventStream(Events(reply), formatter)]
     assert formatter.heartbeats == 3
     assert b"".join(pieces).count(b'"content":"hello"') == 1
+
+
+async def news_of(*events: tuple[float, InferenceEvent], early: tuple[InferenceEvent, ...] = ()) -> Any:
+    """Return the statuses and progress of a stream, with the seconds of their arrival.
+
+    Args:
+        events: Events with the seconds of the wait before them.
+        early: Events that came before the headers were sent.
+    """
+    reply = ReplyStream[InferenceEvent]()
+    formatter = ChatStream("chatcmpl-1", "m", 123, with_status=True)
+    received: list[tuple[float, Any]] = []
+
+    async def send() -> None:
+        for seconds, event in events:
+            await trio.sleep(seconds)
+            reply.sender.send(event)
+        reply.sender.send(Finished("stop", Usage(1, 1)))
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        async for piece in EventStream(Events(reply), formatter, early):
+            for chunk in piece.removesuffix(b"data: [DONE]\n\n").split(b"\n\n")[:-1]:
+                members = json.loads(chunk.removeprefix(b"data: "))
+                told = members.get("queue_status", members.get("prompt_progress"))
+                if told is not None:
+                    received.append(
+                        (trio.current_time() - began, told.get("position", told.get("processed")))
+                    )
+    return received
+
+
+async def test_news_are_told_soon_but_not_more_often_than_clients_need(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    waits = [QueueStatus("queued", position, "m") for position in range(9)]
+    told = await news_of(
+        *((0.3, status) for status in reversed(waits)), (0.1, PromptProgress(5, 7)), (4.0, TextDelta("a"))
+    )
+    assert told == [(0.3, 8), (0.3 + NEWS_INTERVAL, 2), (0.3 + 2 * NEWS_INTERVAL, 5)]
+    # What is still true is repeated by heartbeats.
+    told = await news_of((0.5, waits[3]), (25.0, TextDelta("a")))
+    assert told == [(0.5, 3), (0.5 + HEARTBEAT, 3), (0.5 + 2 * HEARTBEAT, 3)]
+
+
+async def test_news_that_came_before_the_headers_are_told_if_they_are_still_true(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    loading = QueueStatus("loading", 3, "m")
+    assert await news_of((60.0, Finished("stop", Usage(1, 1))), early=()) == []
+    assert await news_of((5.0, TextDelta("a")), early=(loading, Admitted(3))) == [(0.0, 3)]
+    assert await news_of((5.0, TextDelta("b")), early=(loading, Admitted(3), TextDelta("a"))) == []

@@ -92,7 +92,7 @@ async def test_every_status_is_the_error_that_the_client_has_a_class_for() -> No
 
 
 def test_what_may_be_gone_in_a_moment_is_an_overload() -> None:
-    for problem in (draining(), queue_full("m", 3)):
+    for problem in (draining(), queue_full("m", 3, 2)):
         assert error_members(problem, "r")["error"]["type"] == "overloaded_error"
 
 

@@ -137,6 +137,22 @@ def test_a_stream_that_waits_pings_and_begins_once_its_prompt_is_known() -> None
     assert (last["usage"]["input_tokens"], last["usage"]["cache_read_input_tokens"]) == (4, 3)
 
 
+def test_pings_tell_what_the_client_waits_for() -> None:
+    stream = formatter().stream("m")
+    waits = QueueStatus("queued", 3, "m")
+    assert stream.event(waits) + stream.event(Admitted(7)) == b""
+    assert stream.has_news
+    [ping] = events_of(stream.heartbeat())
+    assert (ping["type"], ping["queue_status"]["position"]) == ("ping", 3)
+    [start] = events_of(stream.event(PromptProgress(5, 7, 3, 0.25)))
+    assert start["message"]["usage"]["cache_read_input_tokens"] == 3
+    [ping] = events_of(stream.heartbeat())
+    assert ping["prompt_progress"] == {"total": 7, "cache": 3, "processed": 5, "time_ms": 250}
+    events_of(stream.event(TextDelta("a")))
+    assert not stream.has_news
+    assert stream.heartbeat() == PING
+
+
 @pytest.mark.parametrize("answer", [[], [TextDelta("\n")]])
 def test_an_empty_answer_has_a_block_too(answer: list[InferenceEvent]) -> None:
     events: list[InferenceEvent] = [*BEGINNING, *answer, FINISHED]

@@ -108,6 +108,36 @@ def test_progress_is_sent_to_those_who_ask_for_it() -> None:
     assert len(chunks(streamed([progress, FINISHED]))) == 2
 
 
+def test_heartbeats_tell_what_the_client_waits_for_if_it_asks() -> None:
+    waits = QueueStatus("waiting_for_model", 2, "m", 1500, (), ("other",), 300, 200)
+    for progress in (False, True):
+        asked: dict[str, Any] = {"with_progress" if progress else "with_status": True}
+        stream = ChatStream("chatcmpl-1", "m", 123, **asked)
+        assert not stream.has_news
+        assert stream.event(waits) == b""
+        assert stream.has_news
+        [chunk] = chunks(stream.heartbeat() + b"data: [DONE]\n\n")
+        chat_types.ChatCompletionChunk.model_validate(chunk, strict=True)
+        assert chunk["choices"][0]["delta"] == {"content": ""}
+        assert chunk["queue_status"] == {
+            "status": "waiting_for_model",
+            "position": 2,
+            "model": "m",
+            "eta_ms": 1500,
+            "loading": [],
+            "unloading": ["other"],
+            "required_bytes": 300,
+            "available_bytes": 200,
+            "loaded_bytes": None,
+        }
+        assert not stream.has_news
+        stream.event(TextDelta("Hello"))
+        assert "queue_status" not in chunks(stream.heartbeat() + b"data: [DONE]\n\n")[0]
+    unasked = ChatStream("chatcmpl-1", "m", 123)
+    assert unasked.event(waits) == b""
+    assert not unasked.has_news
+
+
 def test_a_streamed_chat_field_by_field() -> None:
     first, *middle, last = chunks(streamed(ANSWER))
     assert last.pop("timings") == TIMINGS

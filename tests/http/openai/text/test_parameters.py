@@ -25,7 +25,7 @@ from greenroom.schemas.problems import ProblemError
         ("audio", {"voice": "a", "format": "mp3"}),
         ("prediction", {"type": "content", "content": ""}),
         ("web_search_options", {}),
-        ("service_tier", "flex"),
+        ("service_tier", "priority"),
     ],
 )
 def test_a_parameter_that_is_not_honoured_is_refused_by_name(name: str, value: Any) -> None:

@@ -28,6 +28,7 @@ from greenroom.schemas.events.events import (
     Failed,
     Finished,
     InferenceEvent,
+    PromptProgress,
     QueueStatus,
     ReasoningDelta,
     TextDelta,
@@ -208,6 +209,26 @@ def test_a_heartbeat_is_an_event_that_counts() -> None:
         formatter.opening() + formatter.heartbeat() + formatter.event(TextDelta("a")) + formatter.event(STOP)
     )
     assert kinds(read_events(data))[1:3] == ["in_progress", "in_progress"]
+
+
+def test_heartbeats_tell_what_a_response_waits_for() -> None:
+    formatter = stream()
+    assert formatter.event(QueueStatus("queued", 3, "tiny")) == b""
+    assert formatter.has_news
+    data = formatter.heartbeat() + formatter.event(PromptProgress(5, 7, 3, 0.25)) + formatter.heartbeat()
+    assert not formatter.has_news
+    data += formatter.event(TextDelta("a")) + formatter.event(STOP)
+    created, first, waiting, computed, *_ = read_events(data)
+    assert kinds([created, first, waiting, computed]) == ["created", *["in_progress"] * 3]
+    assert waiting["queue_status"]["position"] == 3
+    assert waiting["response"] == first["response"]
+    assert computed["prompt_progress"] == {"total": 7, "cache": 3, "processed": 5, "time_ms": 250}
+    # In the log of a background response, heartbeats carry the news.
+    members = {**echo().members, "background": True}
+    log = [Admitted(3), Heartbeat(QueueStatus("queued", 3, "tiny")), RunStarted(), STOP]
+    events = read_events(sent(stream(echo=ResponseEcho(members)), log))
+    assert kinds(events)[:4] == ["created", "queued", "queued", "in_progress"]
+    assert events[2]["queue_status"]["position"] == 3
 
 
 def test_a_background_response_is_queued_first() -> None:

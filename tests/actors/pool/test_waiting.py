@@ -1,0 +1,142 @@
+"""Requests that wait for a model: their status, their limit of waiting, and their priority."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import attrs
+import trio
+
+from greenroom.actors.requests.generation import Generation
+from greenroom.actors.system import open_system
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.loading.load_size import load_size
+from greenroom.schemas.events.events import Failed, Finished, QueueStatus, TextDelta
+from greenroom.schemas.messages.priority import BACKGROUND, PROBE
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import (
+    Faults,
+    FaultyEngines,
+    answer,
+    chat,
+    generate,
+    until,
+)
+
+
+def sizes(models: tuple[str, ...]) -> list[int]:
+    return [load_size(Path(model), detect(Path(model)), Settings()).total for model in models]
+
+
+async def status_of(generation: Generation, status: str) -> QueueStatus:
+    """Return the next queue status with this word."""
+    while True:
+        event = await generation.receive()
+        assert not isinstance(event, Failed | Finished), event
+        if isinstance(event, QueueStatus) and event.status == status:
+            return event
+
+
+async def problem_of(generation: Generation) -> Problem:
+    async for event in generation:
+        if isinstance(event, Failed):
+            return event.problem
+    raise AssertionError("the request did not fail")
+
+
+async def test_a_request_is_told_which_model_leaves_for_its_own_and_how_many_bytes_that_needs(
+    models: tuple[str, ...],
+) -> None:
+    qwen3, llama, _ = sizes(models)
+    room = max(qwen3, llama) * 3 // 2
+    settings = Settings(models=models, memory_bytes=room, shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        with (
+            generate(system.pool, "qwen3", "holder", max_tokens=20_000) as holder,
+            generate(system.pool, "llama", "waiter") as waiter,
+        ):
+            await until(holder, TextDelta)
+            told = await status_of(waiter, "waiting_for_model")
+            while not told.unloading:
+                told = await status_of(waiter, "waiting_for_model")
+            assert (told.position, told.model, told.unloading) == (0, "llama", ("qwen3",))
+            assert (told.required_bytes, told.available_bytes) == (llama, room - qwen3)
+            holder.close()
+            assert isinstance((await until(waiter, Finished))[-1], Finished)
+
+
+async def test_a_wait_beyond_queue_timeout_fails_with_the_time_of_a_retry(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, max_batch=1, queue_timeout=0.2, shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        await answer(system.pool, "qwen3")
+        with generate(system.pool, "qwen3", "holder", max_tokens=20_000) as holder:
+            await until(holder, TextDelta)
+            with (
+                Generation(system.pool, chat("qwen3", "late"), limited=True) as late,
+                generate(system.pool, "qwen3", "streamed") as patient,
+            ):
+                problem = await problem_of(late)
+                assert (problem.status, problem.code) == (503, "queue_timeout")
+                assert problem.retry_after == 1  # a lease was held for less than a second so far
+                holder.close()
+                assert isinstance((await until(patient, Finished))[-1], Finished)
+
+
+async def test_a_load_does_not_count_for_queue_timeout(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, queue_timeout=0.001, shutdown_timeout=60.0)
+    faults = Faults(gate=threading.Event())
+    assert faults.gate is not None
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        with (
+            Generation(system.pool, chat("qwen3"), limited=True) as first,
+            generate(system.pool, "qwen3", "gone") as gone,
+            generate(system.pool, "qwen3", "last") as last,
+        ):
+            await status_of(first, "loading")
+            await status_of(gone, "loading")
+            await status_at(last, 2)
+            gone.close()
+            await status_at(last, 1)  # which the tick tells that also counts the waiting time
+            faults.gate.set()
+            assert isinstance((await until(first, Finished))[-1], Finished)
+
+
+async def test_requests_of_low_priority_stand_behind_newer_ones(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_batch=1, shutdown_timeout=60.0)) as system:
+        low, lower = (
+            Generation(system.pool, attrs.evolve(chat("qwen3", f"p{step}"), priority=step))
+            for step in (BACKGROUND, PROBE)
+        )
+        with (
+            generate(system.pool, "qwen3", "holder", max_tokens=20_000) as holder,
+            lower,
+            low,
+            generate(system.pool, "qwen3", "new") as new,
+        ):
+            await until(holder, TextDelta)
+            for generation in (lower, low, new):
+                await status_at(generation, 0)
+            await status_at(lower, 2)
+            await status_at(low, 1)
+            ended = []
+
+            async def finish(generation: Generation) -> None:
+                await until(generation, Finished)
+                ended.append(generation.request.id)
+
+            async with trio.open_nursery() as nursery:
+                for generation in (lower, low, new):
+                    nursery.start_soon(finish, generation)
+                holder.close()
+            assert ended == ["new", "p1", "p10"]
+
+
+async def status_at(generation: Generation, position: int) -> None:
+    """Receive events until the request has this place in the queue."""
+    while True:
+        event = await generation.receive()
+        assert not isinstance(event, Failed | Finished), event
+        if isinstance(event, QueueStatus) and event.position == position:
+            return
