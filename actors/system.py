@@ -19,6 +19,7 @@ from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistic
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.pool.pool import Pool
+from greenroom.actors.requests.probing import Probing
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.read_capabilities import read_capabilities
@@ -154,8 +155,9 @@ async def open_system(
         hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung.
     """
     workers = Workers(hang_timeout)
-    pool = Pool(settings, workers, engines or Engines(settings, _probed_models(settings, database)))
     store = Store(settings, workers, database)
+    engines = engines or Engines(settings, _probed_models(settings, database))
+    pool = Pool(settings, workers, engines, probe=Probing(engines, workers, store.ref).run)
     responses = Responses(pool.ref, store.ref)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)

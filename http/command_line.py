@@ -33,6 +33,7 @@ COMMANDS = {
     "embed": "Print the vectors of texts.",
     "rerank": "Rank documents by how well they answer a query.",
     "transcribe": "Transcribe a recording.",
+    "probe": "Find out what a model can do, and remember it.",
     "models": "List the models that requests can name.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",

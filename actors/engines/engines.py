@@ -25,6 +25,7 @@ from greenroom.schemas.settings.settings import Settings
 if TYPE_CHECKING:
     from greenroom.engine.loading.load_size import LoadSize
     from greenroom.engine.memory.account import MemoryAccount
+    from greenroom.engine.probe.questions import Probe
 
 log = get_logger()
 
@@ -98,41 +99,69 @@ class Engines(ListedModels):
         Raises:
             ProblemError: The model cannot be used.
         """
-        # A broken system prompt is no fault of the model's files.
+        from greenroom.engine.catalog.catalog import DEMO_FOLDER
         from greenroom.engine.catalog.operator.operator_files import system_prompt_of
 
         settings = self._settings.applied_to(files.id)
+        # A broken system prompt is no fault of the model's files.
         system_prompt = system_prompt_of(files.id, settings)
         with self._broken.watched(files.id, files.folder, *_parts_elsewhere(files.id, settings)):
-            return self._open_model(files, settings, system_prompt)
+            record = self.record_of(files.id, self._detect(files), files.folder)
+            if record.probed is None and files.folder != DEMO_FOLDER and self.probed.is_first_use(files.id):
+                log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
+            return self._open(files, record, system_prompt)
 
-    def _open_model(self, files: ModelFiles, settings: Settings, system_prompt: str) -> OpenedModel:
-        from greenroom.engine.catalog.catalog import DEMO_FOLDER
+    def _detect(self, files: ModelFiles) -> CapabilityRecord:
         from greenroom.engine.catalog.kinds.detection import detect
-        from greenroom.engine.catalog.notices import notices_of
-        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
         from greenroom.engine.catalog.operator.vision import check_vision
         from greenroom.engine.memory.device_memory import main_memory
+
+        settings, vision = self._settings.applied_to(files.id), self._allows_vision(files.id)
+        detected = detect(files.folder, settings.trust_remote_code, files.id, allow_vision=vision)
+        check_vision(detected, files.folder, files.id, settings, main_memory())
+        return detected
+
+    def _open(self, files: ModelFiles, known: CapabilityRecord, system_prompt: str = "") -> OpenedModel:
+        from greenroom.engine.catalog.notices import notices_of
+        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
         from greenroom.engine.memory.weights import memory_need
 
-        folder, trust = files.folder, settings.trust_remote_code
-        detected = detect(folder, trust, files.id, allow_vision=self._allows_vision(files.id))
-        check_vision(detected, folder, files.id, settings, main_memory())
-        known = self.record_of(files.id, detected, folder)
-        if known.probed is None and folder != DEMO_FOLDER and self.probed.is_first_use(files.id):
-            log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
+        settings = self._settings.applied_to(files.id)
         record = with_operators_parsers(known, settings, files.id)
-        for notice in notices_of(folder, record):
+        for notice in notices_of(files.folder, record):
             log.warning("model notice", model=files.id, notice=notice)
 
         from greenroom.actors.engines.kinds import open_adapter
 
-        model = ModelFolder(files.id, folder, record)
+        model = ModelFolder(files.id, files.folder, record)
         adapter = open_adapter(model, settings, system_prompt)
         account = self._limited_account()
         size = self._size(model)
         need = memory_need(account, files.id, record.model_type, size.total, size.least)
-        return OpenedModel(files.id, folder, record, adapter, need, account.limit)
+        return OpenedModel(files.id, files.folder, record, adapter, need, account.limit)
+
+    def open_probe(self, name: str, scratch: Path, max_tokens: int | None = None) -> Probe:
+        """Return the probe of a model, whose files are read anew.
+
+        Its judgement compares the model's answers with what the files alone suggest, not with earlier probes.
+
+        Args:
+            name: The model's own id.
+            scratch: Folder for files of the probe's questions.
+            max_tokens: Longest answer in tokens; None for the probe's own limit.
+
+        Raises:
+            ProblemError: The model cannot be used.
+        """
+        from greenroom.actors.engines.kinds import open_probe
+        from greenroom.engine.probe.known_capabilities import known_capabilities
+
+        files = self.fetch(name)
+        self.probed.is_first_use(files.id)  # no warning while it is probed
+        opened = self._open(files, self._detect(files))
+        settings = self._settings.applied_to(files.id)
+        known = known_capabilities(files.id, files.folder, opened.record, settings, opened.limit)
+        return open_probe(known, opened.adapter, scratch, max_tokens)
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]

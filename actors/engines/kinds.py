@@ -1,15 +1,16 @@
-"""Selection of adapter and engine by model type; no other module chooses by it."""
+"""Selection of adapter, engine and probe by model type; no other module chooses by it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
-from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType, ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from greenroom.engine.memory.account import MemoryAccount
     from greenroom.engine.memory.model_load import ModelLoad
     from greenroom.engine.memory.residence import Residence
+    from greenroom.engine.probe.questions import Probe
     from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 
@@ -126,6 +128,40 @@ def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[Mode
             )
 
             return open_transcription_engine
+
+
+def open_probe(
+    known: ProbedCapabilities, adapter: PromptAdapter, scratch: Path, max_tokens: int | None = None
+) -> Probe:
+    """Return the probe of a model: what to ask it, and what its answers show; on the adapter's thread.
+
+    Args:
+        known: Record without findings of the probe.
+        adapter: Adapter from `open_adapter`.
+        scratch: Folder for files of the questions.
+        max_tokens: Longest answer in tokens; None for the probe's own limit.
+
+    Raises:
+        ProblemError: The model cannot be asked.
+    """
+    from greenroom.engine.probe import encoder_probe, sound_probe, text_probe
+    from greenroom.engine.probe.probe_image import probe_image
+
+    match known.model_type:
+        case "text" | "vision" as kind:
+            image = probe_image() if kind == "vision" else None
+            longest = max_tokens or text_probe.MAX_TOKENS
+            return text_probe.open_text_probe(known, cast("Adapter", adapter), image, longest)
+        case "embeddings":
+            return encoder_probe.EmbeddingProbe(known)
+        case "rerank":
+            return encoder_probe.RerankProbe(known)
+        case "speech":
+            return sound_probe.SpeechProbe(known)
+        case "transcription":
+            recording = scratch / "tone.wav"
+            sound_probe.write_recording(recording)
+            return sound_probe.TranscriptionProbe(known, recording)
 
 
 def _prepare_thread(kind: ModelType, settings: Settings) -> None:

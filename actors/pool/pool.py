@@ -56,7 +56,18 @@ from greenroom.schemas.protocols.pool_protocol import (
     QueryPrompt,
     UnloadModel,
 )
+from greenroom.schemas.protocols.probe_protocol import ProbeModel
 from greenroom.schemas.settings.settings import Settings
+
+RunProbe = Callable[[Ref[PoolMessage], ProbeModel, Reply], Awaitable[None]]
+"""Function that runs a probe until the end of its reply."""
+
+
+async def refuse_probe(_pool: Ref[PoolMessage], message: ProbeModel, reply: Reply) -> None:
+    """Refuse a probe, in a pool whose system has no store for the findings."""
+    detail = f"'{message.name}' cannot be probed here: the findings would not be stored."
+    reply.fail(Problem(501, "probe_unavailable", detail))
+
 
 _TICK = 0.5
 """Interval in seconds between checks of waiting requests: their positions, and expired time slices."""
@@ -68,16 +79,23 @@ class Pool:
     Args:
         workers: Worker threads for the models.
         make: Function that creates the actor of a model; None for models that run here, on these workers.
+        probe: Function that runs a probe as a client of the pool, and ends its reply; by default refuses.
     """
 
     def __init__(
-        self, settings: Settings, workers: Workers, engines: Engines, make: MakeModel | None = None
+        self,
+        settings: Settings,
+        workers: Workers,
+        engines: Engines,
+        make: MakeModel | None = None,
+        probe: RunProbe = refuse_probe,
     ) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._workers = workers
         self._make = make or partial(_make_local, settings.max_batch, engines, workers)
+        self._probe = probe
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model,
@@ -113,7 +131,7 @@ class Pool:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
-                nursery.start_soon(self._find_preloads)
+                nursery.start_soon(_find_preloads, self._settings, self._lookups, self._control)
                 nursery.start_soon(self._awake.run)
                 while True:
                     self._receive(await self._control.receive())
@@ -171,6 +189,8 @@ class Pool:
                 self._nursery.start_soon(self._describe, reply, partial(self._lookups.describe, name))
             case FindModel(name):
                 self._nursery.start_soon(self._describe, reply, partial(self._lookups.card, name))
+            case ProbeModel():  # fails by itself while the pool drains
+                self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
                 statuses = self._models.statuses(self._workers.hung())
                 reply.send(PoolStatus(statuses, self._draining))
@@ -208,12 +228,6 @@ class Pool:
         found = await self._lookups.find(message.key.model)
         self._control.send(LookedUp(message, reply, found))
 
-    async def _find_preloads(self) -> None:
-        listed = await self._lookups.list() if preloads_by_pattern(self._settings) else ModelList(())
-        ids = [] if isinstance(listed, Problem) else [card.id for card in listed.models]
-        for name in preloads_of(self._settings, ids):
-            self._control.send(FoundToPreload(name, await self._lookups.find(name)))
-
     async def _describe(self, reply: Reply, look_up: Callable[[], Awaitable[Description | Problem]]) -> None:
         self._control.send(Described(reply, await look_up()))
 
@@ -237,11 +251,7 @@ class Pool:
     def _tick(self) -> None:
         if self._models.waiting and not self._ticking:
             self._ticking = True
-            self._nursery.start_soon(self._clock)
-
-    async def _clock(self) -> None:
-        await trio.sleep(_TICK)
-        self._control.send(Tick())
+            self._nursery.start_soon(_tick_later, self._control)
 
     def _answer_drain(self) -> None:
         if self._draining is not None and not (self._looking_up or self._models.busy):
@@ -273,3 +283,15 @@ def _make_local(
     report: Callable[[ModelReport], None],
 ) -> Model:
     return Model(key, engines, workers, report, state=state, slots=slots)
+
+
+async def _find_preloads(settings: Settings, lookups: CatalogLookups, control: Control[Any]) -> None:
+    listed = await lookups.list() if preloads_by_pattern(settings) else ModelList(())
+    ids = [] if isinstance(listed, Problem) else [card.id for card in listed.models]
+    for name in preloads_of(settings, ids):
+        control.send(FoundToPreload(name, await lookups.find(name)))
+
+
+async def _tick_later(control: Control[Any]) -> None:
+    await trio.sleep(_TICK)
+    control.send(Tick())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.detection.parser_choice import choose_parsers
 from greenroom.engine.adapters.reasoning.switches import PromptChanges, ReasoningSwitches
 from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
 from greenroom.engine.adapters.templates.template_probe import probe_template
 from greenroom.engine.catalog.kinds.families import FAMILIES, FamilyTraits
+from greenroom.engine.formats.registry import REASONING_PARSERS, TOOL_PARSERS
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -36,6 +39,7 @@ def make_adapter(
     stop_token_ids = find_stop_token_ids(tokenizer, family.end_of_turn_tokens)
     stop_texts = [text for text, ident in tokenizer.added_tokens.items() if ident in stop_token_ids]
     traits = probe_template(tokenizer) if tokenizer.has_chat_template else None
+    record = _without_forgotten_parsers(record)
     try:
         choice = choose_parsers(record, settings, tokenizer, traits, family, stop_texts)
     except LookupError as error:
@@ -43,6 +47,19 @@ def make_adapter(
         raise ProblemError(load_failed(tokenizer.folder.name, detail)) from error
     switches = _known_switches(family)
     return make(record, tokenizer, settings, choice, stop_token_ids, switches, system_prompt)
+
+
+def _without_forgotten_parsers(record: CapabilityRecord) -> CapabilityRecord:
+    """Return the record without parsers that a probe found and that this version does not have."""
+    probed = record.probed
+    if probed is None:
+        return record
+    calls, reasoning = record.tool_parser, record.reasoning_parser
+    if calls == probed.tool_parser_id and calls not in TOOL_PARSERS:
+        calls = None
+    if reasoning == probed.thinking_parser_id and reasoning not in REASONING_PARSERS:
+        reasoning = None
+    return attrs.evolve(record, tool_parser=calls, reasoning_parser=reasoning)
 
 
 def _known_switches(family: FamilyTraits) -> ReasoningSwitches | None:

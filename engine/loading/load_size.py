@@ -44,7 +44,7 @@ class LoadSize:
     Args:
         weights: Weights, including those of a draft model.
         working: Temporary arrays of a forward pass.
-        cache: KV cache of the first `FIRST_TOKENS` tokens; 0 for models without such a cache.
+        cache: KV cache of the first tokens; 0 for models without such a cache.
     """
 
     weights: int
@@ -74,12 +74,17 @@ def with_measured_working(size: LoadSize, measured: int | None) -> LoadSize:
 
 
 def load_size(
-    folder: Path, record: CapabilityRecord, settings: Settings, draft_folder: Path | None = None
+    folder: Path,
+    record: CapabilityRecord,
+    settings: Settings,
+    draft_folder: Path | None = None,
+    tokens: int = FIRST_TOKENS,
 ) -> LoadSize:
     """Return the memory that loading a model needs; reads its configuration and the headers of its weights.
 
     Args:
         draft_folder: Folder of the draft model; None if there is none.
+        tokens: Tokens for which there is a cache, at most the model's context.
 
     Raises:
         ValueError: A weight file is broken, or config.json states sizes that the weights do not have.
@@ -91,7 +96,7 @@ def load_size(
     weights = _weight_bytes(tensors, config, kind, settings) + _other_files(folder, kind)
     if kind not in ("text", "vision"):
         return LoadSize(weights, _working_bytes(kind, config, weights, settings))
-    tokens = min(FIRST_TOKENS, record.context, settings.max_context or record.context)
+    tokens = min(tokens, record.context, settings.max_context or record.context)
     cache = _cache_bytes(config, tensors, tokens, settings)
     if settings.kv_cache_bytes is not None:
         cache = min(cache, settings.kv_cache_bytes)

@@ -58,7 +58,7 @@ def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]])
     signals = _Signals()
 
     async def opened() -> tuple[int, bool]:
-        engines = Engines(settings, ProbedModels(lambda: known_capabilities(settings)))
+        engines = Engines(settings, ProbedModels(lambda: stored_capabilities(settings)))
         async with open_system(attrs.evolve(settings, shutdown_timeout=closing), engines=engines) as system:
             status = await signals.run(lambda: run(system))
         if status == ExitStatus.FAILED and system.device_lost.is_set():
@@ -69,7 +69,7 @@ def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]])
     _end(status, at_once=hung or signals.received)
 
 
-def known_capabilities(settings: Settings) -> tuple[ProbedCapabilities, ...]:
+def stored_capabilities(settings: Settings) -> tuple[ProbedCapabilities, ...]:
     """Return the findings of earlier probes in the settings' database, by default the user's."""
     if settings.db == MEMORY:
         return ()

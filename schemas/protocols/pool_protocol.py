@@ -14,6 +14,7 @@ from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.probe_protocol import ProbeModel
 
 
 @attrs.frozen
@@ -249,5 +250,13 @@ class Drained:
 
 
 PoolMessage = (
-    Acquire | QueryPrompt | UnloadModel | DescribeModel | FindModel | ListModels | DescribePool | Drain
+    Acquire
+    | QueryPrompt
+    | UnloadModel
+    | ProbeModel
+    | DescribeModel
+    | FindModel
+    | ListModels
+    | DescribePool
+    | Drain
 )

@@ -54,11 +54,14 @@ def read_turn(
     reasoning_parser: ReasoningParser,
     tools: tuple[Tool, ...],
     pieces: Sequence[str] = (),
+    *,
+    ended_by_model: bool = True,
 ) -> ParsedTurn:
     """Return the turn as a client would receive it if the model had written it.
 
     Args:
         pieces: Pieces in which the text arrives; empty for one piece.
+        ended_by_model: False if the text was cut off.
     """
     prepared = PreparedPrompt(
         tokens=(0,),
@@ -71,7 +74,10 @@ def read_turn(
     text, reasoning, found = "", "", list[tuple[str, str]]()
     with dry_run():
         written = pieces or (shown.text,)
-        deltas = [*(delta for piece in written for delta in processor.feed(piece)), *processor.finish()]
+        deltas = [
+            *(delta for piece in written for delta in processor.feed(piece)),
+            *processor.finish(ended_by_model=ended_by_model),
+        ]
     for delta in deltas:
         match delta:
             case TextDelta():

@@ -1,0 +1,71 @@
+"""The command `greenroom probe`: the capabilities of a model, found by asking it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import attrs
+import click
+
+from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import MODEL
+from greenroom.http.settings.sources import settings_options
+from greenroom.schemas.settings.settings import Settings
+
+FLAGS = ("db", "device", "dtype", "kv_bits", "max_context", "memory_bytes", "trust_remote_code")
+
+
+@click.command()
+@click.argument("model", type=MODEL)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="Longest answer to a question (default: 1,024 tokens)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a list.")
+@settings_options(*FLAGS)
+@click.pass_obj
+def command(
+    local: LocalModels, settings: Settings, model: str, max_tokens: int | None, as_json: bool
+) -> None:
+    """Find out what a model can do, and remember it.
+
+    The model is loaded and asked some questions: its calls of tools and its reasoning are read by the
+    parsers for its family, then by all others; other kinds embed, speak or transcribe a little. Servers
+    and commands follow the findings from its next load on, until its files change. MODEL is a local folder
+    or a hub id. No server may be running with the same database.
+
+    \b
+    Examples:
+      greenroom probe ~/models/Qwen3-4B-4bit
+      greenroom probe mlx-community/Qwen3-4B-4bit --json
+    """
+    from greenroom.actors.store.database.database_file import MEMORY
+    from greenroom.actors.store.database.live_servers import has_live_server
+    from greenroom.http.commands.downloads import fetch_missing
+    from greenroom.http.process.log_configuration import configure_command_logging
+    from greenroom.http.settings.database_location import locate_database
+    from greenroom.http.settings.start_checks import check_at_start
+
+    if settings.db == MEMORY:
+        raise click.UsageError("--db must be a file: the findings would be lost with the memory")
+    settings = attrs.evolve(settings, models=(model,))
+    configure_command_logging(settings.log_level)
+    check_at_start(settings, local)
+    settings = locate_database(settings)
+    database = Path(str(settings.db)).expanduser()
+    try:
+        if has_live_server(database):
+            raise click.ClickException(f"a server has {database} open; stop it, then probe the model")
+    except sqlite3.Error as error:
+        raise click.ClickException(f"{database} cannot be read: {error}") from error
+    fetch_missing(local, settings)
+
+    from rich.console import Console
+
+    from greenroom.http.process.command_run import run_with_system
+    from greenroom.http.terminal.probe_findings import print_findings
+    from greenroom.schemas.protocols.probe_protocol import ProbeModel
+
+    message = ProbeModel("default", max_tokens)
+    console = Console(stderr=True)
+    run_with_system(settings, lambda system: print_findings(system.pool, message, console, as_json=as_json))

@@ -1,0 +1,150 @@
+"""Probes of tiny models: the record tells what they do, and serving follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.actors.requests.generation import Generation
+from greenroom.actors.store.read_capabilities import read_capabilities
+from greenroom.actors.system import System, open_system
+from greenroom.engine.catalog.files.fingerprint import fingerprint
+from greenroom.engine.probe.formats import WEATHER
+from greenroom.schemas.events.events import ToolCallDelta
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.capabilities import ProbedCapabilities
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import status
+from greenroom.tests.support.models.calling_models import CallingModel, make_calling_model
+
+_THOUGHT = "<think>\nLet me see.\n</think>\n\n"
+_SEED_THOUGHT = "<seed:think>Let me see.</seed:think>"
+
+FAMILIES: tuple[tuple[CallingModel, dict[str, Any]], ...] = (
+    (
+        CallingModel("thinker", "thinking", "qwen3", "hermes_json", _THOUGHT),
+        {"model_family": "qwen", "thinking_parser_id": "think_tag", "supports_toggle": True},
+    ),
+    (CallingModel("lama", "llama", "llama", "llama_json"), {"model_family": "llama"}),
+    (CallingModel("wind", "mistral", "mistral", "mistral"), {"model_family": "mistral"}),
+    (CallingModel("stone", "granite", "granite", "hermes_json"), {"model_family": "granite"}),
+    (CallingModel("zed", "glm4", "glm4", "glm4_native"), {"model_family": "glm4"}),
+    (
+        CallingModel("jewel", "gemma", "gemma3", "hermes_json"),
+        {"model_family": "gemma", "supports_native_tools": False, "tool_format": "injection"},
+    ),
+    (CallingModel("LFM2-tiny", "liquid", "smollm3", "mlx_lm.pythonic"), {"model_family": "liquid"}),
+    (CallingModel("gpt-oss-tiny", "gpt_oss", "smollm3", "harmony"), {"model_family": "gpt_oss"}),
+    # These write other formats than their templates show.
+    (CallingModel("strayed", "qwen", "qwen3", "llama_xml"), {"model_family": "qwen"}),
+    (
+        CallingModel("astray", "thinking", "qwen3", "mistral", _SEED_THOUGHT),
+        {"model_family": "qwen", "thinking_parser_id": "seed_oss", "supports_toggle": True},
+    ),
+)
+
+
+@pytest.mark.parametrize(("model", "facts"), FAMILIES, ids=[model.name for model, _ in FAMILIES])
+async def test_the_record_is_right_and_serving_follows_it(
+    model: CallingModel, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = make_calling_model(model, tmp_path)
+    settings = Settings(models=(str(folder),), db=str(tmp_path / "db"))
+    async with open_system(settings) as system:
+        found = await probe(system)
+        assert (await status(system.pool, model.name)).state is ModelState.IDLE
+    expected = ProbedCapabilities(
+        model.name,
+        "text",
+        tool_parser_id=model.writes,
+        probed_at=found.probed_at,
+        files=fingerprint(folder),
+        **{
+            "supports_native_tools": True,
+            "supports_thinking": bool(model.thought),
+            "tool_format": "native",
+            "practical_max_tokens": 8192,
+            **facts,
+        },
+    )
+    assert found == expected
+    assert read_capabilities(tmp_path / "db") == (found,)
+    async with open_system(settings) as system:
+        assert await calls(system, "What is the weather in Quito?") == [("get_weather", '{"city": "Quito"}')]
+
+
+async def test_unprobed_the_calls_of_another_format_are_text(tmp_path: Path) -> None:
+    folder = make_calling_model(CallingModel("strayed", "qwen", "qwen3", "llama_xml"), tmp_path)
+    async with open_system(Settings(models=(str(folder),))) as system:
+        assert await calls(system, "What is the weather in Quito?") == []
+        await probe(system)
+        # What was in memory before the probe stays there, as it was opened.
+        assert (await status(system.pool, "strayed")).state is ModelState.READY
+        assert await calls(system, "What is the weather in Quito?") == []
+
+
+async def test_the_demo_model_calls_and_reasons(tmp_path: Path) -> None:
+    async with open_system(Settings(db=str(tmp_path / "db"))) as system:
+        found = await probe(system, "greenroom-demo", max_tokens=256)
+    assert (found.tool_parser_id, found.thinking_parser_id) == ("hermes_json", "think_tag")
+    assert (found.supports_native_tools, found.supports_thinking, found.supports_toggle) == (True, True, True)
+
+
+async def test_an_embedding_model_is_measured(tiny_encoder: Callable[[str], Path]) -> None:
+    found = await probed(tiny_encoder("bert"))
+    assert (found.model_type, found.embedding_dimensions, found.is_normalized) == ("embeddings", 64, True)
+    assert found.max_sequence_length == 128
+    assert (found.tool_parser_id, found.practical_max_tokens, found.supports_tts) == (None, None, None)
+
+
+async def test_a_reranker_scores(tiny_encoder: Callable[[str], Path]) -> None:
+    found = await probed(tiny_encoder("bert-rerank"))
+    assert (found.model_type, found.max_sequence_length) == ("rerank", 128)
+
+
+async def test_a_voice_speaks_and_a_listener_transcribes(tiny_pocket: Path, tiny_whisper: Path) -> None:
+    voice, listener = await probed(tiny_pocket), await probed(tiny_whisper)
+    assert (voice.model_type, voice.supports_tts, voice.supports_stt) == ("speech", True, False)
+    assert (listener.model_type, listener.supports_tts, listener.supports_stt) == (
+        "transcription",
+        False,
+        True,
+    )
+
+
+async def test_a_vision_model_sees(tiny_vision_model: Callable[[str], Path]) -> None:
+    found = await probed(tiny_vision_model("qwen2_vl"), max_tokens=4)
+    assert (found.model_type, found.supports_multi_image, found.supports_video) == ("vision", True, True)
+    assert (found.tool_parser_id, found.supports_thinking) == (None, None)
+
+
+async def probed(folder: Path, max_tokens: int | None = None) -> ProbedCapabilities:
+    async with open_system(Settings(models=(str(folder),), shutdown_timeout=60.0)) as system:
+        return await probe(system, max_tokens=max_tokens)
+
+
+async def probe(system: System, name: str = "default", max_tokens: int | None = None) -> ProbedCapabilities:
+    probed = await system.pool.ask(ProbeModel(name, max_tokens), Probed)
+    assert isinstance(probed, Probed), probed
+    return probed.record
+
+
+async def calls(system: System, question: str) -> list[tuple[str, str]]:
+    """Return names and arguments of the calls with which a model answers."""
+    chat = ChatInput((Message("user", (TextPart(question),)),), (WEATHER,))
+    made: list[tuple[str, str]] = []
+    with Generation(system.pool, InferenceRequest("r", ModelKey("default"), chat)) as generation:
+        async for event in generation:
+            match event:
+                case ToolCallDelta(name=str(name)):
+                    made.append((name, event.arguments))
+                case ToolCallDelta():
+                    made[-1] = (made[-1][0], made[-1][1] + event.arguments)
+    return made

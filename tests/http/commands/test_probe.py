@@ -1,0 +1,72 @@
+"""`greenroom probe` as a process: servers follow its findings, and none may run meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import openai
+
+from greenroom.tests.support.models.calling_models import CallingModel, make_calling_model
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import run_greenroom, serving
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+def test_a_server_reads_the_calls_that_a_probe_has_found(tmp_path: Path) -> None:
+    folder = str(make_calling_model(CallingModel("strayed", "qwen", "qwen3", "llama_xml"), tmp_path))
+    database = str(tmp_path / "db")
+    done = run_greenroom("probe", folder, "--db", database, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert (found["tool_parser_id"], found["model_family"]) == ("llama_xml", "qwen")
+    with serving(folder, "--db", database, "--no-store-responses") as server:
+        with openai.OpenAI(base_url=f"{server.address}/v1", api_key="x", timeout=600) as client:
+            answer = client.chat.completions.create(
+                model="default",
+                messages=[{"role": "user", "content": "What is the weather in Quito?"}],
+                tools=[TOOL],  # type: ignore[list-item]
+            )
+        shown = httpx.get(f"{server.address}/v1/models").json()["data"]
+    [call] = answer.choices[0].message.tool_calls or []
+    assert call.to_dict()["function"] == {"name": "get_weather", "arguments": '{"city": "Quito"}'}
+    assert shown[0]["capabilities"]["probed"] is True
+    assert "model not probed" not in [line["event"] for line in server.log]
+
+
+def test_a_probe_is_refused_while_a_server_has_the_database_open(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    folder, database = str(tiny_model("qwen3")), str(tmp_path / "db")
+    with serving(folder, "--db", database) as server:
+        body = {"model": "default", "input": "Hello", "max_output_tokens": 16}
+        httpx.post(f"{server.address}/v1/responses", json=body, timeout=600).raise_for_status()
+        refused = run_greenroom("probe", folder, "--db", database)
+        shown = httpx.get(f"{server.address}/v1/models").json()["data"]
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"greenroom: a server has {database} open; stop it, then probe the model\n"
+    assert shown[0]["capabilities"]["probed"] is False
+    # A killed server does not count.
+    after = run_greenroom("probe", folder, "--db", database, "--max-tokens", "4")
+    assert after.returncode == 0
+    assert "tool_parser_id" not in after.stdout
+    assert "model_family: qwen\n" in after.stdout
+
+
+def test_what_cannot_be_probed_is_one_line(tmp_path: Path) -> None:
+    for arguments, status, named in (
+        (("--db", ":memory:"), 2, "--db must be a file"),
+        (("--max-tokens", "0"), 2, "--max-tokens"),
+        ((), 2, "config.json"),
+    ):
+        refused = run_greenroom("probe", str(tmp_path), *arguments)
+        assert refused.returncode == status
+        assert named in refused.stderr.splitlines()[-1]
