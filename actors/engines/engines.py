@@ -176,8 +176,8 @@ class Engines(ListedModels):
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account, settings = self._open_account(), self._settings.applied_to(opened.id)
         residence = self.residences.begin(opened.id, account)
-        # Parts of a speaking model, such as its codec, are in folders of their own.
-        own = opened.record.model_type != "speech"
+        # Parts of models of sound, such as codecs and processors, are in folders of their own.
+        own = opened.record.model_type not in ("speech", "transcription")
         elsewhere = _parts_elsewhere(opened.id, settings)
         with self._broken.watched(opened.id, opened.folder, *elsewhere) if own else nullcontext():
             return open_engine(model, settings, progress, is_abandoned, account, opened.adapter, residence)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from greenroom.schemas.events.events import TextDelta
+from greenroom.schemas.events.events import Finished, QueueStatus, TextDelta
 from greenroom.schemas.messages.priority import MAX_PRIORITY
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import generate, until
+from greenroom.tests.support.actors.actor_systems import eventually, generate, until
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
 
 USER: Any = [{"role": "user", "content": "Hello"}]
@@ -54,6 +54,16 @@ async def test_of_the_service_tiers_only_those_that_put_nobody_back_are_accepted
         assert status == 404 or answer.json()["error"]["param"] == "service_tier"
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_what_asks_for_the_status_is_true_or_false(server_without_model: Served, path: str) -> None:
+    for wrong in (1, "yes", [], {}):
+        options = {"stream_options": {"include_status": wrong}, "stream": True}
+        refused = await fetch(
+            server_without_model.server, "POST", path, {"model": "nobody", **CHATS[path], **options}
+        )
+        assert (refused.status, refused.json()["error"]["param"]) == (400, "stream_options.include_status")
+
+
 async def test_an_answer_names_the_service_tier_that_was_asked_for(
     tiny_model: Callable[..., Path],
 ) -> None:
@@ -64,6 +74,32 @@ async def test_an_answer_names_the_service_tier_that_was_asked_for(
                 body = {"model": "qwen3", **CHATS[path], "service_tier": asked}
                 answer = await fetch(served.server, "POST", path, body)
                 assert answer.json().get("service_tier", "default") == told
+
+
+async def test_background_responses_stand_behind_those_that_somebody_waits_for(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, db = tiny_model("qwen3"), str(tmp_path / "store.db")
+    settings = Settings(models=(str(folder),), max_batch=1, db=db, shutdown_timeout=60.0)
+    async with serving(settings, status_timeout=0.1) as served:
+        pool = served.system.pool
+        with generate(pool, "qwen3", "holder", max_tokens=20_000) as holder:
+            await until(holder, TextDelta)
+            body = {"model": "qwen3", "input": "Hello", "max_output_tokens": 2, "background": True}
+            queued = (await fetch(served.server, "POST", "/v1/responses", body)).json()
+            assert queued["status"] == "queued"
+            with generate(pool, "qwen3", "new") as new:
+                status = (await until(new, QueueStatus))[-1]
+                assert isinstance(status, QueueStatus)
+                assert status.position == 0
+                holder.close()
+                await until(new, Finished)
+
+        async def has_ended() -> bool:
+            answer = await fetch(served.server, "GET", f"/v1/responses/{queued['id']}")
+            return bool(answer.json()["status"] == "incomplete")
+
+        await eventually(has_ended)
 
 
 async def test_only_plain_requests_fail_after_queue_timeout_and_are_told_when_to_retry(

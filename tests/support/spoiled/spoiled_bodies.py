@@ -47,7 +47,8 @@ CHAT: Json = {
     "stop": ["sea"],
     "logprobs": True,
     "top_logprobs": 2,
-    "stream_options": {"include_usage": True},
+    "stream_options": {"include_usage": True, "include_status": True},
+    "priority": 1,
     "reasoning_effort": "low",
     "metadata": {"a": "b"},
     "chat_template_kwargs": {"enable_thinking": False},
@@ -78,7 +79,8 @@ COMPLETION: Json = {
     "echo": True,
     "logprobs": 2,
     "stop": "a",
-    "stream_options": {"include_usage": True},
+    "stream_options": {"include_usage": True, "include_status": True},
+    "priority": 1,
     **SAMPLING,
     **PENALTIES,
 }
@@ -162,6 +164,8 @@ RESPONSE: Json = {
     "metadata": {"a": "b"},
     "top_logprobs": 1,
     "stream_options": {"include_obfuscation": False},
+    "priority": 1,
+    "service_tier": "flex",
     **SAMPLING,
 }
 OPTIONS: Json = {"num_predict": 8, "temperature": 0.5, "top_k": 5, "repeat_penalty": 1.1, "stop": ["a"]}
