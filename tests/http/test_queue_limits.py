@@ -56,7 +56,8 @@ async def test_of_the_service_tiers_only_those_that_put_nobody_back_are_accepted
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_what_asks_for_the_status_is_true_or_false(server_without_model: Served, path: str) -> None:
-    for wrong in (1, "yes", [], {}):
+    values: list[Any] = [1, "yes", [], {}]
+    for wrong in values:
         options = {"stream_options": {"include_status": wrong}, "stream": True}
         refused = await fetch(
             server_without_model.server, "POST", path, {"model": "nobody", **CHATS[path], **options}
