@@ -83,10 +83,11 @@ class Probing:
                 for question in probe.questions:
                     reply.send(ProbeProgress(len(answers), len(probe.questions)))
                     answers.append(Answer(question, await _answer(pool, key, question)))
-            judged = await call_on_worker(self._workers, partial(probe.judge, tuple(answers)), card.id)
-        record = attrs.evolve(judged, probed_at=time.time())
-        await ask_actor(self._store, SaveCapabilities(record), Committed)
-        self._engines.probed.record(record)
+                judging = partial(probe.judge, tuple(answers))
+                judged = await call_on_worker(self._workers, judging, card.id)
+                record = attrs.evolve(judged, probed_at=time.time())
+                await ask_actor(self._store, SaveCapabilities(record), Committed)
+                self._engines.probed.record(record)
         seconds = round(time.monotonic() - started, 3)
         log.info("model probed", actor="pool", model=card.id, seconds=seconds, questions=len(answers))
         return record

@@ -31,8 +31,9 @@ _SECONDS = 10.0
 class ResidencyGuard:
     """Leaves in memory at its end the models that were there at its start.
 
-    A model that the block has loaded is unloaded, unless others use it by then, and models that had to go for
-    it are loaded again. If other requests have changed the models meanwhile, those stay.
+    Unless others use it by then, the block's model is unloaded, also one that was there before: it is opened
+    anew, so that it follows what the block has found. Then models that were there before are loaded again,
+    unless other requests have changed the models meanwhile. A block that fails leaves its model there.
 
     Args:
         key: Model that the block uses.
@@ -50,17 +51,18 @@ class ResidencyGuard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(ProblemError, ActorStopped):
-            with trio.move_on_after(_SECONDS, shield=True):
-                await self._unload_own()
+            if error is None or self._key not in self._before:
+                with trio.move_on_after(_SECONDS, shield=True):
+                    await self._unload_own()
             if error is None:
-                await self._reload_others()
+                await self._reload()
 
     async def _unload_own(self) -> None:
         own = [status for status in await self._statuses() if status.key == self._key]
-        if self._key not in self._before and not any(status.running or status.waiting for status in own):
+        if not any(status.running or status.waiting for status in own):
             await ask_actor(self._pool, UnloadModel(self._key), ModelUnloaded)
 
-    async def _reload_others(self) -> None:
+    async def _reload(self) -> None:
         ready = frozenset(map(_key, filter(_is_ready, await self._statuses())))
         if not ready <= self._before:
             return

@@ -12,7 +12,7 @@ class ProbeModel:
     """Probe a model (document 000, section 10.2), behind the requests of users.
 
     The findings are stored, and followed from the model's next load on. Afterwards the models in memory are
-    those from before, unless other requests have changed that meanwhile.
+    those from before, unless other requests have changed that meanwhile; the model itself is loaded anew.
 
     Reply: any number of ProbeProgress, then Probed; or Failed at any point. Closing it ends the probe.
 
