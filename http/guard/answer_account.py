@@ -18,11 +18,15 @@ _LARGE_SIZE = 65_536
 
 
 class AnswerAccount:
-    """Counts complete responses from the moment their size is known until they are sent or abandoned."""
+    """Counts complete responses from the moment their size is known until they are sent or abandoned.
 
-    def __init__(self) -> None:
+    Args:
+        most: Limit on the bytes of all of them together; None for `ANSWER_BYTES`.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
         detail = "Answers that clients have not read yet use all the memory for answers. Try again."
-        self._account = ByteAccount(ANSWER_BYTES, Problem(503, "too_many_answers", detail, retry_after=1))
+        self._account = ByteAccount(most or ANSWER_BYTES, Problem(503, "too_many_answers", detail, retry_after=1))
         self._known: set[ExitStack] = set()
         # Encoding takes several times a response's size in memory, and two jobs would fight for the GIL.
         self._encoding = trio.CapacityLimiter(1)

@@ -100,9 +100,13 @@ class WebSocket:
             return None
 
     async def send(self, texts: Sequence[bytes]) -> None:
-        """Send text messages as one write; nothing after a close."""
-        if not self._ended:
-            await self._write(b"".join(map(text_frame, texts)))
+        """Send text messages, small ones as one write; nothing after a close."""
+        frames = map(text_frame, texts)
+        whole = sum(map(len, texts)) < _MEDIUM
+        for data in (b"".join(frames),) if whole else frames:
+            if self._ended:
+                return
+            await self._write(data)
 
     async def close(self, code: int, reason: str) -> None:
         """Send a close frame."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import trio
 from hypercorn.typing import ConnectionState, HTTPRequestEvent, HTTPScope
 from quart_trio import QuartTrio
 
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.responses.sockets.event_texts import EventTexts, error_text, refusal_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage
 from greenroom.http.responses.sockets.socket_request import STATE, SocketRequest
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.problems import internal_error
+from greenroom.schemas.problems import Problem, ProblemError, internal_error
 
 log = get_logger(actor="http")
 
@@ -28,19 +30,28 @@ _OF_ANOTHER_REQUEST = (
 )
 """Headers of the handshake that do not apply to a message."""
 _OF_SOCKETS = "sec-websocket-"
+_COPIES = 2
+"""Copies of an unsent event in memory: as a message, and in its frame."""
 
 
 class PostedMessage:
     """Posts one message to the application, and sends the resulting events to the client.
 
     Args:
+        unsent: Account that is charged for events until they are sent.
         request: Members of the message, and its socket's histories.
     """
 
     def __init__(
-        self, app: QuartTrio, socket: WebSocket, message: IncomingMessage, request: SocketRequest
+        self,
+        app: QuartTrio,
+        unsent: AnswerAccount,
+        socket: WebSocket,
+        message: IncomingMessage,
+        request: SocketRequest,
     ) -> None:
         self._app = app
+        self._unsent = unsent
         self._socket = socket
         self._message = message
         self._request = request
@@ -49,17 +60,22 @@ class PostedMessage:
         self._headers: dict[str, str] = {}
         self._document = b""
         self._received = False
+        self._refusal: Problem | None = None
+        self._running = trio.CancelScope()
         self._scope = self._make_scope()
 
     async def answer(self) -> None:
         """Answer the message; return when its last event is sent."""
         began = time.monotonic()
         self._message.resources.close()  # The request charges its body itself.
-        try:
-            await self._app(self._scope, self._receive, self._send)
-        except Exception:
-            log.exception("message crashed")
-        if self._status and self._status != 200:
+        with self._running:
+            try:
+                await self._app(self._scope, self._receive, self._send)
+            except Exception:
+                log.exception("message crashed")
+        if self._refusal is not None:
+            await self._socket.send([error_text(self._refusal, self._request.lane)])
+        elif self._status and self._status != 200:
             await self._socket.send(
                 [refusal_text(self._status, self._headers, self._document, self._request.lane)]
             )
@@ -121,6 +137,16 @@ class PostedMessage:
                 }
             case "http.response.body" if self._status == 200:
                 if texts := self._texts.feed(bytes(event.get("body", b"")), self._request.lane):
-                    await self._socket.send(texts)
+                    await self._send_texts(texts)
             case "http.response.body":
                 self._document += bytes(event.get("body", b""))
+
+    async def _send_texts(self, texts: list[bytes]) -> None:
+        with ExitStack() as unsent:
+            try:
+                self._unsent.hold(unsent, _COPIES * sum(map(len, texts)))
+            except ProblemError as refused:
+                self._refusal, self._texts.ended = refused.problem, False
+                self._running.cancel("no memory for the answer")
+                return
+            await self._socket.send(texts)

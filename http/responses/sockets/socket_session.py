@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import attrs
@@ -11,17 +13,22 @@ from quart_trio import QuartTrio
 from wsproto.frame_protocol import CloseReason
 
 from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.host_guard import HostGuard
 from greenroom.http.responses.sockets.event_texts import error_text
-from greenroom.http.responses.sockets.incoming_messages import IncomingMessages, Refused
+from greenroom.http.responses.sockets.incoming_messages import IncomingMessage, IncomingMessages, Refused
 from greenroom.http.responses.sockets.local_histories import LocalHistories
 from greenroom.http.responses.sockets.posted_message import PostedMessage
 from greenroom.http.responses.sockets.socket_request import SocketRequest
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
+from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 log = get_logger(actor="http")
+
+UNSENT_BYTES = 32 * MEGABYTE
+"""Bytes that the unsent events of all sockets may take together."""
 
 
 @attrs.frozen
@@ -58,6 +65,8 @@ class ResponseSockets:
 
     def __init__(self, app: QuartTrio, services: RouteServices, limits: SocketLimits | None = None) -> None:
         self._app = app
+        # Beside the answers themselves, which are charged like those of other requests.
+        self._unsent = AnswerAccount(UNSENT_BYTES)
         self._bodies = services.bodies
         self._guard = HostGuard(services.settings)
         self._limits = limits or SocketLimits()
@@ -80,7 +89,8 @@ class ResponseSockets:
         self._open += 1
         try:
             messages = IncomingMessages(self._bodies.largest, self._bodies.account)
-            session = SocketSession(self._app, socket, number, messages, self._histories, self._limits)
+            post = partial(PostedMessage, self._app, self._unsent, socket)
+            session = SocketSession(post, socket, number, messages, self._histories, self._limits)
             await session.run()
         finally:
             self._open -= 1
@@ -91,20 +101,21 @@ class SocketSession:
     """Answers the messages of one socket.
 
     Args:
+        post: Makes the request of a message.
         number: The socket's number.
         messages: Queue of the socket's messages, still empty.
     """
 
     def __init__(
         self,
-        app: QuartTrio,
+        post: Callable[[IncomingMessage, SocketRequest], PostedMessage],
         socket: WebSocket,
         number: int,
         messages: IncomingMessages,
         histories: LocalHistories,
         limits: SocketLimits,
     ) -> None:
-        self._app = app
+        self._post = post
         self._limits = limits
         self._socket = socket
         self._number = number
@@ -161,7 +172,7 @@ class SocketSession:
                 continue
             self._is_answering = True
             request = SocketRequest(self._number, self._histories)
-            await PostedMessage(self._app, self._socket, message, request).answer()
+            await self._post(message, request).answer()
             self._is_answering = False
             self._touched = trio.current_time()
             if self._end is not None:

@@ -15,6 +15,7 @@ from wsproto.events import CloseConnection, Ping, TextMessage
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.responses.sockets import socket_session
 from greenroom.http.responses.sockets.incoming_messages import MAX_WAITING, IncomingMessages
 from greenroom.http.responses.sockets.socket_session import ResponseSockets, SocketLimits
 from greenroom.http.transport.web_socket import Part
@@ -292,6 +293,35 @@ async def test_a_reader_that_takes_nothing_loses_its_socket(settings: Settings) 
         for _ in range(4):
             await socket.send(echoed)
         await until_closed(served)
+
+
+async def test_large_answers_that_nobody_reads_leave_no_memory_for_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_session, "UNSENT_BYTES", MEGABYTE)
+    tools = [{"type": "function", "name": "look"}, {"type": "web_search", "note": "x" * 900_000}]
+    echoed = {**LOCAL, "tools": tools, "generate": False}
+    async with serving(settings, send_timeout=600.0) as served, open_socket(served) as socket:
+
+        async def code() -> str | None:
+            last = (await socket.answer(json.dumps(echoed)))[-1]
+            return last["error"]["code"] if last["type"] == "error" else None
+
+        assert await code() is None  # alone, it may be larger than the account
+        async with open_socket(served) as silent:
+            for _ in range(8):
+                await silent.send(echoed)
+
+            async def refuses() -> bool:
+                return await code() == "too_many_answers"
+
+            await eventually(refuses)
+            assert (await socket.answer(json.dumps({**LOCAL, "generate": False})))[-1]["type"] != "error"
+
+        async def answers() -> bool:
+            return await code() is None
+
+        await eventually(answers)
 
 
 async def test_sockets_count_as_connections(settings: Settings) -> None:
