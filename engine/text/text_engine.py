@@ -224,7 +224,7 @@ class TextEngine:
     def close(self) -> None:
         """Release the model and the state of its requests, then raise any device failure."""
         self._batches.close()
-        self._idle_work = IdleWork(None, self._memory)
+        self._idle_work, self._features = IdleWork(None, self._memory), None
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._batches)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
