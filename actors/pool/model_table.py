@@ -232,6 +232,8 @@ class ModelTable(PoolOverview):
     def _carry_out(self, decided: Plan) -> None:
         for key, command in commands_of(decided, self._ledger.state.models):
             self._started(self._ledger[key]).send(command)
+        for key in decided.wait:  # an opened model that has to wait is in memory no more
+            self._unloads.answer(self._ledger[key])
         for refusal in decided.refused:
             self._fail_waiting(
                 self._ledger[refusal.key], refusal_problem(refusal, self._ledger.state.models.values())

@@ -210,4 +210,4 @@ def _waiting(state: PoolState, plan: Plan, model: ModelUse) -> ModelUse:
     since = None
     if model.key in plan.short:
         since = state.now if model.short_since is None else model.short_since
-    return attrs.evolve(model, residency=Residency.NONE, short_since=since)
+    return attrs.evolve(model, residency=Residency.NONE, short_since=since, leaving=False)

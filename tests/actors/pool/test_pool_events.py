@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 from hypothesis import given
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from greenroom.actors.pool.planning.apply_event import apply
 from greenroom.actors.pool.planning.decisions import Plan, Reason, Refusal
-from greenroom.actors.pool.planning.eviction_policy import MAX_ATTEMPTS, MEMORY_TIMEOUT, plan
+from greenroom.actors.pool.planning.eviction_policy import MAX_ATTEMPTS, MEMORY_TIMEOUT, next_expiry, plan
 from greenroom.actors.pool.planning.pool_events import (
     ActorStopped,
+    Configured,
     Decided,
+    KeepAliveSet,
     LeaseGranted,
     LeaseReleased,
     MemoryRead,
@@ -23,6 +26,7 @@ from greenroom.actors.pool.planning.pool_events import (
     RequestQueued,
     RequestsFailed,
     RequestsLeft,
+    UnloadAsked,
 )
 from greenroom.actors.pool.planning.pool_state import PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
@@ -60,6 +64,8 @@ class World:
             self.state = apply(self.state, event)
             used = sum(model.nbytes for model in self.state.models.values())
             assert self.state.limit is None or used <= self.state.limit
+            models = self.state.models.values()
+            assert not any(model.leaving and model.residency is Residency.NONE for model in models)
 
     def report(self, name: str, *reports: ModelReport) -> None:
         self.apply(*(Reported(ModelKey(name), report, self.state.now) for report in reports))
@@ -79,7 +85,10 @@ class World:
             self.report(key.model, StateChanged(ModelState.LOADING))
             self.apply(MemoryRead(None, self.state.now + LOAD_SECONDS))
             self.report(key.model, StateChanged(ModelState.READY))
-        for key in decided.unload:
+        for key in (*decided.unload, *decided.expired):
+            left = self.state.models[key]
+            assert not left.leases
+            assert left.leaving or not left.pinned or left.state is not ModelState.READY
             self.report(key.model, Unloaded())
         for refusal in decided.refused:
             self.refusals.append(refusal)
@@ -147,6 +156,45 @@ def test_an_idle_server_admits_whatever_an_empty_one_admits(world: World, rounds
             world.round()
         assert (world.granted[name] == 1) is (size <= LIMIT)
         assert [refusal.reason for refusal in world.refusals] == [Reason.TOO_LARGE] * (size > LIMIT)
+
+
+kinds_of_wishes = st.sampled_from(["unload", "keep", "none"])
+wishes = st.lists(
+    st.tuples(st.sampled_from("abcde"), kinds_of_wishes, st.none() | st.floats(0, 9)), max_size=3
+)
+
+
+@given(worlds, st.lists(st.tuples(st.lists(st.sampled_from("abcde"), max_size=3), wishes), max_size=12))
+def test_pins_and_times_to_live_break_no_promise(world: World, rounds: list[Any]) -> None:
+    world.apply(Configured(ModelKey("a"), pinned=True, ttl=1.0), Configured(ModelKey("b"), ttl=3.0))
+    for names, wanted in rounds:
+        world.ask(names)
+        for name, wish, ttl in wanted:
+            if wish == "unload":
+                world.apply(UnloadAsked(ModelKey(name)))
+            elif wish == "keep":
+                world.apply(KeepAliveSet(ModelKey(name), ttl))
+        world.round()
+    left = 0
+    while world.waits:
+        world.round()
+        left += 1
+        assert left <= 8 * len(world.sizes)
+    room = LIMIT - world.sizes["a"] if world.sizes["a"] <= LIMIT else LIMIT
+    for refusal in world.refusals:  # beside the pinned model, or never
+        assert world.sizes[refusal.key.model] > room
+    asked = Counter(name for names, _ in rounds for name in names)
+    granted = {name for name, count in world.granted.items() if count}
+    assert granted <= set(asked)
+    assert {name for name in asked if world.sizes[name] <= room} <= granted
+    for _ in range(2):  # the last leases end, and unloads that waited for them follow
+        world.round()
+    assert not any(model.leaving for model in world.state.models.values())
+    # Once everybody has left, whoever has a time to live leaves too, except the pinned model.
+    while (expiry := next_expiry(world.state)) is not None:
+        world.round(max(0.0, expiry - world.state.now) + 1e-6)
+    for name, model in ((key.model, model) for key, model in world.state.models.items()):
+        assert not model.ready or name == "a" or model.ttl is None
 
 
 def test_a_model_that_the_account_refuses_is_tried_again_and_refused_in_the_end() -> None:
