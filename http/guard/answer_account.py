@@ -26,7 +26,8 @@ class AnswerAccount:
 
     def __init__(self, most: int | None = None) -> None:
         detail = "Answers that clients have not read yet use all the memory for answers. Try again."
-        self._account = ByteAccount(most or ANSWER_BYTES, Problem(503, "too_many_answers", detail, retry_after=1))
+        problem = Problem(503, "too_many_answers", detail, retry_after=1)
+        self._account = ByteAccount(most or ANSWER_BYTES, problem)
         self._known: set[ExitStack] = set()
         # Encoding takes several times a response's size in memory, and two jobs would fight for the GIL.
         self._encoding = trio.CapacityLimiter(1)
