@@ -10,6 +10,7 @@ import errno
 import importlib
 import sys
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,10 +36,13 @@ COMMANDS = {
     "transcribe": "Transcribe a recording.",
     "probe": "Find out what a model can do, and remember it.",
     "models": "List the models that requests can name.",
+    "show": "Show what is known about a model, and where its settings come from.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
 
+
+DEFAULT = "default"
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of standard output for commands that only print."""
@@ -105,7 +109,7 @@ class EngineModels:
 
     def is_missing(self, model: str) -> bool:
         """Return whether an operator's name for a model is a path to a folder that does not exist."""
-        from greenroom.engine.catalog.catalog import resolve_folder
+        from greenroom.engine.catalog.entries import resolve_folder
 
         folder = resolve_folder(model)
         return folder is not None and not folder.is_dir()
@@ -118,7 +122,7 @@ class EngineModels:
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
         """Return the hub ids among an operator's names whose models are not on this machine."""
-        from greenroom.engine.catalog.catalog import resolve_folder
+        from greenroom.engine.catalog.entries import resolve_folder
         from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
         ids = [model for model in dict.fromkeys(models) if resolve_folder(model) is None]
@@ -144,20 +148,22 @@ class EngineModels:
 
     def find_kind(self, settings: Settings) -> ModelType | None:
         """Return the type of the first model; None if its files are missing or unusable."""
-        from greenroom.engine.catalog.catalog import DEFAULT_ID, Catalog, CatalogEntry
-        from greenroom.engine.catalog.description import known_of
-
-        trusts = settings.trust_remote_code
-        entry = Catalog(settings.models, trust_remote_code=trusts).find(DEFAULT_ID)
-        assert isinstance(entry, CatalogEntry), entry
-        record, _ = known_of(entry, trusts)
-        return None if record is None else record.model_type
+        found = self.describe(settings, DEFAULT)
+        kind: ModelType | None = found[0]["type"] if found else None
+        return kind
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model of a server with these settings."""
-        from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
+        from greenroom.engine.catalog.catalog import Catalog
+        from greenroom.engine.catalog.entries import CatalogEntry
+        from greenroom.schemas.settings.settings import Settings
 
-        catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
+        plain = Settings(
+            models=settings.models,
+            model_dir=settings.model_dir,
+            trust_remote_code=settings.trust_remote_code,
+        )
+        catalog = Catalog.of(plain)
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
     def why_pins_do_not_fit(self, settings: Settings) -> str | None:
@@ -166,31 +172,44 @@ class EngineModels:
 
         return why_pins_do_not_fit(settings)
 
+    def find_conflict(self, settings: Settings) -> str | None:
+        """Return a sentence about two things of one name, if there are any."""
+        from greenroom.engine.catalog.catalog import Catalog
+        from greenroom.engine.catalog.names import find_conflict
+
+        return find_conflict(Catalog.of(settings).owned_ids(), settings.aliases, settings.all_profiles)
+
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""
         from greenroom.engine.catalog.operator.operator_files import find_bad_file
 
         return find_bad_file(settings)
 
-    def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
-        """Return descriptions of the available models, without loading any."""
-        from greenroom.engine.catalog.catalog import Catalog
-        from greenroom.engine.catalog.description import describe
-        from greenroom.schemas.models.capability_summary import capability_summary
+    def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
+        """Return descriptions of the available models, or of one, without loading any.
 
-        rows: list[dict[str, Any]] = []
-        for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():
-            known = describe(entry, trust_remote_code)
-            row: dict[str, Any] = {"id": known.id, "folder": known.folder, "size": known.nbytes}
-            if (record := known.record) is not None:
-                row |= {"family": record.family, "architecture": record.architecture}
-                row |= {"context": record.context, "capabilities": capability_summary(record)}
-            if known.problem is not None:
-                row["problem"] = known.problem.detail
-            if known.notices:
-                row["notices"] = list(known.notices)
-            rows.append(row)
-        return rows
+        Args:
+            name: Name of a model as in requests; an unknown one has no description.
+        """
+        from greenroom.actors.engines.engines import Engines
+        from greenroom.actors.engines.probed_models import ProbedModels
+        from greenroom.actors.store.database.database_file import MEMORY, default_path
+        from greenroom.actors.store.read_capabilities import read_capabilities
+        from greenroom.schemas.models.model_listing import model_listing
+        from greenroom.schemas.problems import Problem
+
+        database = settings.db or str(default_path())
+        probed = ProbedModels(lambda: () if database == MEMORY else read_capabilities(Path(database)))
+        found = Engines(settings, probed).describe(name)
+        return [
+            {
+                "id": known.id,
+                **model_listing(known),
+                "folder": known.folder,
+                "notices": list(known.notices),
+            }
+            for known in (() if isinstance(found, Problem) else found)
+        ]
 
 
 @click.command(

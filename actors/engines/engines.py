@@ -5,6 +5,7 @@ No MLX module is imported before a worker calls these functions.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,16 +15,15 @@ import attrs
 
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
-from greenroom.actors.engines.listed_models import ListedModels
+from greenroom.actors.engines.listed_models import ListedModels, draft_folder
 from greenroom.actors.engines.probed_models import ProbedModels
-from greenroom.actors.engines.residences import Residences
+from greenroom.schemas.download import Download
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.loading.load_size import LoadSize
     from greenroom.engine.memory.account import MemoryAccount
     from greenroom.engine.probe.questions import Probe
 
@@ -73,8 +73,8 @@ class Engines(ListedModels):
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
         self._broken = BrokenModels()
+        self._downloads = threading.Lock()
         self._account: MemoryAccount | None = None
-        self.residences = Residences()
 
     def fetch(self, name: str) -> ModelFiles:
         """Download the model's files if necessary, however long that takes.
@@ -90,8 +90,25 @@ class Engines(ListedModels):
         entry = self.find(name)
         if isinstance(entry, Problem):
             raise ProblemError(entry)
-        trust = self._settings.trust_remote_code
-        return ModelFiles(entry.id, entry.folder or download(entry.hub_id or entry.id, trust))
+        if entry.folder is not None:
+            return ModelFiles(entry.id, entry.folder)
+        if entry.unlisted:
+            return ModelFiles(entry.id, self._fetch_unlisted(entry.id))
+        return ModelFiles(entry.id, download(entry.hub_id or entry.id, self._settings.trust_remote_code))
+
+    def _fetch_unlisted(self, hub_id: str) -> Path:
+        """Download a model that only a request has named: one at a time, and if the disk can hold it.
+
+        Raises:
+            ProblemError: 404 if the hub has no such model; 503 for any other failure.
+        """
+        from greenroom.engine.catalog.hub.download import download
+
+        def tell(size: Download) -> None:
+            log.info("downloading", model=size.model, files=size.files, bytes=size.nbytes, source=size.source)
+
+        with self._downloads:
+            return download(hub_id, tell=tell)
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         """Create the adapter that prepares a model's requests.
@@ -99,17 +116,22 @@ class Engines(ListedModels):
         Raises:
             ProblemError: The model cannot be used.
         """
-        from greenroom.engine.catalog.catalog import DEMO_FOLDER
+        from greenroom.engine.catalog.entries import DEMO_FOLDER
         from greenroom.engine.catalog.operator.operator_files import system_prompt_of
 
         settings = self._settings.applied_to(files.id)
         # A broken system prompt is no fault of the model's files.
         system_prompt = system_prompt_of(files.id, settings)
-        with self._broken.watched(files.id, files.folder, *_parts_elsewhere(files.id, settings)):
-            record = self.record_of(files.id, self._detect(files), files.folder)
-            if record.probed is None and files.folder != DEMO_FOLDER and self.probed.is_first_use(files.id):
-                log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
-            return self._open(files, record, system_prompt)
+        try:
+            with self._broken.watched(files.id, files.folder, *_parts_elsewhere(files.id, settings)):
+                record = self.record_of(files.id, self._detect(files), files.folder)
+                unknown = record.probed is None and files.folder != DEMO_FOLDER
+                if unknown and self.probed.is_first_use(files.id):
+                    log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
+                return self._open(files, record, system_prompt)
+        except ProblemError:
+            self.note_failure(files.id)
+            raise
 
     def _detect(self, files: ModelFiles) -> CapabilityRecord:
         from greenroom.engine.catalog.kinds.detection import detect
@@ -136,7 +158,7 @@ class Engines(ListedModels):
         model = ModelFolder(files.id, files.folder, record)
         adapter = open_adapter(model, settings, system_prompt)
         account = self._limited_account()
-        size = self._size(model)
+        size = self._size(files.id, files.folder, record)
         need = memory_need(account, files.id, record.model_type, size.total, size.least)
         return OpenedModel(files.id, files.folder, record, adapter, need, account.limit)
 
@@ -179,8 +201,14 @@ class Engines(ListedModels):
         # Parts of models of sound, such as codecs and processors, are in folders of their own.
         own = opened.record.model_type not in ("speech", "transcription")
         elsewhere = _parts_elsewhere(opened.id, settings)
-        with self._broken.watched(opened.id, opened.folder, *elsewhere) if own else nullcontext():
-            return open_engine(model, settings, progress, is_abandoned, account, opened.adapter, residence)
+        try:
+            with self._broken.watched(opened.id, opened.folder, *elsewhere) if own else nullcontext():
+                return open_engine(
+                    model, settings, progress, is_abandoned, account, opened.adapter, residence
+                )
+        except ProblemError:
+            self.note_failure(opened.id)
+            raise
 
     @staticmethod
     def available_memory() -> int | None:
@@ -192,17 +220,6 @@ class Engines(ListedModels):
         from greenroom.engine.memory.available_memory import available_memory
 
         return None if has_memory_of_its_own() else available_memory()
-
-    def _size(self, model: ModelFolder) -> LoadSize:
-        """Return the size of a load; nothing if a weight file is broken, as the load will tell."""
-        from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
-
-        settings = self._settings.applied_to(model.id)
-        try:
-            size = load_size(model.folder, model.record, settings, _draft_folder(settings))
-        except (OSError, ValueError):
-            return LoadSize(0)
-        return with_measured_working(size, self.residences.working_bytes(model.id))
 
     def _limited_account(self) -> MemoryAccount:
         """Return the account, with a limit if the device of the settings exists."""
@@ -227,18 +244,7 @@ class Engines(ListedModels):
             return self._account
 
 
-def _draft_folder(settings: Settings) -> Path | None:
-    """Return the folder of a model's draft model; None if there is none."""
-    from greenroom.engine.catalog.catalog import local_folder
-
-    drafts = settings.speculation in (None, "draft")
-    try:
-        return local_folder(settings.draft_model) if settings.draft_model and drafts else None
-    except (OSError, ValueError):
-        return None
-
-
 def _parts_elsewhere(model: str, settings: Settings) -> tuple[Path, ...]:
     """Return the folders and files of a model outside of its own folder."""
-    draft, template = _draft_folder(settings), settings.of_model(model).chat_template
+    draft, template = draft_folder(settings), settings.of_model(model).chat_template
     return (*([draft] if draft else ()), *([Path(template).expanduser()] if template else ()))

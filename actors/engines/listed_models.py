@@ -2,82 +2,90 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from greenroom.actors.engines.probed_models import ProbedModels
-from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.actors.engines.residences import Residences
+from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.pool_protocol import ModelCard
+from greenroom.schemas.protocols.pool_protocol import ModelName
+from greenroom.schemas.settings.model_settings import given_values
+from greenroom.schemas.settings.origins import settings_in_force
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
+    from greenroom.engine.catalog.catalog import Catalog
+    from greenroom.engine.catalog.entries import CatalogEntry
+    from greenroom.engine.loading.load_size import LoadSize
+
+_FAILED_SECONDS = 300.0
+"""Time after which `default` may again mean a model that could not be loaded."""
 
 
 class ListedModels:
     """The models of the catalog, with what is known about each. All methods read the disk.
 
+    Nothing is read twice while a model's files, and the findings of probes about it, stay the same.
+
     Args:
         probed: Findings of probes; by default there are none.
+
+    Attributes:
+        residences: Measured memory of the loaded models.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         self._settings = settings
+        self.residences = Residences()
         self.probed = probed or ProbedModels()
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
+        self._described: dict[str, tuple[CatalogEntry, ProbedCapabilities | None, ModelDescription]] = {}
+        self._listed: tuple[ModelDescription, ...] = ()
+        self._failed: dict[str, tuple[str, float]] = {}
+
+    @property
+    def chooses_default(self) -> bool:
+        """True if the meaning of `default` depends on which models could be loaded."""
+        return bool(self._settings.default)
 
     def find(self, name: str) -> CatalogEntry | Problem:
         """Return the catalog entry for a model name, or a 404 with similar names."""
         return self._open_catalog().find(name)
 
-    def find_card(self, name: str) -> ModelCard | Problem:
-        """Return the model card for a model name, or a 404 with similar names."""
+    def resolve(self, name: str) -> ModelName | Problem:
+        """Return the meaning of a model name, or a 404 with similar names."""
         entry = self.find(name)
         if isinstance(entry, Problem):
             return entry
-        return self._card(entry.id, entry)
+        if entry.profile is None:
+            return ModelName(entry.id)
+        defaults = given_values(self._settings.all_profiles[entry.profile])
+        del defaults["model"]
+        return ModelName(entry.id, entry.profile, defaults)
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
-        """Return the description of a model, or of all if `name` is None; or a 404 with similar names."""
-        from greenroom.engine.catalog.description import describe
+        """Return the description of a model, or of all if `name` is None; or a 404 with similar names.
 
-        found = self._open_catalog().names() if name is None else self.find(name)
-        if isinstance(found, Problem):
-            return found
-        named = found if isinstance(found, dict) else {found.id: found}
-        trust = self._settings.trust_remote_code
-        entries = {entry.id: entry for entry in named.values()}
-        described = {
-            ident: self._described(describe(entry, trust, allow_vision=self._allows_vision(ident)))
-            for ident, entry in entries.items()
-        }
-        return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
-
-    def cards(self) -> tuple[ModelCard, ...]:
-        """Return a card for every available name: the models, then their exact aliases."""
+        All are the models, their exact aliases, and the profiles; the same object while nothing has changed.
+        """
+        if name is not None:
+            entry = self.find(name)
+            return (
+                entry if isinstance(entry, Problem) else (self._describe(entry.profile or entry.id, entry),)
+            )
         names = self._open_catalog().names()
-        return tuple(itertools.starmap(self._card, names.items()))
-
-    def _card(self, name: str, entry: CatalogEntry) -> ModelCard:
-        from greenroom.engine.catalog.description import known_of
-
-        trust = self._settings.trust_remote_code
-        record, supports_reasoning = known_of(entry, trust, allow_vision=self._allows_vision(entry.id))
-        if record is not None and entry.folder is not None:
-            record = self.record_of(entry.id, record, entry.folder)
-        return ModelCard(name, entry.created, entry.owned_by, record, supports_reasoning)
-
-    def _described(self, known: ModelDescription) -> ModelDescription:
-        if known.record is None or known.folder is None:
-            return known
-        return attrs.evolve(known, record=self.record_of(known.id, known.record, Path(known.folder)))
+        listed = tuple(self._describe(known, entry) for known, entry in names.items())
+        with self._lock:
+            if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
+                self._listed = listed
+            return self._listed
 
     def record_of(self, model: str, detected: CapabilityRecord, folder: Path) -> CapabilityRecord:
         """Return a model's capability record: as probed for these files, else as detected.
@@ -90,20 +98,86 @@ class ListedModels:
 
         return with_findings(detected, self.probed.find(model), folder)
 
+    def note_failure(self, model: str) -> None:
+        """Note that a model could not be loaded, which `default` then does not mean while others are left."""
+        entry = self.find(model)
+        if not isinstance(entry, Problem):
+            self._failed[entry.id] = entry.stamp, time.monotonic() + _FAILED_SECONDS
+
+    def _describe(self, name: str, entry: CatalogEntry) -> ModelDescription:
+        probed = self.probed.find(entry.id)
+        known = self._described.get(name)
+        if known is not None and known[0] is entry and known[1] is probed:
+            return known[2]
+        described = attrs.evolve(self._description(entry), id=name)
+        self._described[name] = entry, probed, described
+        return described
+
+    def _description(self, entry: CatalogEntry) -> ModelDescription:
+        from greenroom.engine.catalog.description import describe
+        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
+
+        settings = self._settings
+        known = describe(entry, settings.trust_remote_code, allow_vision=self._allows_vision(entry.id))
+        known = attrs.evolve(known, settings=settings_in_force(settings, entry.id, entry.profile))
+        if known.record is None or entry.folder is None:
+            return known
+        record = self.record_of(entry.id, known.record, entry.folder)
+        chosen = with_operators_parsers(record, settings, entry.id)
+        needed = self._size(entry.id, entry.folder, record).total or None
+        return attrs.evolve(
+            known,
+            record=record,
+            parsers=(chosen.tool_parser, chosen.reasoning_parser),
+            needed=needed,
+            fits=None if needed is None else needed <= self._room(),
+        )
+
+    def _size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
+        """Return the size of a load; nothing if a weight file is broken, as the load will tell."""
+        from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
+
+        settings = self._settings.applied_to(model)
+        try:
+            size = load_size(folder, record, settings, draft_folder(settings))
+        except (OSError, ValueError):
+            return LoadSize(0)
+        return with_measured_working(size, self.residences.working_bytes(model))
+
+    def _room(self) -> int:
+        """Return the bytes that all models may have together in a server with these settings."""
+        from greenroom.engine.memory.device_memory import USABLE_SHARE, main_memory
+
+        return self._settings.memory_bytes or int(main_memory() * USABLE_SHARE)
+
     def _allows_vision(self, model: str) -> bool:
         from greenroom.engine.catalog.operator.vision import allows_vision
 
         return allows_vision(model, self._settings)
+
+    def _has_failed(self, entry: CatalogEntry) -> bool:
+        stamp, until = self._failed.get(entry.id, ("", 0.0))
+        return stamp == entry.stamp and time.monotonic() < until
 
     def _open_catalog(self) -> Catalog:
         from greenroom.engine.catalog.catalog import Catalog
 
         with self._lock:
             if self._catalog is None:
-                settings = self._settings
-                self._catalog = Catalog(
-                    settings.models,
-                    trust_remote_code=settings.trust_remote_code,
-                    aliases=settings.aliases,
-                )
+                self._catalog = Catalog.of(self._settings, self._has_failed)
             return self._catalog
+
+
+def draft_folder(settings: Settings) -> Path | None:
+    """Return the folder of a model's draft model; None if there is none."""
+    from greenroom.engine.catalog.entries import local_folder
+
+    drafts = settings.speculation in (None, "draft")
+    try:
+        return local_folder(settings.draft_model) if settings.draft_model and drafts else None
+    except (OSError, ValueError):
+        return None
+
+
+def _differ(one: ModelDescription, other: ModelDescription) -> bool:
+    return one is not other

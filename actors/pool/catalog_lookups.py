@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from greenroom.actors.engines.engines import Engines
-from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, internal_error, lookup_hung
-from greenroom.schemas.protocols.pool_protocol import ModelCard, ModelDescriptions, ModelList
+from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelName
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,30 +35,19 @@ class CatalogLookups:
         self._engines = engines
         self._log = log
         self._limiter = trio.CapacityLimiter(2)
-        self._keys: dict[str, ModelKey] = {}
+        self._names: dict[str, ModelName] = {}
 
-    def known(self, name: str) -> ModelKey | None:
-        """Return the key of the model with this name from the cache; None if it is not cached."""
-        return self._keys.get(name)
+    def known(self, name: str) -> ModelName | None:
+        """Return the meaning of a name from the cache; None if it is not cached."""
+        return self._names.get(name)
 
-    async def find(self, name: str) -> ModelKey | Problem:
-        """Return the key of the model with this name."""
-        card = await self.card(name)
-        if isinstance(card, Problem):
-            return card
-        key = ModelKey(card.id)
-        if len(self._keys) < MAX_REMEMBERED:
-            self._keys[name] = key
-        return key
-
-    async def card(self, name: str) -> ModelCard | Problem:
-        """Return the card of the model with this name."""
-        return await self._look(partial(self._engines.find_card, name), model=name)
-
-    async def list(self) -> ModelList | Problem:
-        """Return the cards of all available names."""
-        cards = await self._look(self._engines.cards)
-        return cards if isinstance(cards, Problem) else ModelList(cards)
+    async def find(self, name: str) -> ModelName | Problem:
+        """Return the meaning of a name, and remember it."""
+        found = await self._look(partial(self._engines.resolve, name), model=name)
+        stays = not self._engines.chooses_default and len(self._names) < MAX_REMEMBERED
+        if isinstance(found, ModelName) and stays:
+            self._names[name] = found
+        return found
 
     async def describe(self, name: str | None) -> ModelDescriptions | Problem:
         """Return the description of a model, or of all models if `name` is None."""

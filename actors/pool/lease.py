@@ -9,8 +9,22 @@ import attrs
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Grant
+from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.protocols.model_protocol import ModelMessage
+
+
+@attrs.frozen
+class ProfileFound:
+    """A request named a profile of a model. Sent before the model itself.
+
+    Args:
+        name: Name of the profile.
+        defaults: Its generation parameters.
+    """
+
+    name: str
+    defaults: Overrides
 
 
 class Lease:

@@ -16,13 +16,12 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.pool.alarm import Alarm
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.keep_awake import KeepAwake
-from greenroom.actors.pool.lease import Lease
+from greenroom.actors.pool.lease import Lease, ProfileFound
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_reports import (
     Crashed,
     Described,
-    Description,
     DeviceLost,
     Exited,
     Expired,
@@ -48,9 +47,8 @@ from greenroom.schemas.protocols.pool_protocol import (
     DescribePool,
     Drain,
     Drained,
-    FindModel,
-    ListModels,
-    ModelList,
+    ModelDescriptions,
+    ModelName,
     PoolMessage,
     PoolStatus,
     QueryPrompt,
@@ -147,8 +145,8 @@ class Pool:
                 self._admit(found, message, reply)
             case FoundToPreload(name, Problem() as problem):
                 self._log.warning("model not preloaded", model=name, detail=problem.detail)
-            case FoundToPreload(_, ModelKey() as key) if self._draining is None:
-                self._models.preload(key)
+            case FoundToPreload(_, ModelName(model)) if self._draining is None:
+                self._models.preload(ModelKey(model))
             case Described(reply, Problem() as problem):
                 reply.fail(problem)
             case Described(reply, answer):
@@ -183,12 +181,8 @@ class Pool:
         match message:
             case Acquire() | QueryPrompt() | UnloadModel():
                 self._acquire(message, reply)
-            case ListModels():
-                self._nursery.start_soon(self._describe, reply, self._lookups.list)
             case DescribeModel(name):
                 self._nursery.start_soon(self._describe, reply, partial(self._lookups.describe, name))
-            case FindModel(name):
-                self._nursery.start_soon(self._describe, reply, partial(self._lookups.card, name))
             case ProbeModel():  # fails by itself while the pool drains
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
@@ -210,25 +204,31 @@ class Pool:
             self._nursery.start_soon(self._look_up, message, reply)
 
     def _admit(
-        self, found: ModelKey | Problem, message: Acquire | QueryPrompt | UnloadModel, reply: Reply
+        self, found: ModelName | Problem, message: Acquire | QueryPrompt | UnloadModel, reply: Reply
     ) -> None:
+        if isinstance(found, Problem):
+            reply.fail(found)
+            return
+        key = ModelKey(found.model)
         match message:
-            case _ if isinstance(found, Problem):
-                reply.fail(found)
             case UnloadModel():
-                self._models.unload(found, reply, message)
+                self._models.unload(key, reply, message)
             case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
                 reply.fail(adapter_not_found(adapter, found.model))
             case QueryPrompt(request_id=request_id):
-                self._models.query_prompt(found, request_id, reply)
+                self._models.query_prompt(key, request_id, reply)
             case Acquire():
-                self._models.admit(found, reply, message)
+                if found.profile is not None:
+                    reply.send(ProfileFound(found.profile, found.defaults))
+                self._models.admit(key, reply, message)
 
     async def _look_up(self, message: Acquire | QueryPrompt | UnloadModel, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)
         self._control.send(LookedUp(message, reply, found))
 
-    async def _describe(self, reply: Reply, look_up: Callable[[], Awaitable[Description | Problem]]) -> None:
+    async def _describe(
+        self, reply: Reply, look_up: Callable[[], Awaitable[ModelDescriptions | Problem]]
+    ) -> None:
         self._control.send(Described(reply, await look_up()))
 
     def _start_model(self, key: ModelKey, state: ModelState) -> PooledModel:
@@ -286,8 +286,9 @@ def _make_local(
 
 
 async def _find_preloads(settings: Settings, lookups: CatalogLookups, control: Control[Any]) -> None:
-    listed = await lookups.list() if preloads_by_pattern(settings) else ModelList(())
-    ids = [] if isinstance(listed, Problem) else [card.id for card in listed.models]
+    listed = await lookups.describe(None) if preloads_by_pattern(settings) else None
+    known = listed.models if isinstance(listed, ModelDescriptions) else ()
+    ids = dict.fromkeys(model.model for model in known)
     for name in preloads_of(settings, ids):
         control.send(FoundToPreload(name, await lookups.find(name)))
 

@@ -9,19 +9,15 @@ from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.tickets import Ticket
-from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
-    ModelCard,
     ModelDescriptions,
-    ModelList,
+    ModelName,
     QueryPrompt,
     UnloadModel,
 )
-
-Description = ModelList | ModelCard | ModelDescriptions
 
 
 @attrs.frozen(eq=False)
@@ -30,7 +26,7 @@ class LookedUp:
 
     message: Acquire | QueryPrompt | UnloadModel
     reply: Reply
-    found: ModelKey | Problem
+    found: ModelName | Problem
 
 
 @attrs.frozen(eq=False)
@@ -38,7 +34,7 @@ class Described:
     """The end of a lookup for operators."""
 
     reply: Reply
-    answer: Description | Problem
+    answer: ModelDescriptions | Problem
 
 
 @attrs.frozen
@@ -46,7 +42,7 @@ class FoundToPreload:
     """The end of a lookup of a model to load at the start."""
 
     name: str
-    found: ModelKey | Problem
+    found: ModelName | Problem
 
 
 @attrs.frozen(eq=False)

@@ -11,7 +11,7 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.lease import Found, Granted, Lease
+from greenroom.actors.pool.lease import Found, Granted, Lease, ProfileFound
 from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
@@ -30,6 +30,7 @@ class Generation:
     Args:
         pool: The pool of the system.
         request: Inference request; its `key` may be an alias, which this object's `key` resolves once known.
+            A profile keeps its name here, while the request then has the model's.
         limited: True if it fails after the setting `queue_timeout`, as requests do that are not streamed.
     """
 
@@ -38,6 +39,7 @@ class Generation:
         self.key: ModelKey = request.key
         self._pool = pool
         self._limited = limited
+        self._profile: ModelKey | None = None
         self._replies: ReplyStream[Any] = ReplyStream()
         self._started = time.monotonic()
         self._sent = False
@@ -103,8 +105,12 @@ class Generation:
 
     def _accept(self, event: Any) -> InferenceEvent | None:
         match event:
+            case ProfileFound(name, defaults):
+                self._profile = ModelKey(name)
+                self.request = attrs.evolve(self.request, defaults=defaults)
+                return None
             case Found(key, model):
-                self.key, self._model = key, model
+                self.key, self._model = self._profile or key, model
                 self.request = attrs.evolve(self.request, key=key)
                 return None
             case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters):

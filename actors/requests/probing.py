@@ -28,7 +28,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.problems import ProblemError, draining, internal_error
 from greenroom.schemas.protocols.capability_store_protocol import SaveCapabilities
-from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard, PoolMessage
+from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
 from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, ProbeProgress
 from greenroom.schemas.protocols.store_protocol import Committed, StoreMessage
 
@@ -72,24 +72,24 @@ class Probing:
                 reply.fail(draining())  # unless it has ended
 
     async def _probe(self, pool: Ref[PoolMessage], message: ProbeModel, reply: Reply) -> ProbedCapabilities:
-        card = await ask_actor(pool, FindModel(message.name), ModelCard)
-        key = ModelKey(card.id)
+        [known] = (await ask_actor(pool, DescribeModel(message.name), ModelDescriptions)).models
+        key = ModelKey(known.model)
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="greenroom-probe-") as scratch:
             async with ResidencyGuard(pool, key):
-                opening = partial(self._engines.open_probe, card.id, Path(scratch), message.max_tokens)
-                probe = await call_on_worker(self._workers, opening, card.id)
+                opening = partial(self._engines.open_probe, known.model, Path(scratch), message.max_tokens)
+                probe = await call_on_worker(self._workers, opening, known.model)
                 answers: list[Answer] = []
                 for question in probe.questions:
                     reply.send(ProbeProgress(len(answers), len(probe.questions)))
                     answers.append(Answer(question, await _answer(pool, key, question)))
                 judging = partial(probe.judge, tuple(answers))
-                judged = await call_on_worker(self._workers, judging, card.id)
+                judged = await call_on_worker(self._workers, judging, known.model)
                 record = attrs.evolve(judged, probed_at=time.time())
                 await ask_actor(self._store, SaveCapabilities(record), Committed)
                 self._engines.probed.record(record)
         seconds = round(time.monotonic() - started, 3)
-        log.info("model probed", actor="pool", model=card.id, seconds=seconds, questions=len(answers))
+        log.info("model probed", actor="pool", model=known.model, seconds=seconds, questions=len(answers))
         return record
 
 

@@ -134,7 +134,8 @@ class Adapter(OutputAdapter):
         return attrs.evolve(request.input, messages=read.messages), read.appendix
 
     def _parameters(self, request: InferenceRequest) -> GenerationParameters:
-        return resolve(request.overrides, self.configured, self.default_overrides)
+        configured = {**self.configured, **request.defaults}
+        return resolve(request.overrides, configured, self.default_overrides)
 
     def _prepare_read(
         self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str

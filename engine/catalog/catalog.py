@@ -4,59 +4,38 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
-from greenroom.engine.catalog.hub.hub_cache import (
-    HUB_ID,
-    find_cached_model,
-    hub_cache_folder,
-    list_cached_ids,
+from greenroom.engine.catalog.entries import (
+    DEMO_FOLDER,
+    DEMO_ID,
+    CatalogEntry,
+    entry_of_folder,
+    entry_of_hub_id,
+    resolve_folder,
 )
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.schemas.problems import Problem, ProblemError, model_not_found
-from greenroom.schemas.settings.name_patterns import is_pattern, name_pattern
-from greenroom.schemas.settings.settings import Aliases
+from greenroom.engine.catalog.hub.cached_models import CachedModels
+from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder
+from greenroom.engine.catalog.known_folders import KnownFolders
+from greenroom.engine.catalog.model_dirs import ModelDirs
+from greenroom.engine.catalog.names import Names
+from greenroom.schemas.problems import Problem, model_not_found
+from greenroom.schemas.settings.settings import Aliases, Settings
 
-DEFAULT_ID = "default"
-"""Alias of the first model."""
-
-DEMO_ID = "greenroom-demo"
-DEMO_FOLDER = Path(__file__).parents[1] / "demo" / "model"
-
-LATEST = ":latest"
-"""Tag that Ollama clients append to names without a tag."""
-
-_RESCAN_SECONDS = 5.0
-
-
-@attrs.frozen
-class CatalogEntry:
-    """A model that clients can request.
-
-    Args:
-        id: Public id.
-        folder: Folder of its files; None if they are not downloaded yet.
-        created: Unix time in seconds of its configuration file.
-        owned_by: Owner, as reported to clients.
-        hub_id: Hub id to download it from; None for a local folder.
-    """
-
-    id: str
-    folder: Path | None
-    created: int = 0
-    owned_by: str = "greenroom"
-    hub_id: str | None = None
+RESCAN_SECONDS = 5.0
+"""Seconds after which folders are looked through again."""
 
 
 class Catalog:
-    """The models of one server: those the operator named, in order, then those in the hub cache.
+    """The models of one server: those the operator named, in order, those of `model_dir`, and the hub cache.
 
-    A requested name is only compared with ids and never becomes a path.
+    A requested name is only compared with ids and never becomes a path. Methods may be called on any thread;
+    they read the disk.
 
     Args:
         models: Hub ids and folders named by the operator; if empty, the demo model is served.
@@ -64,6 +43,12 @@ class Catalog:
         cache: Hub cache folder; located as huggingface_hub does by default.
         trust_remote_code: Whether models with Python code of their own are listed.
         aliases: Further names and patterns with their models; a model's own name precedes a pattern.
+        profiles: Models by name of profile.
+        model_dirs: Folders of models' folders.
+        default: Models that `default` may mean, of which the first usable one does; by default the first
+            model.
+        allow_downloads: Whether a hub id that is not listed means that model.
+        failed: Predicate for models that could not be loaded, which `default` passes over.
     """
 
     def __init__(
@@ -73,65 +58,121 @@ class Catalog:
         cache: Path | None = None,
         trust_remote_code: bool = False,
         aliases: Aliases = (),
+        *,
+        profiles: Mapping[str, str] | None = None,
+        model_dirs: Sequence[str] = (),
+        default: Sequence[str] = (),
+        allow_downloads: bool = False,
+        failed: Callable[[CatalogEntry], bool] = lambda entry: False,
     ) -> None:
         self._cache = cache if cache is not None else hub_cache_folder()
-        self._trust = trust_remote_code
-        self._aliases = dict(aliases)
-        self._patterns = tuple((name_pattern(name), model) for name, model in aliases if is_pattern(name))
-        self._named = self._named_entries(models) if models else (_entry_of_folder(demo, DEMO_ID),)
+        self.known = KnownFolders(trust_remote_code)
+        self._cached = CachedModels(self._cache)
+        self._dirs = ModelDirs(model_dirs)
+        self._default = tuple(default)
+        self._failed = failed
+        self._allow_downloads = allow_downloads
+        # Without a model of the operator there must be one that answers.
+        fallback = () if model_dirs else (entry_of_folder(demo, DEMO_ID),)
+        self._named = self._named_entries(models) if models else fallback
         of_folders = {entry.folder: entry.id for entry in self._named if entry.hub_id is None}
         self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
-        self._found: tuple[CatalogEntry, ...] = ()
+        self._names = Names(self._entry, self._of_default, aliases, profiles or {}, self._written)
+        self._found: dict[str, CatalogEntry] = {}
         self._scanned = float("-inf")
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, settings: Settings, failed: Callable[[CatalogEntry], bool] = lambda entry: False) -> Catalog:
+        """Return the catalog of a server with these settings."""
+        return cls(
+            settings.models,
+            trust_remote_code=settings.trust_remote_code,
+            aliases=settings.aliases,
+            profiles={name: profile.model for name, profile in settings.all_profiles.items()},
+            model_dirs=settings.model_dir,
+            default=settings.default,
+            allow_downloads=settings.allow_downloads,
+            failed=failed,
+        )
 
     def entries(self) -> tuple[CatalogEntry, ...]:
-        """Return every model, the named ones first."""
-        now = time.monotonic()
-        if now - self._scanned > _RESCAN_SECONDS:
-            named_ids = {entry.id for entry in self._named}
-            self._found = tuple(entry for entry in self._scan_cache() if entry.id not in named_ids)
-            self._scanned = now
-        return (*(self._with_folder(entry) for entry in self._named), *self._found)
+        """Return every model, the named ones first; the same objects while no file has changed."""
+        return tuple(self._all().values())
 
     def names(self) -> dict[str, CatalogEntry]:
-        """Return the entries by name: models, then aliases, but neither `default` nor patterns."""
-        names = {entry.id: entry for entry in self.entries()}
-        exact = ((alias, model) for alias, model in self._aliases.items() if not is_pattern(alias))
-        meant = ((alias, self._entry(model)) for alias, model in exact)
-        return names | {alias: entry for alias, entry in meant if entry is not None}
+        """Return the entries by name: models, aliases, then profiles, but neither `default` nor patterns."""
+        names = dict(self._all())
+        for name, entry in self._names.further():
+            names.setdefault(name, entry)
+        return names
 
     def find(self, model: str) -> CatalogEntry | Problem:
-        """Return the entry of a requested name, or a 404 problem with similar and known names.
-
-        Model ids precede aliases, aliases precede patterns, and patterns precede the operator's own spelling
-        of a model. A name that ends in `:latest` is looked up with and without that tag.
-        """
-        names = dict.fromkeys((model, model.removesuffix(LATEST)))
-        for look_up in (self._entry, self._of_alias, self._of_pattern, self._of_written):
-            if (found := next(filter(None, map(look_up, names)), None)) is not None:
-                return found
+        """Return the entry of a requested name, or a 404 problem with similar and known names."""
+        found = self._names.find(model)
+        if found is not None:
+            return found if found.folder is not None else self._downloaded(found)
+        if self._allow_downloads and HUB_ID.fullmatch(model):
+            return attrs.evolve(entry_of_hub_id(model, None), unlisted=True)
         ids = {name.lower(): name for name in self.names()}
         near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
         known = [entry.id for entry in self.entries()]
         return model_not_found(model[:200], [ids[name] for name in near], known)
 
-    def _entry(self, model: str | None) -> CatalogEntry | None:
-        for entry in self._named:
-            if entry.id == model:
-                return self._with_folder(entry)
-        if model == DEFAULT_ID:
-            return self._with_folder(self._named[0])
-        return next((entry for entry in self.entries() if entry.id == model), None)
+    def owned_ids(self) -> list[str]:
+        """Return the ids of named models and of those in `model_dir`, each as often as there is a folder."""
+        named = {entry.folder for entry in self._named}
+        return [entry.id for entry in self._named] + [
+            model for model, folder in self._dirs.list() if folder not in named
+        ]
 
-    def _of_alias(self, name: str) -> CatalogEntry | None:
-        return self._entry(self._aliases.get(name))
+    def _all(self) -> dict[str, CatalogEntry]:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._scanned > RESCAN_SECONDS:
+                self._found = self._scan()
+                self._scanned = now
+            return self._found
 
-    def _of_pattern(self, name: str) -> CatalogEntry | None:
-        fits = (model for pattern, model in self._patterns if pattern.fullmatch(name[:200]))
-        return self._entry(next(fits, None))
+    def _entry(self, model: str) -> CatalogEntry | None:
+        return self._all().get(model)
 
-    def _of_written(self, name: str) -> CatalogEntry | None:
-        return self._entry(self._written.get(name))
+    def _of_default(self) -> CatalogEntry | None:
+        listed = self._all()
+        ids = (model if model in listed else self._written.get(model) for model in self._default)
+        chosen = [listed[model] for model in ids if model in listed]
+        usable = (entry for entry in chosen if self.known.is_usable(entry) and not self._failed(entry))
+        return next(usable, None) or next(iter([*chosen, *listed.values()]), None)
+
+    def _downloaded(self, entry: CatalogEntry) -> CatalogEntry:
+        """Return an entry with its folder, if its files have come since the last look."""
+        found = None if entry.hub_id is None else self._cached.entry(entry.hub_id)
+        return entry if found is None else attrs.evolve(found, profile=entry.profile)
+
+    def _scan(self) -> dict[str, CatalogEntry]:
+        """Return the entries by id; those of unchanged files are the same objects as before."""
+        found: dict[str, CatalogEntry] = {}
+        for entry in map(self._now, self._named):
+            found.setdefault(entry.id, self._same(entry))
+        folders = {entry.folder for entry in found.values()}
+        for entry in itertools.chain(self._of_dirs(folders), self._cached.entries()):
+            if entry.id not in found and self.known.is_usable(entry):
+                found[entry.id] = self._same(entry)
+        return found
+
+    def _same(self, entry: CatalogEntry) -> CatalogEntry:
+        before = self._found.get(entry.id)
+        return before if before == entry and before.stamp == entry.stamp else entry
+
+    def _now(self, entry: CatalogEntry) -> CatalogEntry:
+        """Return an entry as its files are now; they may have been downloaded since."""
+        if entry.hub_id is not None:
+            return self._cached.entry(entry.hub_id) or entry
+        assert entry.folder is not None
+        return entry_of_folder(entry.folder, entry.id)
+
+    def _of_dirs(self, known: set[Path | None]) -> Iterator[CatalogEntry]:
+        return (entry_of_folder(folder, model) for model, folder in self._dirs.list() if folder not in known)
 
     def _named_entries(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
         named: list[CatalogEntry] = []
@@ -139,59 +180,10 @@ class Catalog:
             folder = resolve_folder(model)
             ids = {entry.id for entry in named}
             if folder is None and model not in ids:
-                named.append(_entry_of_hub_id(model, None))
+                named.append(entry_of_hub_id(model, None))
             elif folder is not None and all(entry.folder != folder for entry in named):
                 name = DEMO_ID if folder == DEMO_FOLDER else folder.name
                 numbered = (f"{name}-{n}" for n in itertools.count(2))
                 free = next(name for name in itertools.chain([name], numbered) if name not in ids)
-                named.append(_entry_of_folder(folder, free))
+                named.append(entry_of_folder(folder, free))
         return tuple(named)
-
-    def _with_folder(self, entry: CatalogEntry) -> CatalogEntry:
-        """Return the entry with its folder if its files have been downloaded since."""
-        if entry.hub_id is None or entry.folder is not None:
-            return entry
-        folder = find_cached_model(entry.hub_id, self._cache)
-        return entry if folder is None else _entry_of_hub_id(entry.hub_id, folder)
-
-    def _scan_cache(self) -> Iterator[CatalogEntry]:
-        for hub_id in list_cached_ids(self._cache):
-            folder = find_cached_model(hub_id, self._cache)
-            if folder is None:
-                continue
-            try:
-                detect(folder, self._trust, hub_id)
-            except ProblemError:
-                continue
-            yield _entry_of_hub_id(hub_id, folder)
-
-
-def local_folder(model: str) -> Path | None:
-    """Return the folder of a model by an operator's name for it; None if it is not downloaded yet."""
-    return resolve_folder(model) or find_cached_model(model, hub_cache_folder())
-
-
-def resolve_folder(model: str) -> Path | None:
-    """Return the folder for an operator's name of a model; None if it is a hub id."""
-    path = Path(os.path.abspath(Path(model).expanduser()))
-    if path.is_dir():
-        return path
-    if model == DEMO_ID:
-        return DEMO_FOLDER
-    return None if HUB_ID.fullmatch(model) else path
-
-
-def _entry_of_folder(folder: Path, model: str) -> CatalogEntry:
-    return CatalogEntry(model, folder, _modified_at(folder))
-
-
-def _entry_of_hub_id(hub_id: str, folder: Path | None) -> CatalogEntry:
-    created = _modified_at(folder) if folder is not None else 0
-    return CatalogEntry(hub_id, folder, created, hub_id.partition("/")[0], hub_id)
-
-
-def _modified_at(folder: Path) -> int:
-    try:
-        return max(0, int((folder / "config.json").stat().st_mtime))
-    except OSError:
-        return 0

@@ -7,13 +7,12 @@ import json
 import re
 from pathlib import Path
 
-from greenroom.engine.catalog.catalog import CatalogEntry
+from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.regular_files import MAX_TEMPLATE_BYTES, open_regular, read_regular
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
 from greenroom.engine.catalog.notices import notices_of
-from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
 
@@ -21,26 +20,12 @@ _HEAD = 256 * 1024
 """Bytes read from tokenizer files, whose beginnings list the tokens added to the vocabulary."""
 
 
-def known_of(
-    entry: CatalogEntry, trust_remote_code: bool = False, *, allow_vision: bool = True
-) -> tuple[CapabilityRecord | None, bool]:
-    """Return a model's capability record and whether it reasons; None if its files are unusable."""
-    if (folder := entry.folder) is None:
-        return None, False
-    try:
-        return detect(folder, trust_remote_code, entry.id, allow_vision=allow_vision), _supports_reasoning(
-            _template(folder)
-        )
-    except ProblemError:
-        return None, False
-
-
 def describe(
     entry: CatalogEntry, trust_remote_code: bool = False, *, allow_vision: bool = True
 ) -> ModelDescription:
     """Return the description of an entry; just its name and date if it is not downloaded yet."""
     if (folder := entry.folder) is None:
-        return ModelDescription(entry.id, entry.created)
+        return ModelDescription(entry.id, entry.created, model=entry.id, owned_by=entry.owned_by)
     try:
         record, problem = detect(folder, trust_remote_code, entry.id, allow_vision=allow_vision), None
     except ProblemError as error:
@@ -55,11 +40,14 @@ def describe(
         parameters=_parameters(folder),
         quantization=_quantization(folder),
         template=template,
+        describes_tools="tools" in template,
         supports_reasoning=_supports_reasoning(template),
         fills_gaps=find_fill_format(_added_tokens(folder)) is not None,
         generation=read_optional(folder / "generation_config.json"),
         notices=notices_of(folder, record) if record is not None else (),
         folder=str(folder),
+        model=entry.id,
+        owned_by=entry.owned_by,
     )
 
 

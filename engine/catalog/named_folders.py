@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from greenroom.engine.catalog.catalog import resolve_folder
+from greenroom.engine.catalog.entries import resolve_folder
 from greenroom.engine.catalog.files import folder_contents
 
 _HALF_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

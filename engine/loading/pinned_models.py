@@ -34,9 +34,9 @@ def why_pins_do_not_fit(settings: Settings) -> str | None:
 
 def _pinned_sizes(settings: Settings) -> dict[str, int]:
     """Return the least bytes that each pinned model with local files needs, by name."""
-    catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code, aliases=settings.aliases)
+    catalog = Catalog.of(settings)
     sizes: dict[str, int] = {}
-    for entry in catalog.names().values():
+    for entry in catalog.entries():
         if entry.folder is None or not settings.of_model(entry.id).pinned:
             continue
         own = settings.applied_to(entry.id)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from greenroom.engine.device.device_information import gpu_memory
 
-_USABLE_SHARE = 0.85
+USABLE_SHARE = 0.85
 """Fraction of the device's memory for models.
 
 The rest is for temporary results and for buffers that MLX keeps for reuse.
@@ -18,7 +18,7 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 def default_memory() -> int:
     """Return the bytes for weights and caches of all models on this thread's device."""
-    return int(device_memory() * _USABLE_SHARE)
+    return int(device_memory() * USABLE_SHARE)
 
 
 def device_memory() -> int:

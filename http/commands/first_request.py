@@ -24,10 +24,11 @@ _BODIES: Mapping[ModelType, tuple[str, str, dict[str, Any], str]] = {
 
 async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
     """Return the type of the first model; `text` if it is not downloaded yet."""
-    from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard
+    from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
 
-    found = await pool.ask(FindModel("default"), ModelCard)
-    return found.record.model_type if isinstance(found, ModelCard) and found.record is not None else "text"
+    found = await pool.ask(DescribeModel("default"), ModelDescriptions)
+    record = found.models[0].record if isinstance(found, ModelDescriptions) else None
+    return "text" if record is None else record.model_type
 
 
 async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]:
@@ -36,10 +37,11 @@ async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]
     Args:
         models: Names of the models as the operator wrote them.
     """
-    from greenroom.schemas.protocols.pool_protocol import FindModel, ModelCard
+    from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
 
-    found = [await pool.ask(FindModel(model), ModelCard) for model in models or ("default",)]
-    return list(dict.fromkeys(card.id for card in found if isinstance(card, ModelCard)))
+    found = [await pool.ask(DescribeModel(model), ModelDescriptions) for model in models or ("default",)]
+    known = (answer.models[0].id for answer in found if isinstance(answer, ModelDescriptions))
+    return list(dict.fromkeys(known))
 
 
 def first_request(address: str, kind: ModelType) -> str:

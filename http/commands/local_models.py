@@ -55,8 +55,15 @@ class LocalModels(Protocol):
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""
 
-    def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
-        """Return descriptions of the available models, without loading any."""
+    def find_conflict(self, settings: Settings) -> str | None:
+        """Return a sentence about two things of one name, if there are any."""
+
+    def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
+        """Return descriptions of the available models, or of one, without loading any.
+
+        Args:
+            name: Name of a model as in requests; an unknown one has no description.
+        """
 
 
 model_option = click.option(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
@@ -18,22 +19,22 @@ from greenroom.schemas.settings.settings import Settings
 @click.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...", type=MODEL)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@settings_options("trust_remote_code")
+@settings_options("model_dir", "trust_remote_code")
 @click.pass_obj
 def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
     """List the models that requests can name.
 
     Those that are named (here or in the settings file) come first, in that order, then the complete
-    models in the hub's cache. With none named, the built-in demo model is the first; the first is also
-    called `default`. Nothing is loaded or downloaded. In a pipe each model is a line, with tabs between its
-    name, kind, architecture, context, size and folder.
+    models of `model_dir` and of the hub's cache, aliases and profiles. With none named, the built-in demo
+    model is the first; the first is also called `default`. Nothing is loaded or downloaded. In a pipe each
+    model is a line, with tabs between its name, kind, architecture, context, size and folder.
 
     \b
     Examples:
       greenroom models
       greenroom models ~/models/Qwen3-4B-4bit --json
     """
-    rows = local.describe(models or settings.models, settings.trust_remote_code)
+    rows = local.describe(attrs.evolve(settings, models=models or settings.models))
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif sys.stdout.isatty():
@@ -46,8 +47,8 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a model's name, type, architecture, context, size, and its folder or the problem with it."""
     place = row.get("problem") or row["folder"] or "not on this machine"
-    context = f"{row['context']:,}" if "context" in row else ""
-    cells = (row["id"], _kind(row), row.get("architecture", ""), context, _size(row["size"]), place)
+    context = f"{row['context_length']:,}" if row["context_length"] else ""
+    cells = (row["id"], _kind(row), row["architecture"] or "", context, _size(row["size_bytes"]), place)
     return tuple("".join(each if each.isprintable() else " " for each in cell) for cell in cells)
 
 
@@ -65,14 +66,14 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     table.add_column("folder", overflow="fold")
     for row in rows:
         *cells, place = _cells(row)
-        lines = (place.replace(str(Path.home()), "~"), *row.get("notices", ()))
+        lines = (place.replace(str(Path.home()), "~"), *row["notices"])
         table.add_row(*map(Text, (*cells, "\n".join(lines))))
     Console().print(table)
 
 
 def _kind(row: dict[str, Any]) -> str:
     """Return a model's type, with details such as vector dimensions or voices."""
-    known = row.get("capabilities")
+    known = row["capabilities"]
     if known is None:
         return ""
     modalities = [modality for modality in known["inputs"] if modality not in ("text", "image")]

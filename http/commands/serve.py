@@ -18,6 +18,7 @@ from greenroom.http.commands.option_types import MODEL
 from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.program_name import program_name
+from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings.settings import Settings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from greenroom.http.process.shutdown import Shutdown
     from greenroom.schemas.models.capabilities import ModelType
 
-FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
+FLAGS = tuple(name for name in FIELDS if name != "models")
 
 
 @click.command(cls=GroupedCommand)

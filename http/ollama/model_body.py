@@ -60,11 +60,11 @@ def _capabilities(model: ModelDescription) -> list[str]:
     inputs = () if record is None else record.inputs
     can = {
         "completion": True,
-        "tools": True,
+        "tools": bool(model.takes_tools),
         "vision": "image" in inputs,
         "audio": "audio" in inputs,
         "insert": model.fills_gaps,
-        "thinking": model.supports_reasoning,
+        "thinking": bool(model.thinks),
     }
     return [name for name, has in can.items() if has]
 

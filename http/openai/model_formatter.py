@@ -5,25 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
-
-from greenroom.schemas.models.capability_summary import capability_summary
-from greenroom.schemas.openai.models import Model, Models
-from greenroom.schemas.protocols.pool_protocol import ModelCard
+from greenroom.http.answering.protocols.wire_protocol import States
+from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.model_description import ModelDescription
+from greenroom.schemas.models.model_listing import model_listing
 
 
 class OpenAIModelFormatter:
-    """Formats a list of models or a single one."""
+    """Formats a list of models or a single one; the last list is kept while nothing changes."""
 
-    def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> dict[str, Any]:
+    def __init__(self) -> None:
+        self._last: tuple[Sequence[ModelDescription], States, bytes] = ((), {}, b"")
+
+    def listed(self, models: Sequence[ModelDescription], states: States, query: Mapping[str, str]) -> bytes:
         """Return all models: OpenAI's list has no pages."""
-        return attrs.asdict(Models(tuple(map(_model, cards))))
+        known, known_states, encoded = self._last
+        if known is not models or known_states != states or not encoded:
+            data = [_model(model, states) for model in models]
+            encoded = json_bytes({"object": "list", "data": data})
+            self._last = models, states, encoded
+        return encoded
 
-    def one(self, card: ModelCard) -> dict[str, Any]:
+    def one(self, model: ModelDescription, states: States) -> dict[str, Any]:
         """Return a model's JSON object."""
-        return attrs.asdict(_model(card))
+        return _model(model, states)
 
 
-def _model(card: ModelCard) -> Model:
-    known = None if card.record is None else capability_summary(card.record)
-    return Model(card.id, card.created, card.owned_by, known)
+def _model(model: ModelDescription, states: States) -> dict[str, Any]:
+    """Return an entry of OpenAI's list, with `name` for clients that show it, and what else is known."""
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": model.owned_by,
+        "name": model.id,
+        **model_listing(model, states.get(model.model, ModelState.IDLE)),
+    }

@@ -41,7 +41,9 @@ class ByteSize(click.types.IntParamType):
 BYTE_SIZE = ByteSize()
 
 
-FIELDS: dict[str, attrs.Attribute[Any]] = attrs.fields_dict(Settings)
+FIELDS: dict[str, attrs.Attribute[Any]] = {
+    field.name: field for field in attrs.fields(Settings) if "meaning" in field.metadata
+}
 _CLICK_TYPES: dict[Any, ParamType] = {int: click.INT, float: click.FLOAT, bool: click.BOOL}
 _ACCEPTED: dict[ParamType, Any] = {
     click.INT: (int, str),

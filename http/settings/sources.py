@@ -30,7 +30,7 @@ from greenroom.http.settings.tables import (
     tables_of_file,
 )
 from greenroom.schemas.settings.setting_fields import range_of
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import Settings, Source
 
 PREFIX = "GREENROOM_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -93,7 +93,14 @@ def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
         name: tuple(pair for source in (flags, of_environment, of_file) for pair in source.get(name, ()))
         for name in TABLES
     }
-    return Settings(**{**of_file, **of_environment, **flags, **tables})
+    sources: tuple[tuple[Mapping[str, Any], Source], ...] = (
+        (of_file, "file"),
+        (of_environment, "environment"),
+        (flags, "flag"),
+    )
+    origins = {name: source for values, source in sources for name in values}
+    values = {**of_file, **of_environment, **flags, **tables}
+    return Settings(**values, origins=tuple(origins.items()))
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:

@@ -35,6 +35,9 @@ class KnownModels(Protocol):
     def why_pins_do_not_fit(self, settings: Settings) -> str | None:
         """Return an error message if the pinned models exceed the memory together."""
 
+    def find_conflict(self, settings: Settings) -> str | None:
+        """Return a sentence about two things of one name, if there are any."""
+
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""
 
@@ -51,7 +54,7 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
             "for example by: uv tool install '.[cpu]'"
         )
     _check_models(settings, local)
-    _check_aliases(settings, local)
+    _check_names(settings, local)
     _check_listen(settings)
     if settings.device == "gpu" and not local.has_gpu():
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
@@ -77,14 +80,27 @@ def _check_models(settings: Settings, local: KnownModels) -> None:
             get_logger().warning("model unusable", reason=why)
 
 
-def _check_aliases(settings: Settings, local: KnownModels) -> None:
-    meant = {model for _, model in settings.aliases}
-    unknown = local.find_unknown(settings, meant) if meant else set()
-    for alias, model in settings.aliases:
+def _check_names(settings: Settings, local: KnownModels) -> None:
+    """Refuse names that mean no model, or two things at once."""
+    profiles = settings.all_profiles
+    meanings = [
+        *((f'model."{model}".alias: {alias!r}', model) for alias, model in settings.aliases),
+        *((f'profiles."{name}": its model', profile.model) for name, profile in profiles.items()),
+        *(("default: it", model) for model in settings.default),
+    ]
+    for place, model in meanings:
+        if not model:
+            raise BadSettingError(f"{place} is not named: write model = ...")
+    unknown = local.find_unknown(settings, {model for _, model in meanings}) if meanings else set()
+    for place, model in meanings:
         if model in unknown:
-            raise BadSettingError(
-                f'model."{model}".alias: {alias!r} means {model!r}, which is none of the models here'
-            )
+            raise BadSettingError(f"{place} means {model!r}, which is none of the models here")
+    if meanings and (conflict := local.find_conflict(settings)) is not None:
+        raise BadSettingError(f"{conflict}: rename one of them")
+    if settings.allow_downloads and settings.trust_remote_code:
+        raise BadSettingError(
+            "allow_downloads: trust_remote_code would run code that requests bring; leave one of them out"
+        )
 
 
 def _check_listen(settings: Settings) -> None:

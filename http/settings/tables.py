@@ -15,6 +15,7 @@ import attrs
 from greenroom.http.settings.check_value import FIELDS, check_value, is_list
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.name_patterns import is_pattern
+from greenroom.schemas.settings.profiles import Profile
 
 Tables = tuple[tuple[str, Any], ...]
 
@@ -27,6 +28,7 @@ IN_FILE = {"model_settings": "model"}
 """Names of such settings in the settings file."""
 
 FORM = "NAME:SETTING=VALUE"
+_NOUNS: dict[type, str] = {ModelSettings: "model", Profile: "profile"}
 _ENTRY = re.compile(r"(.+?):([a-z][a-z_-]*)=(.*)", re.DOTALL)
 
 
@@ -70,7 +72,7 @@ def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
 
 
 def _example(setting: str) -> str:
-    return {"model_settings": "kv_bits=8"}[setting]
+    return {"model_settings": "kv_bits=8", "profiles": "model=org/other"}[setting]
 
 
 def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
@@ -88,11 +90,13 @@ def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
         if setting not in known:
             near = difflib.get_close_matches(setting, known, n=1)
             hint = f" (did you mean '{near[0]}'?)" if near else ""
-            raise BadTableError(f"{place}: there is no setting '{setting}' of a model{hint}")
+            raise BadTableError(f"{place}: there is no setting '{setting}' of a {_NOUNS[kind]}{hint}")
         try:
             values[setting] = check_value(setting, _listed(setting, value, kind), kind)
         except ValueError as problem:
             raise BadTableError(f"{place}: {setting} = {value!r}: {problem}") from problem
+    if kind is Profile and is_pattern(name):
+        raise BadTableError(f"{place}: a profile has one name, without `*`")
     if kind is ModelSettings:
         _check_name(name, values, place)
     return kind(**values)

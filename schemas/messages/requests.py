@@ -188,6 +188,7 @@ class InferenceRequest:
         adapter: Name of the LoRA adapter to apply; None for the base model alone.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
         priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`); at least 0.
+        defaults: Parameters of the profile that the client named, for those that it did not set.
     """
 
     id: str
@@ -200,6 +201,7 @@ class InferenceRequest:
     priority: int = attrs.field(default=0, kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)
+    defaults: Overrides = attrs.field(factory=dict, kw_only=True)
 
     @property
     def choices(self) -> int:

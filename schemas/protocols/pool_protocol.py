@@ -8,9 +8,9 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.events.statistics import EngineSnapshot
+from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem
@@ -159,39 +159,27 @@ class ModelUnloaded:
 
 
 @attrs.frozen
-class ListModels:
-    """List the names of all models. Reply: ModelList."""
-
-
-@attrs.frozen
-class ModelCard:
-    """An entry of `GET /v1/models`. `created` is a Unix time in seconds.
+class ModelName:
+    """The meaning of a requested name.
 
     Args:
-        record: Capabilities; None if its files are missing or unusable.
-        supports_reasoning: True if its chat template supports reasoning.
+        model: The model's own id.
+        profile: Name of the profile through which the model was found.
+        defaults: Generation parameters of that profile.
     """
 
-    id: str
-    created: int
-    owned_by: str
-    record: CapabilityRecord | None = None
-    supports_reasoning: bool = False
-
-
-@attrs.frozen
-class FindModel:
-    """Resolve a model's name: its own, an alias, or one that matches a pattern. Reply: ModelCard."""
-
-    name: str
+    model: str
+    profile: str | None = None
+    defaults: Overrides = attrs.field(factory=dict)
 
 
 @attrs.frozen
 class DescribeModel:
-    """Describe a model from its files, which are read for that. Reply: ModelDescriptions.
+    """Describe a model from its files. Reply: ModelDescriptions.
 
     Args:
-        name: Name of the model; None for every model.
+        name: Name of the model: its own, an alias, a profile, or one that fits a pattern; None for every
+            model.
     """
 
     name: str | None = None
@@ -199,16 +187,12 @@ class DescribeModel:
 
 @attrs.frozen
 class ModelDescriptions:
-    """The requested descriptions, in the order of the models."""
+    """The requested descriptions, in the order of the models: those of the command line first, then aliases.
+
+    While no file has changed, an answer holds the same objects as the one before.
+    """
 
     models: tuple[ModelDescription, ...]
-
-
-@attrs.frozen
-class ModelList:
-    """The available names: models, those of the command line first, then aliases."""
-
-    models: tuple[ModelCard, ...]
 
 
 @attrs.frozen
@@ -249,14 +233,4 @@ class Drained:
     """Confirmation that no request is left."""
 
 
-PoolMessage = (
-    Acquire
-    | QueryPrompt
-    | UnloadModel
-    | ProbeModel
-    | DescribeModel
-    | FindModel
-    | ListModels
-    | DescribePool
-    | Drain
-)
+PoolMessage = Acquire | QueryPrompt | UnloadModel | ProbeModel | DescribeModel | DescribePool | Drain

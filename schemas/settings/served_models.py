@@ -19,6 +19,16 @@ class ServedModels:
     models: tuple[str, ...] = setting(
         (), "Hub ids or local folders of the models to serve; the first is also called `default`."
     )
+    model_dir: tuple[str, ...] = setting(
+        (), "Folders with models' folders, as `NAME` or `OWNER/NAME`; all complete models in them are served."
+    )
+    default: tuple[str, ...] = setting(
+        (), "Models that `default` means: the first that can be loaded (default: the first model)."
+    )
+    allow_downloads: bool = setting(
+        False,
+        "Download models that requests name by hub id; one at a time, and never with `trust_remote_code`.",
+    )
     max_context: int | None = setting(
         None, "Longest context of every model, in tokens (default: the model's own).", low=16
     )

@@ -6,7 +6,7 @@ and takes the help texts from here.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -16,10 +16,13 @@ from greenroom.schemas.settings.logs import Logs
 from greenroom.schemas.settings.memory import Memory
 from greenroom.schemas.settings.model_settings import ModelSettings, ModelTables, settings_of
 from greenroom.schemas.settings.network import Network
+from greenroom.schemas.settings.profiles import Profile, ProfileTables, merge_profiles
 from greenroom.schemas.settings.served_models import ServedModels
 from greenroom.schemas.settings.setting_fields import setting_table
 from greenroom.schemas.settings.speed import Speed
 from greenroom.schemas.settings.storage import Storage
+
+Source = Literal["file", "environment", "flag"]
 
 Aliases = tuple[tuple[str, str], ...]
 """Pairs of an additional name, or a pattern of names, and its model; the first match applies."""
@@ -27,18 +30,29 @@ Aliases = tuple[tuple[str, str], ...]
 
 @attrs.frozen(slots=False)
 class SingleModels:
-    """Settings of single models."""
+    """Settings of single models and their profiles."""
 
     model_settings: ModelTables = setting_table(
         ModelSettings,
         'Settings of single models, as tables `[model."org/name"]` or `NAME:SETTING=VALUE`; `*` in the name '
         "matches any text. A full name beats a pattern, the first of two patterns wins.",
     )
+    profiles: ProfileTables = setting_table(
+        Profile,
+        'Further models that share the weights of one, as tables `[profiles."qwen3:code"]` or '
+        "`NAME:SETTING=VALUE`, with its name and their own defaults of answers.",
+    )
 
 
 @attrs.frozen
 class Settings(Logs, GenerationDefaults, Storage, Images, Speed, Memory, Network, SingleModels, ServedModels):
-    """The settings of a Greenroom server."""
+    """The settings of a Greenroom server.
+
+    Args:
+        origins: Names of settings with the kind of source that set them; no setting itself.
+    """
+
+    origins: tuple[tuple[str, Source], ...] = attrs.field(default=(), eq=False, repr=False, kw_only=True)
 
     def of_model(self, model: str) -> ModelSettings:
         """Return the settings that are a model's own, by the name under which it is listed."""
@@ -56,6 +70,11 @@ class Settings(Logs, GenerationDefaults, Storage, Images, Speed, Memory, Network
     def aliases(self) -> Aliases:
         """Further names of models, with the model that each means, in the order of the tables."""
         return tuple((alias, model) for model, table in self.model_settings for alias in table.alias)
+
+    @property
+    def all_profiles(self) -> dict[str, Profile]:
+        """The profiles by name, each setting from the first table that has it."""
+        return merge_profiles(self.profiles)
 
     @property
     def draft_models(self) -> tuple[str, ...]:

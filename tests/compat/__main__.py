@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from greenroom.engine.catalog.catalog import DEMO_ID
+from greenroom.engine.catalog.entries import DEMO_ID
 from greenroom.tests.compat.client_table import HERE, Client, read_clients
 from greenroom.tests.compat.environments import environment_of
 from greenroom.tests.compat.served_model import served_model

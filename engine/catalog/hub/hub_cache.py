@@ -34,8 +34,12 @@ def find_cached_model(hub_id: str, cache: Path) -> Path | None:
     """Return the folder of a model's newest complete snapshot, if it is cached."""
     if not HUB_ID.fullmatch(hub_id):
         return None
-    root = cache / f"models--{hub_id.replace('/', '--')}"
-    return next((folder for folder in _snapshots(root) if is_complete(folder)), None)
+    return next((folder for folder in _snapshots(model_folder(hub_id, cache)) if is_complete(folder)), None)
+
+
+def model_folder(hub_id: str, cache: Path) -> Path:
+    """Return the folder of a model in a cache, with its snapshots and blobs."""
+    return cache / f"models--{hub_id.replace('/', '--')}"
 
 
 def list_cached_ids(cache: Path) -> list[str]:

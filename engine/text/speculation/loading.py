@@ -78,7 +78,7 @@ def _load_draft(
 
 def _folder(name: str, settings: Settings) -> Path:
     """Return the draft model's folder, downloading the model if necessary."""
-    from greenroom.engine.catalog.catalog import local_folder
+    from greenroom.engine.catalog.entries import local_folder
     from greenroom.engine.catalog.hub.download import download
 
     return local_folder(name) or download(name, settings.trust_remote_code)

@@ -107,7 +107,11 @@ class VisionAdapter(Adapter):
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
     ) -> PreparedPrompt:
         prepared = super()._prepare_chat(request, chat, parameters)
-        if not self._greedy_images or "temperature" in {**request.overrides, **self.configured}:
+        if not self._greedy_images or "temperature" in {
+            **self.configured,
+            **request.defaults,
+            **request.overrides,
+        }:
             return prepared
         if all(image.is_sound for image in prepared.images):
             return prepared

@@ -10,7 +10,14 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.wire_protocol import ModelFormatter, WireProtocol, protocol_of
-from greenroom.schemas.protocols.pool_protocol import FindModel, ListModels, ModelCard, ModelList, PoolMessage
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.protocols.pool_protocol import (
+    DescribeModel,
+    DescribePool,
+    ModelDescriptions,
+    PoolMessage,
+    PoolStatus,
+)
 
 
 def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> Blueprint:
@@ -25,13 +32,18 @@ def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> B
         asked = protocol_of(request.path, request.headers, protocols)
         return next(protocol.models for protocol in (asked, *protocols) if protocol.models is not None)
 
+    async def states() -> dict[str, ModelState]:
+        status = await ask_actor(pool, DescribePool(), PoolStatus)
+        return {model.key.model: model.state for model in status.models}
+
     @routes.get("/v1/models")
     async def models() -> Response:
-        cards = (await ask_actor(pool, ListModels(), ModelList)).models
-        return json_response(formatter().listed(cards, request.args.to_dict()))
+        found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
+        return json_response(formatter().listed(found.models, await states(), request.args.to_dict()))
 
     @routes.get("/v1/models/<path:model>")
     async def one_model(model: str) -> Response:
-        return json_response(formatter().one(await ask_actor(pool, FindModel(model), ModelCard)))
+        found = await ask_actor(pool, DescribeModel(model), ModelDescriptions)
+        return json_response(formatter().one(found.models[0], await states()))
 
     return routes

@@ -11,7 +11,10 @@ from werkzeug.datastructures import Headers
 
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.errors.problem_documents import ErrorMembers
-from greenroom.schemas.protocols.pool_protocol import ModelCard
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.model_description import ModelDescription
+
+States = Mapping[str, ModelState]
 
 Routes = Callable[[RouteServices], Sequence[Blueprint]]
 """Makes a protocol's routes, given the objects that they work with."""
@@ -20,17 +23,19 @@ Routes = Callable[[RouteServices], Sequence[Blueprint]]
 class ModelFormatter(Protocol):
     """Formats model descriptions in the format of a protocol."""
 
-    def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> object:
-        """Return the response to `GET /v1/models` as a JSON-like object.
+    def listed(self, models: Sequence[ModelDescription], states: States, query: Mapping[str, str]) -> object:
+        """Return the response to `GET /v1/models` as a JSON-like object, or as bytes.
 
         Args:
+            models: The models; the same object as before while nothing about them has changed.
+            states: States of the models that were used, by id.
             query: Parameters of the URL's query.
 
         Raises:
             ProblemError: 400 that names the wrong query parameter.
         """
 
-    def one(self, card: ModelCard) -> object:
+    def one(self, model: ModelDescription, states: States) -> object:
         """Return the response to `GET /v1/models/{id}` as a JSON-like object."""
 
 

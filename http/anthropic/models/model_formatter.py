@@ -10,8 +10,9 @@ import attrs
 from greenroom.http.anthropic.models.model_capabilities import chats, model_capabilities
 from greenroom.http.encoding.timestamps import timestamp
 from greenroom.schemas.anthropic.answers import ModelBody, ModelPage
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.protocols.pool_protocol import ModelCard
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
@@ -19,7 +20,9 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 class AnthropicModelFormatter:
     """Formats a list of models or a single one."""
 
-    def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> dict[str, Any]:
+    def listed(
+        self, models: Sequence[ModelDescription], states: Mapping[str, ModelState], query: Mapping[str, str]
+    ) -> dict[str, Any]:
         """Return a page of models.
 
         Args:
@@ -31,7 +34,7 @@ class AnthropicModelFormatter:
         """
         limit = _limit(query.get("limit", str(DEFAULT_LIMIT)))
         wanted = "active" in query.get("lifecycle", "active").split(",")
-        models = tuple(_model(card) for card in cards) if wanted else ()
+        models = models if wanted else ()
         ids = [model.id for model in models]
         if "before_id" in query:
             end = _position(ids, query, "before_id")
@@ -40,18 +43,18 @@ class AnthropicModelFormatter:
             begin = _position(ids, query, "after_id") + 1 if "after_id" in query else 0
             page, has_more = models[begin : begin + limit], begin + limit < len(models)
         first, last = (page[0].id, page[-1].id) if page else (None, None)
-        return attrs.asdict(ModelPage(page, has_more, first, last))
+        return attrs.asdict(ModelPage(tuple(map(_model, page)), has_more, first, last))
 
-    def one(self, card: ModelCard) -> dict[str, Any]:
+    def one(self, model: ModelDescription, states: Mapping[str, ModelState]) -> dict[str, Any]:
         """Return one model."""
-        return attrs.asdict(_model(card))
+        return attrs.asdict(_model(model))
 
 
-def _model(card: ModelCard) -> ModelBody:
+def _model(card: ModelDescription) -> ModelBody:
     known = ModelBody(card.id, card.id, timestamp(card.created))
     if (record := card.record) is None:
         return known
-    capabilities = model_capabilities(record, supports_reasoning=card.supports_reasoning)
+    capabilities = model_capabilities(record, supports_reasoning=bool(card.thinks))
     if not chats(record):
         return attrs.evolve(known, capabilities=capabilities)
     context = record.context

@@ -387,12 +387,12 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
 IDLE = """
 import sys, trio
 from greenroom.actors.system import open_system
-from greenroom.schemas.protocols.pool_protocol import ListModels, ModelList
+from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
 from greenroom.schemas.settings.settings import Settings
 
 async def main():
     async with open_system(Settings(models=tuple(sys.argv[1:]))) as system:
-        await system.pool.ask(ListModels(), ModelList)
+        await system.pool.ask(DescribeModel(), ModelDescriptions)
     heavy = {"mlx", "mlx_lm", "transformers", "numpy", "tokenizers", "huggingface_hub"} & set(sys.modules)
     sys.exit(", ".join(sorted(heavy)) or 0)
 

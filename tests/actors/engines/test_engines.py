@@ -105,7 +105,8 @@ def test_a_model_is_opened_and_listed_as_probed_until_its_files_change(
     assert listed_as_probed(engines) == [True, True]
     (folder / "generation_config.json").write_text("{}")
     assert opened_parser(engines) == "hermes_json"
-    assert listed_as_probed(engines) == [False, False]
+    anew = Engines(Settings(models=(str(folder),)), engines.probed)
+    assert listed_as_probed(anew) == [False, False]
 
 
 def opened_parser(engines: Engines) -> str:
@@ -115,7 +116,8 @@ def opened_parser(engines: Engines) -> str:
 
 
 def listed_as_probed(engines: Engines) -> list[bool]:
-    described = engines.describe("qwen3")
+    described, listed = engines.describe("qwen3"), engines.describe(None)
     assert isinstance(described, tuple)
-    card = engines.cards()[0]
-    return [known is not None and known.probed is not None for known in (card.record, described[0].record)]
+    assert isinstance(listed, tuple)
+    records = (described[0].record, listed[0].record)
+    return [known is not None and known.probed is not None for known in records]

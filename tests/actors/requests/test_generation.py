@@ -19,9 +19,9 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
+    DescribeModel,
     DescribePool,
-    ListModels,
-    ModelList,
+    ModelDescriptions,
     PoolMessage,
     PoolStatus,
 )
@@ -160,8 +160,8 @@ async def test_two_requests_with_the_same_id_get_their_own_answers(settings: Set
 
 async def test_models_are_listed_in_the_operators_order(settings: Settings) -> None:
     async with open_system(settings) as system:
-        listed = await system.pool.ask(ListModels(), ModelList)
-        assert isinstance(listed, ModelList)
+        listed = await system.pool.ask(DescribeModel(), ModelDescriptions)
+        assert isinstance(listed, ModelDescriptions)
         assert [card.id for card in listed.models][:2] == ["qwen3", "llama"]
 
 

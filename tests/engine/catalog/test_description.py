@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.description import describe
+from greenroom.engine.catalog.entries import CatalogEntry
 
 
 def test_a_model_is_described_by_its_files(tiny_model: Callable[..., Path]) -> None:

@@ -7,17 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
 import pytest
 from click.testing import CliRunner
 
-from greenroom.http.settings.check_value import check_value
+from greenroom.http.settings.check_value import FIELDS, check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 
-ALL = tuple(attrs.fields_dict(Settings))
+ALL = tuple(FIELDS)
 
 
 def load(*arguments: str, **variables: str) -> Settings:

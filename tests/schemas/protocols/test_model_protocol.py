@@ -23,7 +23,6 @@ CONTRACT = {
     *get_args(pool_protocol.PoolMessage),
     *get_args(events.InferenceEvent),
     model_protocol.Prepared,
-    pool_protocol.ModelList,
     pool_protocol.PoolStatus,
     pool_protocol.Drained,
 }
@@ -34,6 +33,7 @@ JSON = {
     "ChatInput.template_options",
     "JsonSchemaFormat.schema",
     "InferenceRequest.overrides",
+    "InferenceRequest.defaults",
 }
 """Fields that hold JSON values without a static type; overrides have been checked against their types."""
 

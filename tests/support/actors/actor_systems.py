@@ -18,7 +18,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.engine_protocol import Engine, PromptAdapter, SuspendableEngine
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.requests.generation import Generation
-from greenroom.engine.catalog.catalog import CatalogEntry
+from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.events.statistics import EngineSnapshot

@@ -20,6 +20,7 @@ from greenroom.actors.core.ref import Inbox
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
 from greenroom.http.command_line import COMMANDS
+from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
@@ -42,7 +43,7 @@ _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
 
 def rewritten(text: str) -> str:
     """Return a page's text with every reference table in it made anew."""
-    settings, parameters = attrs.fields(Settings), attrs.fields(GenerationParameters)
+    settings, parameters = FIELDS.values(), attrs.fields(GenerationParameters)
     text = _with_rows(text, SETTINGS_HEAD, (_setting_line(field) for field in settings))
     text = _with_rows(text, MODEL_HEAD, _model_lines())
     text = _with_rows(text, PARAMETERS_HEAD, (_parameter_line(field) for field in parameters))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.description import describe
+from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.engine.catalog.files import regular_files
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.regular_files import (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
+from greenroom.engine.catalog.catalog import Catalog
+from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.engine.catalog.hub.download import download
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.servers.hub_server import hub_server

@@ -26,8 +26,8 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError, model_crashed
-from greenroom.schemas.protocols.pool_protocol import ModelCard
 from greenroom.schemas.wire import structure
 from greenroom.tests.support.clients.anthropic_clients import accumulated, body, events_of
 
@@ -212,7 +212,7 @@ def test_whoever_asks_for_a_diagnosis_is_told_that_there_is_none() -> None:
     assert "diagnostics" not in formatter().whole("m", collected(ANSWER))
 
 
-CARDS = [ModelCard(f"m{i}", 1_700_000_000, "o") for i in range(25)]
+MODELS = [ModelDescription(f"m{i}", 1_700_000_000) for i in range(25)]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ CARDS = [ModelCard(f"m{i}", 1_700_000_000, "o") for i in range(25)]
     ],
 )
 def test_models_come_in_pages(query: dict[str, str], ids: range, has_more: bool) -> None:
-    page = AnthropicModelFormatter().listed(CARDS, query)
+    page = AnthropicModelFormatter().listed(MODELS, {}, query)
     assert [model["id"] for model in page["data"]] == [f"m{i}" for i in ids]
     assert page["has_more"] is has_more
     ends = (page["data"][0]["id"], page["data"][-1]["id"]) if ids else (None, None)
@@ -242,5 +242,5 @@ def test_models_come_in_pages(query: dict[str, str], ids: range, has_more: bool)
 )
 def test_a_page_that_cannot_be_is_refused_by_name(query: dict[str, str]) -> None:
     with pytest.raises(ProblemError) as refused:
-        AnthropicModelFormatter().listed(CARDS, query)
+        AnthropicModelFormatter().listed(MODELS, {}, query)
     assert refused.value.problem.param == next(iter(query))
