@@ -11,6 +11,7 @@ from pathlib import Path
 
 import attrs
 
+from greenroom.engine.catalog.cached_models import CachedModels
 from greenroom.engine.catalog.entries import (
     DEMO_FOLDER,
     DEMO_ID,
@@ -19,7 +20,6 @@ from greenroom.engine.catalog.entries import (
     entry_of_hub_id,
     resolve_folder,
 )
-from greenroom.engine.catalog.hub.cached_models import CachedModels
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder
 from greenroom.engine.catalog.known_folders import KnownFolders
 from greenroom.engine.catalog.model_dirs import ModelDirs
@@ -123,7 +123,7 @@ class Catalog:
         """Return the ids of named models and of those in `model_dir`, each as often as there is a folder."""
         named = {entry.folder for entry in self._named}
         return [entry.id for entry in self._named] + [
-            model for model, folder in self._dirs.list() if folder not in named
+            model for model, folder in self._dirs.models() if folder not in named
         ]
 
     def _all(self) -> dict[str, CatalogEntry]:
@@ -172,7 +172,9 @@ class Catalog:
         return entry_of_folder(entry.folder, entry.id)
 
     def _of_dirs(self, known: set[Path | None]) -> Iterator[CatalogEntry]:
-        return (entry_of_folder(folder, model) for model, folder in self._dirs.list() if folder not in known)
+        return (
+            entry_of_folder(folder, model) for model, folder in self._dirs.models() if folder not in known
+        )
 
     def _named_entries(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
         named: list[CatalogEntry] = []

@@ -25,7 +25,7 @@ class ModelDirs:
         self._dirs = tuple(Path(os.path.abspath(Path(path).expanduser())) for path in dirs)
         self._warned: set[Path] = set()
 
-    def list(self) -> list[tuple[str, Path]]:
+    def models(self) -> list[tuple[str, Path]]:
         """Return the id and the folder of each model, sorted by name within each folder.
 
         A model that is found twice, as through a link, is listed once.

@@ -107,10 +107,10 @@ def find_conflict(ids: Iterable[str], aliases: Aliases, profiles: Iterable[str])
         profiles: Names of profiles.
     """
     kinds = {
-        "model": list(ids),
-        "alias": [alias for alias, _ in dict.fromkeys(aliases) if not is_pattern(alias)],
-        "profile": list(profiles),
-        "name of the first model": [DEFAULT_ID],
+        "a model": list(ids),
+        "an alias": [alias for alias, _ in dict.fromkeys(aliases) if not is_pattern(alias)],
+        "a profile": list(profiles),
+        "the first model": [DEFAULT_ID],
     }
     names = [(name.removesuffix(LATEST), kind) for kind, listed in kinds.items() for name in listed]
     counted = Counter(name for name, _ in names)
@@ -118,6 +118,6 @@ def find_conflict(ids: Iterable[str], aliases: Aliases, profiles: Iterable[str])
         if counted[name] > 1:
             others = [other for each, other in names if each == name]
             others.remove(kind)
-            if {kind, *others} != {"model", "name of the first model"}:
-                return f"'{name}' is the name of a {kind} and of a {others[0]}"
+            if {kind, *others} != {"a model", "the first model"}:  # a folder of that name is not shadowed
+                return f"'{name}' is the name of {kind} and of {others[0]}"
     return None

@@ -35,9 +35,9 @@ def command(local: LocalModels, settings: Settings, model: str, as_json: bool) -
     """
     rows = local.describe(settings, model)
     if not rows:
+        if (why := local.why_no_model(model)) is not None:
+            raise BadSettingError(why)
         rows = local.describe(attrs.evolve(settings, models=(model,)), model)
-    if not rows:
-        raise BadSettingError(f"'{model}' is none of the models here")
     if as_json:
         click.echo(json.dumps(rows[0], indent=2))
         return

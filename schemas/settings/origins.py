@@ -33,7 +33,7 @@ def settings_in_force(
     """
     own, applied = given_values(settings.of_model(model)), settings.applied_to(model)
     of_profile = given_values(settings.all_profiles[profile]) if profile is not None else {}
-    sources = dict(settings.origins)
+    sources: dict[str, Origin] = {**dict(settings.origins)}
     found: list[SettingInForce] = []
     for field in attrs.fields(ModelSettings):
         name = field.name

@@ -55,6 +55,18 @@ def test_version() -> None:
             ["serve", "--aliases", "gpt-4o=qwen"],
             "--aliases is now set for each model: write --model-settings 'qwen:alias=gpt-4o'",
         ),
+        (
+            ["serve", "--profiles", "code:model=nowhere"],
+            "profiles.\"code\": its model means 'nowhere', which is none of the models here",
+        ),
+        (["serve", "--profiles", "code:top_k=3"], 'profiles."code": its model is not named'),
+        (
+            ["serve", "--profiles", "x:model=default", "--model-settings", "default:alias=x"],
+            "'x' is the name of an alias and of a profile: rename one of them",
+        ),
+        (["serve", "--default", "nowhere"], "default: it means 'nowhere'"),
+        (["serve", "--allow-downloads", "--trust-remote-code"], "leave one of them out"),
+        (["show", "nowhere"], "there is no folder 'nowhere' with a config.json"),
         (["serve", "--model-settings", "a:draft_model=./nowhere"], "there is no folder './nowhere'"),
         (["serve", "--listen", "11434"], "listen = '11434': must be HOST:PORT, for example 127.0.0.1:11434"),
         (["serve", "./nowhere"], "there is no folder './nowhere'"),

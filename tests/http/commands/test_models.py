@@ -18,7 +18,7 @@ def test_models_lists_those_that_are_named_first(tiny_model: TinyModel) -> None:
     assert [row["id"] for row in rows] == [folder.name, "org/model"]
     assert (rows[0]["family"], rows[0]["architecture"]) == ("qwen", "qwen3")
     assert rows[0]["capabilities"]["type"] == "text"
-    assert rows[0]["size"] > 0
+    assert rows[0]["size_bytes"] > 0
     assert rows[1]["folder"] is None
     assert folder.name in run_greenroom("models", str(folder)).stdout
 
@@ -41,4 +41,25 @@ def test_code_of_a_folder_is_trusted_only_if_the_operator_says_so(
     [refused] = json.loads(run_greenroom("models", str(folder), "--json").stdout)
     assert "trust-remote-code" in refused["problem"]
     [trusted] = json.loads(run_greenroom("models", str(folder), "--json", "--trust-remote-code").stdout)
-    assert "problem" not in trusted
+    assert trusted["problem"] is None
+
+
+def test_show_tells_where_each_setting_of_a_model_comes_from(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder, file = tiny_model("qwen3"), tmp_path / "settings.toml"
+    file.write_text(
+        f'models = ["{folder}"]\ntemperature = 0.5\n[model.qwen3]\nkv_bits = 8\n'
+        '[profiles."qwen3:code"]\nmodel = "qwen3"\ntop_k = 7\n'
+    )
+    shown = run_greenroom("show", "qwen3:code", "--config", str(file))
+    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in shown.stdout.splitlines() if line}
+    assert (lines["temperature"], lines["kv_bits"], lines["top_k"]) == (
+        "0.5 (file)",
+        "8 (model)",
+        "7 (profile)",
+    )
+    assert (lines["images_max_count"], lines["type"], lines["fits"]) == ("5 (default)", "text", "yes")
+    assert lines["base_model"] == "qwen3"
+    flags = ("--config", str(file), "--model-settings", "qwen3:kv_bits=4", "--json")
+    settings = json.loads(run_greenroom("show", "qwen3", *flags).stdout)["settings"]
+    assert settings["kv_bits"] == {"value": 4, "origin": "model"}
+    assert run_greenroom("show", str(folder), "--json").returncode == 0

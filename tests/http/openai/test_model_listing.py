@@ -1,0 +1,175 @@
+"""Facts in lists of models, the files read for them, and the profiles and default models in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.engine.catalog import catalog
+from greenroom.schemas.settings.model_settings import ModelSettings
+from greenroom.schemas.settings.profiles import Profile
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.models.model_folders import make_model
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import fetch, serving
+from greenroom.tests.support.servers.hub_server import hub_server
+
+
+@pytest.fixture
+def settings(tiny_model: TinyModel) -> Settings:
+    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=10.0)
+
+
+async def test_a_list_tells_what_is_known_of_each_model(settings: Settings) -> None:
+    table = ("qwen3", ModelSettings(max_context=64, tool_parser="harmony"))
+    settings = attrs.evolve(
+        settings, model_settings=(table,), temperature=0.5, origins=(("temperature", "file"),)
+    )
+    async with serving(settings) as served:
+        body = {"model": "qwen3", "prompt": "a", "max_tokens": 1}
+        assert (await fetch(served.server, "POST", "/v1/completions", body)).status == 200
+        used, idle = (await fetch(served.server, "GET", "/v1/models")).json()["data"]
+        one = (await fetch(served.server, "GET", "/v1/models/qwen3")).json()
+    assert one == used
+    # Open WebUI reads id, name, owned_by and created; Cline and Continue read ids.
+    assert {used[name] for name in ("id", "name")} == {"qwen3"}
+    assert (used["object"], type(used["created"]), used["owned_by"]) == ("model", int, "greenroom")
+    assert (used["type"], used["family"], used["architecture"]) == ("text", "qwen", "qwen3")
+    assert (used["state"], idle["state"], used["probed"]) == ("ready", "idle", False)
+    assert (used["tools"], used["tool_parser"], idle["tool_parser"]) == (True, "harmony", None)
+    assert used["size_bytes"] > 0
+    assert used["required_bytes"] > 0
+    assert used["fits"] is True
+    assert used["generation"] == {"temperature": 0.5}
+    assert used["settings"]["max_context"] == {"value": 64, "origin": "model"}
+    assert used["settings"]["temperature"] == {"value": 0.5, "origin": "file"}
+    assert idle["settings"]["max_context"] == {"value": None, "origin": "default"}
+
+
+async def test_a_profile_is_listed_and_answers_by_its_models_actor_with_its_own_defaults(
+    settings: Settings,
+) -> None:
+    profiles = (("qwen3:short", Profile(model="qwen3", max_tokens=3)), ("all", Profile(model="default")))
+    async with serving(attrs.evolve(settings, profiles=profiles, max_tokens=5)) as served:
+
+        def answer(client: Any, model: str, **values: Any) -> tuple[str, int]:
+            done = client.completions.create(model=model, prompt="a b c", temperature=0, **values)
+            return done.model, done.usage.completion_tokens
+
+        listed = await ask(served, lambda client: [model.id for model in client.models.list()])
+        assert listed == ["qwen3", "llama", "qwen3:short", "all"]
+        assert await ask(served, lambda client: answer(client, "qwen3:short")) == ("qwen3:short", 3)
+        assert await ask(served, lambda client: answer(client, "qwen3:short", max_tokens=4)) == (
+            "qwen3:short",
+            4,
+        )
+        assert await ask(served, lambda client: answer(client, "all")) == ("all", 5)
+        assert await ask(served, lambda client: answer(client, "qwen3")) == ("qwen3", 5)
+        data = {
+            model["id"]: model for model in (await fetch(served.server, "GET", "/v1/models")).json()["data"]
+        }
+        running = (await fetch(served.server, "GET", "/api/ps")).json()["models"]
+    short = data["qwen3:short"]
+    assert (short["base_model"], short["state"], short["generation"]) == ("qwen3", "ready", {"max_tokens": 3})
+    assert short["settings"]["max_tokens"] == {"value": 3, "origin": "profile"}
+    assert [model["name"] for model in running] == ["qwen3"]  # one actor for all of them
+
+
+async def test_default_means_the_first_of_a_list_that_can_be_loaded(
+    settings: Settings, tmp_path: Path
+) -> None:
+    broken = make_model(tmp_path / "broken", architectures=["LlamaForCausalLM"])
+    settings = attrs.evolve(settings, models=(str(broken), *settings.models), default=("broken", "llama"))
+    async with serving(settings) as served:
+        body = {"model": "default", "prompt": "a", "max_tokens": 1}
+        answers = [await fetch(served.server, "POST", "/v1/completions", body) for _ in range(2)]
+    assert [answer.status for answer in answers] == [503, 200]
+    assert answers[1].json()["model"] == "llama"
+
+
+async def test_an_unlisted_hub_id_is_downloaded_only_if_that_is_allowed(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model("llama")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"code.py": b"raise SystemExit"}
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
+    body = {"model": "org/new", "prompt": "a", "max_tokens": 1}
+    with hub_server({"org/new": files}) as (address, asked):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        async with serving(settings) as served:
+            refused = await fetch(served.server, "POST", "/v1/completions", body)
+        assert (refused.status, refused.json()["error"]["code"], asked) == (404, "model_not_found", [])
+        async with serving(attrs.evolve(settings, allow_downloads=True)) as served:
+            answer = await fetch(served.server, "POST", "/v1/completions", body)
+            unknown = await fetch(served.server, "POST", "/v1/completions", {**body, "model": "org/unknown"})
+    assert (answer.status, answer.json().get("model")) == (200, "org/new")
+    assert unknown.status in (404, 503)
+    assert not list((tmp_path / "cache").rglob("*.py"))
+
+
+OPENED: list[str] = []
+LISTENING: list[Path] = []
+
+
+def note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note the paths of files opened within a folder of the test in progress."""
+    if event == "open" and LISTENING and str(arguments[0]).startswith(str(LISTENING[0])):
+        OPENED.append(str(arguments[0]))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[list[str]]:
+    """Return the list of the files that are opened in the temporary folder."""
+    if note_opened not in ADDED:
+        ADDED.append(note_opened)
+        sys.addaudithook(note_opened)
+    OPENED.clear()
+    LISTENING.append(tmp_path)
+    yield OPENED
+    LISTENING.clear()
+
+
+ADDED: list[Any] = []
+
+
+async def test_nothing_of_unchanged_folders_is_read_again(
+    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    for number in range(50):
+        make_model(tmp_path / "models" / f"model-{number:02}", max_position_embeddings=64)
+    clock = [1000.0]
+    monkeypatch.setattr(catalog, "time", _Clock(clock))
+    async with serving(Settings(model_dir=(str(tmp_path / "models"),))) as served:
+
+        async def listed() -> list[Any]:
+            data: list[Any] = (await fetch(served.server, "GET", "/v1/models")).json()["data"]
+            return data
+
+        first = await listed()
+        assert len(first) == 50
+        assert opened
+        for _ in range(3):
+            clock[0] += 60.0
+            opened.clear()
+            assert (await listed(), opened) == (first, [])
+        make_model(tmp_path / "models" / "model-07", max_position_embeddings=128)
+        clock[0] += 60.0
+        again = await listed()
+        assert {Path(path).parent.name for path in opened} == {"model-07"}
+    assert [one["id"] for one, other in zip(again, first, strict=True) if one != other] == ["model-07"]
+
+
+class _Clock:
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    def monotonic(self) -> float:
+        return self._now[0]
