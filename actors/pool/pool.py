@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -182,7 +182,7 @@ class Pool:
             case Acquire() | QueryPrompt() | UnloadModel():
                 self._acquire(message, reply)
             case DescribeModel(name):
-                self._nursery.start_soon(self._describe, reply, partial(self._lookups.describe, name))
+                self._nursery.start_soon(self._describe, reply, name)
             case ProbeModel():  # fails by itself while the pool drains
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
@@ -226,10 +226,8 @@ class Pool:
         found = await self._lookups.find(message.key.model)
         self._control.send(LookedUp(message, reply, found))
 
-    async def _describe(
-        self, reply: Reply, look_up: Callable[[], Awaitable[ModelDescriptions | Problem]]
-    ) -> None:
-        self._control.send(Described(reply, await look_up()))
+    async def _describe(self, reply: Reply, name: str | None) -> None:
+        self._control.send(Described(reply, await self._lookups.describe(name)))
 
     def _start_model(self, key: ModelKey, state: ModelState) -> PooledModel:
         def report(told: ModelReport) -> None:
