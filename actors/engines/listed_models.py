@@ -139,7 +139,7 @@ class ListedModels:
 
         settings = self._settings.applied_to(model)
         try:
-            size = load_size(folder, record, settings, draft_folder(settings))
+            size = load_size(folder, record, settings, draft_folder(settings), checked=False)
         except (OSError, ValueError):
             return LoadSize(0)
         return with_measured_working(size, self.residences.working_bytes(model))

@@ -79,18 +79,21 @@ def load_size(
     settings: Settings,
     draft_folder: Path | None = None,
     tokens: int = FIRST_TOKENS,
+    *,
+    checked: bool = True,
 ) -> LoadSize:
     """Return the memory that loading a model needs; reads its configuration and the headers of its weights.
 
     Args:
         draft_folder: Folder of the draft model; None if there is none.
         tokens: Tokens for which there is a cache, at most the model's context.
+        checked: See `read_tensors`.
 
     Raises:
         ValueError: A weight file is broken, or config.json states sizes that the weights do not have.
     """
     kind, config = record.model_type, read_optional(folder / "config.json")
-    tensors = dict(_tensors(folder, kind))
+    tensors = dict(_tensors(folder, kind, checked))
     if kind not in ("speech", "transcription"):  # sizes that no weights confirm would ask for any memory
         check_sizes(config, [{name: tensor.shape for name, tensor in tensors.items()}])
     weights = _weight_bytes(tensors, config, kind, settings) + _other_files(folder, kind)
@@ -103,11 +106,11 @@ def load_size(
     size = LoadSize(weights, _working_bytes(kind, config, weights, settings), cache)
     if draft_folder is None:
         return size
-    draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), settings)
+    draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), settings, checked=checked)
     return LoadSize(size.weights + draft.weights, size.working, size.cache + draft.cache)
 
 
-def _tensors(folder: Path, kind: ModelType) -> Iterator[tuple[str, StoredTensor]]:
+def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str, StoredTensor]]:
     """Yield the tensors of the files that a model of this kind is loaded from."""
     files = sorted(folder.glob("model*.safetensors"))
     if kind == "speech" or (kind == "transcription" and not files):
@@ -115,7 +118,7 @@ def _tensors(folder: Path, kind: ModelType) -> Iterator[tuple[str, StoredTensor]
     if kind == "embeddings":
         files += sorted(folder.glob("*/model.safetensors"))
     for file in files:
-        for name, tensor in read_tensors(file).items():
+        for name, tensor in read_tensors(file, checked=checked).items():
             yield f"{file.name}:{name}", tensor
 
 

@@ -71,26 +71,34 @@ def read_header(file: Path) -> Shapes:
     return {name: tensor.shape for name, tensor in read_tensors(file).items()}
 
 
-def read_tensors(file: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a safetensors file by name, after the same checks; reads only its header.
+def read_tensors(file: Path, *, checked: bool = True) -> dict[str, StoredTensor]:
+    """Return the tensors of a safetensors file by name; reads only its header.
+
+    Args:
+        checked: True to compare the file's length with its header, for which safetensors imports NumPy.
 
     Raises:
         ValueError: One sentence that describes the fault.
     """
     header = _header(file)
+    if checked:
+        _check_length(file)
     try:
-        with safe_open(file, framework="numpy"):  # checks the header against the file's length
+        tensors = msgspec.json.decode(header, type=dict[str, StoredTensor | None])
+    except msgspec.DecodeError as error:  # safetensors may accept what msgspec rejects
+        raise ValueError(f"{file.name} is no whole safetensors file ({str(error)[:100]})") from None
+    return {name: tensor for name, tensor in tensors.items() if tensor and name != "__metadata__"}
+
+
+def _check_length(file: Path) -> None:
+    try:
+        with safe_open(file, framework="numpy"):
             pass
     except SafetensorError as error:
         reason = str(error).removeprefix("Error while deserializing header: ")
         raise ValueError(f"{file.name} is no whole safetensors file ({reason[:100]})") from None
     except OSError as error:
         raise ValueError(f"{file.name} cannot be read ({error.strerror or type(error).__name__})") from error
-    try:
-        tensors = msgspec.json.decode(header, type=dict[str, StoredTensor | None])
-    except msgspec.DecodeError as error:  # safetensors may accept what msgspec rejects
-        raise ValueError(f"{file.name} is no whole safetensors file ({str(error)[:100]})") from None
-    return {name: tensor for name, tensor in tensors.items() if tensor and name != "__metadata__"}
 
 
 def _header(file: Path) -> bytes:

@@ -40,7 +40,6 @@ NOT_RUN = {
     "greenroom bench http://127.0.0.1:8000": "takes minutes; tests/http/bench runs every scenario",
     "greenroom bench MODEL": "takes minutes; tests/http/bench runs every scenario",
     "launchctl bootstrap gui/$UID": "is a command of macOS",
-    "caffeinate -is greenroom serve": "is a command of macOS",
     "sudo pmset -c sleep 0": "is a command of macOS, and changes the machine",
     'sqlite3 greenroom.db ".backup copy.db"': "needs the command line of SQLite",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
@@ -93,12 +94,13 @@ async def use_models(models: tuple[str, ...], requests: int) -> None:
     """Send mixed requests with hang-ups, unloads, crashes, pins and times to live, and check the whole."""
     names = tuple(Path(model).name for model in models)
     sizes = sorted(map(needs, models))
+    gc.collect()  # models of earlier tests would take room
     tables = ((names[0], ModelSettings(ttl=2.0)), (names[1], ModelSettings(pinned=True)))
     settings = Settings(
         models=models,
         model_settings=tables,
         max_batch=2,
-        memory_bytes=sizes[-1] + sizes[-2],
+        memory_bytes=sizes[-1] + sizes[-2] + mx.get_active_memory(),
         shutdown_timeout=60.0,
     )
     chance, faults = random.Random(11), Faults()

@@ -143,7 +143,7 @@ async def test_a_stream_pings_while_its_model_loads_and_tells_what_fails_then(
                 await client.request("POST", MESSAGES, json.dumps(body(stream=True)).encode())
                 assert b" 200 " in await client.read_until(b"\r\n\r\n")
                 for _ in range(3):
-                    await client.read_until(b'event: ping\ndata: {"type":"ping"}\n\n')
+                    await client.read_until(b'event: ping\ndata: {"type":"ping"')
             opened = []
 
             def read(client: Any) -> None:
