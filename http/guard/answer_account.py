@@ -11,8 +11,8 @@ from greenroom.http.guard.byte_account import ByteAccount
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.setting_fields import MEGABYTE
 
-ANSWER_BYTES = 48 * MEGABYTE
-"""Bytes that all unsent responses may take together; bodies and frames of WebSockets count beside them."""
+ANSWER_BYTES = 96 * MEGABYTE
+"""Bytes that all unsent responses may take together, about as many as request bodies may."""
 _LARGE_SIZE = 65_536
 """Size of stored data, in characters, from which on its JSON is built on a worker thread."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from greenroom.http.answering.streaming.waiting_news import TellsNews, news_members
@@ -93,11 +93,14 @@ class ResponseStream(TellsNews):
             self._items.append(self._open.item("incomplete"))
         return created + self._state("failed", "failed", usage=usage, problem=problem) + DONE
 
-    def without_output(self) -> bytes:
-        """Return all events of a response for which nothing is generated."""
-        created = self._created()
+    def without_output(self) -> Iterator[bytes]:
+        """Yield the events of a response for which nothing is generated; each echoes the request."""
+        life = self._life
+        life.started = True
+        yield self._state("created", life.state)
+        yield self._state(life.state, life.state)
         self.finished = True
-        return created + self._state("completed", "completed", usage=Usage()) + DONE
+        yield self._state("completed", "completed", usage=Usage()) + DONE
 
     def event(self, event: RunEvent) -> bytes:
         """Return the wire events for an event of the answer, or for an entry of a run's log."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 from quart import Response
@@ -83,5 +83,22 @@ async def _prepare(services: RouteServices, history: _HistoryWriter) -> Response
     request = await services.with_files(history.complete.request)
     await count_prompt_tokens(services.refs.pool, request)
     history.keep((), None)
-    events = history.formatter.stream(str(request.key)).without_output()
-    return Response(events, content_type=SERVER_SENT_EVENTS)
+    events = _OneByOne(history.formatter.stream(str(request.key)).without_output())
+    response = Response(events, content_type=SERVER_SENT_EVENTS)
+    response.timeout = None
+    return response
+
+
+class _OneByOne:
+    """Asynchronous iterator over events, each of which is made when the last one has been sent."""
+
+    def __init__(self, events: Iterator[bytes]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> _OneByOne:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for event in self._events:
+            return event
+        raise StopAsyncIteration

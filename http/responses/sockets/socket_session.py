@@ -27,7 +27,7 @@ from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 log = get_logger(actor="http")
 
-UNSENT_BYTES = 16 * MEGABYTE
+UNSENT_BYTES = 8 * MEGABYTE
 """Bytes that the unsent events of all sockets may take together."""
 
 
