@@ -95,10 +95,7 @@ class ResponseStream(TellsNews):
 
     def without_output(self) -> Iterator[bytes]:
         """Yield the events of a response for which nothing is generated; each echoes the request."""
-        life = self._life
-        life.started = True
-        yield self._state("created", life.state)
-        yield self._state(life.state, life.state)
+        yield self._created()
         self.finished = True
         yield self._state("completed", "completed", usage=Usage()) + DONE
 
