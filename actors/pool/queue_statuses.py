@@ -71,7 +71,7 @@ def greet_newcomers(room: WaitingRoom, now: float) -> None:
 
 
 def _statuses(record: ModelRecord, room: WaitingRoom, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
-    """Yield the status of each waiting request."""
+    """Yield each request that waits for a model, with its present status."""
     if not record.tickets:
         return
     common = _common_status(record, room, now)

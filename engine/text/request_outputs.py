@@ -109,7 +109,7 @@ class RequestOutputs:
             batch.report_progress(sequence)
 
     def finish_at_length(self, sequence: Sequence) -> None:
-        """Finish a sequence that can never have enough memory to continue."""
+        """Finish a sequence for `length`: it needs more memory than it can ever get."""
         self.emit(sequence, sequence.finish("length"))
         self._on_finished(sequence)
 

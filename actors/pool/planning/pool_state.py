@@ -1,4 +1,4 @@
-"""The state on which the pool decides: plain frozen data, changed by events alone (`pool_events`)."""
+"""The state from which the pool decides: frozen data, which only events change (`apply_event`)."""
 
 from __future__ import annotations
 

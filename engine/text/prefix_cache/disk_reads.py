@@ -83,6 +83,10 @@ def _copied(tensors: HostTensors, start: int, stop: int | None) -> Generator[int
 
 
 def _part(kv: LayerTensors, first: int, start: int, stop: int) -> LayerTensors:
-    """Return a range of tokens of a run that starts at token `first`, copied unless it is the whole run."""
+    """Return tokens `start` to `stop` of a layer's tensors, without a copy if these are all.
+
+    Args:
+        first: Position in the prompt of the tensors' first token.
+    """
     whole = start == first and all(array is None or array.shape[2] == stop - start for array in kv)
     return kv if whole else slice_kv(kv, start - first, stop - first)
