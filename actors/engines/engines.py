@@ -49,6 +49,7 @@ class OpenedModel:
     Args:
         need: Bytes of memory that a load needs; 0 if the files do not tell.
         limit: Bytes that all models may have together; None if unknown.
+        estimated: Bytes of `need` that are only estimated.
     """
 
     id: str
@@ -57,6 +58,7 @@ class OpenedModel:
     adapter: PromptAdapter
     need: int = 0
     limit: int | None = None
+    estimated: int = 0
 
 
 class Engines(ListedModels):
@@ -160,7 +162,8 @@ class Engines(ListedModels):
         account = self._limited_account()
         size = self._size(files.id, files.folder, record)
         need = memory_need(account, files.id, record.model_type, size.total, size.least)
-        return OpenedModel(files.id, files.folder, record, adapter, need, account.limit)
+        estimated = max(0, need - size.least)
+        return OpenedModel(files.id, files.folder, record, adapter, need, account.limit, estimated)
 
     def open_probe(self, name: str, scratch: Path, max_tokens: int | None = None) -> Probe:
         """Return the probe of a model, whose files are read anew.

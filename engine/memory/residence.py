@@ -54,6 +54,7 @@ class Residence:
         self._share: Share | None = None
         self._weights: list[tuple[str, int, weakref.ref[mx.array]]] = []
         self._charged: int | None = None
+        self._uncharged = 0
         self._expected = self._active = self._changes = 0
         self._alone = False
 
@@ -82,9 +83,11 @@ class Residence:
             self._charged = None
         else:
             if self._charged is not None:
-                beyond = mx.get_peak_memory() - max(charged, self._charged)
+                beyond = mx.get_peak_memory() - max(charged, self._charged) - self._uncharged
                 self.working = max(0, beyond, self.working or 0)
             self._charged = charged
+            # What else is in memory now belongs to the rest of the process, not to the next step.
+            self._uncharged = max(0, mx.get_active_memory() - charged)
         mx.reset_peak_memory()
 
     def measure(self, release: Callable[[], None]) -> int:

@@ -156,10 +156,12 @@ class Sized:
     Args:
         need: Bytes that it needs in memory.
         limit: Bytes that all models may have together; None for no limit.
+        estimated: Bytes of `need` that are only estimated, such as the working space of a step.
     """
 
     need: int
     limit: int | None = None
+    estimated: int = 0
 
 
 @attrs.frozen

@@ -127,8 +127,6 @@ class QueryPrompt:
 class UnloadModel:
     """Unload a model once its leases have ended; new requests wait and then load it again.
 
-    Prefixes that it has left in memory are dropped.
-
     Reply: Unloading, then ModelUnloaded; or Failed at any point.
 
     Args:

@@ -136,8 +136,8 @@ def _reported(model: ModelUse, report: ModelReport, now: float) -> ModelUse:
             return attrs.evolve(_without_shortage(ready), state=state, changed=now)
         case StateChanged(state):
             return attrs.evolve(model, state=state, changed=now)
-        case Sized(need):
-            return attrs.evolve(model, need=need)
+        case Sized(need=need, estimated=estimated):
+            return attrs.evolve(model, need=need, estimated=estimated)
         case Unloaded():
             # Requests with leases queue behind those of other models.
             free = attrs.evolve(_gone(model), residency=Residency.NONE, suspended=True, waiting_since=now)
@@ -197,12 +197,17 @@ def _carry_out(state: PoolState, plan: Plan) -> PoolState:
     change(list(models), lambda model: attrs.evolve(model, paused=model.key in leaving))
     change((*plan.unload, *plan.expired), lambda model: attrs.evolve(model, residency=Residency.RECLAIMED))
     change(plan.open, lambda model: attrs.evolve(model, residency=Residency.OPENING, granted=0))
-    change(plan.load, lambda model: attrs.evolve(model, residency=Residency.GRANTED, granted=model.need))
+    change(plan.load, lambda model: _granted(state, model))
     change(plan.wait, lambda model: _waiting(state, plan, model))
     change(plan.trim, lambda model: attrs.evolve(model, frees_for=plan.trimmed_for))
     for key, beneficiary in zip(plan.unload, plan.beneficiaries, strict=True):
         models[key] = attrs.evolve(models[key], frees_for=beneficiary)
     return attrs.evolve(state, models=models)
+
+
+def _granted(state: PoolState, model: ModelUse) -> ModelUse:
+    nbytes = None if model.need is None else state.need_of(model)
+    return attrs.evolve(model, residency=Residency.GRANTED, granted=nbytes)
 
 
 def _waiting(state: PoolState, plan: Plan, model: ModelUse) -> ModelUse:

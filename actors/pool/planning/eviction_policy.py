@@ -66,13 +66,11 @@ def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
     """Return the reason why a model will get no memory, however long it waits; None if there is none."""
     if not model.takes_room:
         return None
-    others = [other for other in state.models.values() if other.key != model.key and other.resident]
-    hung = [other for other in others if other.hung]
-    fixed = [other for other in others if other.hung or other.pinned]
-    need = model.need or 0
-    available = _left(state.limit, fixed)
+    fixed = [other for other in state.fixed if other.key != model.key]
+    hung = [other for other in fixed if other.hung]
+    need, available = state.need_of(model), state.left_by(fixed)
     if _lacks_place(state, fixed) or need > available:
-        can_have = need <= _left(state.limit, [other for other in fixed if not other.hung])
+        can_have = need <= state.left_by(other for other in fixed if not other.hung)
         reason = Reason.HUNG if hung and can_have else Reason.TOO_LARGE
         return Refusal(model.key, reason, need, max(0, available), model.freed)
     if model.short_since is None:
@@ -82,11 +80,6 @@ def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
             return Refusal(model.key, Reason.TOO_LARGE, need, model.left, model.freed)
         return Refusal(model.key, Reason.OTHERS, need, state.available or 0, model.freed)
     return None
-
-
-def _left(limit: int | None, models: Iterable[ModelUse]) -> int:
-    """Return the bytes of the limit that these models leave free."""
-    return (1 << 62 if limit is None else limit) - sum(model.nbytes for model in models)
 
 
 def _lacks_place(state: PoolState, models: Sequence[ModelUse]) -> bool:
@@ -166,15 +159,15 @@ class _Planner:
 
     def _needed(self, model: ModelUse) -> int:
         """Return the bytes to free for a load; more after a refused load, up to all that can be freed."""
-        need = model.need or 0
+        need = self._state.need_of(model)
         if not model.shortfall:
             return need
         fixed = [other for other in self._staying if other.hung or other.pinned]
-        return max(need, min(need + model.shortfall, _left(self._state.limit, fixed)))
+        return max(need, min(need + model.shortfall, self._state.left_by(fixed)))
 
     def _missing(self, need: int) -> int:
         """Return the bytes missing beside the models that stay and those decided on before; <= 0 if none."""
-        return need + self._reserved - _left(self._state.limit, self._staying)
+        return need + self._reserved - self._state.left_by(self._staying)
 
     def _lacks_place(self) -> bool:
         most = self._state.max_loaded_models
@@ -185,7 +178,7 @@ class _Planner:
         most, others = self._state.max_loaded_models, [each for each in self._resident if each is not model]
         if most is not None and len(others) + self._new >= most:
             return False
-        return need <= _left(self._state.limit, others) - self._granted
+        return need <= self._state.left_by(others) - self._granted
 
     def _lacks_memory(self, model: ModelUse) -> bool:
         """Return whether the system lacks memory although the pool's limit leaves enough."""
@@ -195,7 +188,7 @@ class _Planner:
         if available is None or model.need is None:
             return False
         loading = sum(other.nbytes for other in self._resident if other.loads)
-        return model.need > available - loading - self._granted
+        return self._state.need_of(model) > available - loading - self._granted
 
     def _make_room(self, model: ModelUse, need: int) -> None:
         """Choose models to unload: idle ones first, then others, paused until their requests have ended."""
@@ -273,7 +266,7 @@ class _Planner:
         self.decided = attrs.evolve(self.decided, wait=(*self.decided.wait, model.key))
 
     def _grant(self, model: ModelUse) -> None:
-        need = model.need or 0
+        need = self._state.need_of(model)
         self._reserve(need)
         self._granted += need
         self._new += 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 import attrs
 
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
+
+NO_LIMIT = 1 << 62
+"""Bytes of a limit that nothing reaches."""
 
 MAX_TIME_SLICE = 30.0
 """Maximum time slice in seconds, for models that take longer to load."""
@@ -50,6 +53,7 @@ class ModelUse:
         leaving: True if an operator has asked to unload it, which its leases delay.
         takes_room: False if it needs no memory here, and no place among the loaded models.
         need: Bytes that it needs in memory; None until its files have been read.
+        estimated: Bytes of `need` that are only estimated.
         granted: Bytes that it was granted for its load; None for `need`.
         shortfall: Bytes that the memory account lacked for it, summed over the load attempts.
         left: Bytes that the account had left for it at the last of these attempts.
@@ -81,6 +85,7 @@ class ModelUse:
     leaving: bool = False
     takes_room: bool = True
     need: int | None = None
+    estimated: int = 0
     granted: int | None = None
     shortfall: int = 0
     left: int = 0
@@ -179,3 +184,21 @@ class PoolState:
     limit: int | None = None
     max_loaded_models: int | None = None
     available: int | None = None
+
+    def need_of(self, model: ModelUse) -> int:
+        """Return the bytes to grant for a load; no model is refused for an estimate beside pinned ones."""
+        need = model.need or 0
+        return min(need, max(need - model.estimated, self.reach_of(model)))
+
+    def reach_of(self, model: ModelUse) -> int:
+        """Return the bytes that a model can have once all others are unloaded that can be."""
+        return self.left_by(other for other in self.fixed if other.key != model.key)
+
+    @property
+    def fixed(self) -> list[ModelUse]:
+        """Models that keep their memory: pinned ones, and those whose worker hangs."""
+        return [model for model in self.models.values() if model.resident and (model.hung or model.pinned)]
+
+    def left_by(self, models: Iterable[ModelUse]) -> int:
+        """Return the bytes of the limit that these models leave free."""
+        return (NO_LIMIT if self.limit is None else self.limit) - sum(model.nbytes for model in models)

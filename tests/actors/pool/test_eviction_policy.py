@@ -67,6 +67,16 @@ def test_the_least_recently_used_idle_model_makes_room() -> None:
     assert decide(*models, limit=2) == Plan(wait=(C,), unload=(B,))
 
 
+def test_no_model_is_refused_beside_a_pinned_one_for_bytes_that_are_only_estimated() -> None:
+    models = ready(A, need=6, pinned=True), wanted(B, 9, estimated=5)
+    state = PoolState({model.key: model for model in models}, NOW, 10)
+    assert plan(state).load == (B,)
+    assert apply(state, Decided(plan(state))).models[B].nbytes == 4
+    assert decide(*models, limit=9).refused[0].reason is Reason.TOO_LARGE
+    roomy = attrs.evolve(state, limit=12)
+    assert apply(roomy, Decided(plan(roomy))).models[B].nbytes == 6
+
+
 def test_a_model_that_is_quick_to_load_again_leaves_before_a_large_one() -> None:
     large, small = ready(A, last_used=0.0, need=30_000), ready(B, last_used=NOW - 60, need=300)
     assert decide(large, small, wanted(C, 300), limit=30_300).unload == (B,)
@@ -291,6 +301,7 @@ uses = st.lists(
         preload=st.booleans(),
         leaving=st.booleans(),
         need=st.none() | st.integers(1, 20),
+        estimated=st.integers(0, 5),
     ),
     unique_by=lambda use: use.key,
 )
@@ -355,7 +366,7 @@ def test_whatever_the_situation_no_more_is_granted_than_there_is(state: PoolStat
         others = [model for model in resident(state) if model not in chosen]
         assert len(others) + len(chosen) <= state.max_loaded_models
     if state.limit is not None and decided.load:
-        granted = sum(models[key].need or 0 for key in decided.load)
+        granted = sum(state.need_of(models[key]) for key in decided.load)
         assert sum(model.nbytes for model in resident(state)) + granted <= state.limit
 
 

@@ -1,0 +1,40 @@
+"""Measurement of a model's memory between its load and its unload."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.residence import Residence
+
+MEGABYTE = 1 << 20
+
+
+def observe(residence: Residence, nbytes: int) -> None:
+    """Observe a step that takes some bytes and gives them back."""
+    mx.eval(mx.zeros(nbytes, mx.uint8))
+    residence.observe_step()
+
+
+def test_what_a_step_takes_beyond_the_charges_is_its_working_space() -> None:
+    account = MemoryAccount()
+    residence = Residence(account)
+    residence.begin(account.open_share())
+    observe(residence, 1)
+    observe(residence, 20 * MEGABYTE)
+    observe(residence, 3 * MEGABYTE)
+    assert residence.working is not None
+    assert 20 * MEGABYTE <= residence.working < 21 * MEGABYTE
+
+
+def test_arrays_that_others_hold_are_no_working_space() -> None:
+    account = MemoryAccount()
+    residence = Residence(account)
+    residence.begin(account.open_share())
+    held = mx.zeros(50 * MEGABYTE, mx.uint8)
+    mx.eval(held)
+    observe(residence, 1)
+    observe(residence, 2 * MEGABYTE)
+    assert residence.working is not None
+    assert residence.working < 3 * MEGABYTE
+    assert held.nbytes == 50 * MEGABYTE
