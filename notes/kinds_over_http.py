@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
-import httpx
+import httpx2
 import trio
 
 from greenroom.http.bench.local_processes import open_local_server
@@ -43,7 +43,7 @@ class Server:
         streamed_speech: Fields with which it sends speech while it is generated.
     """
 
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     name_of: Callable[[Path], str]
     streamed_speech: Mapping[str, object] = attrs.field(factory=dict)
 
@@ -151,7 +151,7 @@ async def run(load: Load, server: Server, folder: Path, seed: int) -> tuple[floa
         model = server.name_of(folder / load.model)
         try:
             timings.append(await load.ask(server, model, random.Random(f"{seed}-{number}")))
-        except (ValueError, httpx.HTTPError) as problem:
+        except (ValueError, httpx2.HTTPError) as problem:
             problems.append(str(problem) or type(problem).__name__)
 
     began = time.perf_counter()
@@ -195,8 +195,8 @@ async def open_servers(folder: Path) -> AsyncIterator[list[Server]]:
     async with (
         open_local_server(str(folder / names[0]), (*others, "--max-loaded-models", "4")) as own,
         _open_peer(folder) as address,
-        httpx.AsyncClient(base_url=own.address, timeout=600) as ours,
-        httpx.AsyncClient(base_url=address, timeout=600) as theirs,
+        httpx2.AsyncClient(base_url=own.address, timeout=600) as ours,
+        httpx2.AsyncClient(base_url=address, timeout=600) as theirs,
     ):
         yield [
             Server(ours, lambda path: path.name),
@@ -220,7 +220,7 @@ async def _open_peer(folder: Path) -> AsyncIterator[str]:
     address = f"http://127.0.0.1:{port}"
     try:
         with trio.fail_after(START_SECONDS):
-            async with httpx.AsyncClient() as client:
+            async with httpx2.AsyncClient() as client:
                 while not await _is_up(client, address):  # noqa: ASYNC110 - it is another process
                     await trio.sleep(0.2)
         yield address
@@ -230,10 +230,10 @@ async def _open_peer(folder: Path) -> AsyncIterator[str]:
             await process.wait()
 
 
-async def _is_up(client: httpx.AsyncClient, address: str) -> bool:
+async def _is_up(client: httpx2.AsyncClient, address: str) -> bool:
     try:
         return (await client.get(f"{address}/health")).status_code == 200
-    except httpx.HTTPError:
+    except httpx2.HTTPError:
         return False
 
 

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import numpy as np
 import psutil
 import trio
@@ -89,7 +89,10 @@ def compare(
 
 
 async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int, pinned: bool) -> None:
-    async with open_local_server(str(folder)) as server, httpx.AsyncClient(base_url=server.address) as client:
+    async with (
+        open_local_server(str(folder)) as server,
+        httpx2.AsyncClient(base_url=server.address) as client,
+    ):
         await listen(client)
         process = psutil.Process(server.pid)
         if pinned:
@@ -148,7 +151,7 @@ def processor_time(process: psutil.Process) -> float:
 
 
 async def listen(
-    client: httpx.AsyncClient, firsts: list[float] | None = None, form: str = "mp3"
+    client: httpx2.AsyncClient, firsts: list[float] | None = None, form: str = "mp3"
 ) -> tuple[float, float]:
     """Return the seconds to the first byte and to the last."""
     began, first = time.perf_counter(), 0.0

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import attrs
 import h11
-import httpx
+import httpx2
 
 from greenroom.http.bench.response_recorder import RecordedResponse, ResponseRecorder
 
@@ -47,10 +47,10 @@ async def find_endpoint(url: str, model: str | None, api_key: str, extra: Mappin
     base = url.rstrip("/").removesuffix("/v1")
     if model is None:
         try:
-            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {api_key}"}) as client:
+            async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {api_key}"}) as client:
                 listed = (await client.get(f"{base}/v1/models")).raise_for_status().json()["data"]
             model = str(listed[0]["id"])
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, IndexError, TypeError) as problem:
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, IndexError, TypeError) as problem:
             raise BenchError(f"{base}/v1/models: {problem or type(problem).__name__}") from problem
     return Endpoint(base, model, api_key, extra)
 

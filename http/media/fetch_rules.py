@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import attrs
-import httpx
+import httpx2
 
 from greenroom.schemas.problems import Problem, ProblemError, invalid, not_fetched
 from greenroom.schemas.settings.images import Fetching
@@ -29,7 +29,7 @@ class FetchRules:
     fetching: Fetching
     hosts: frozenset[str]
 
-    def check(self, url: str, field: str | None) -> httpx.URL:
+    def check(self, url: str, field: str | None) -> httpx2.URL:
         """Return the parsed URL if the rules allow it; the host's address is checked later.
 
         Args:
@@ -57,14 +57,14 @@ class FetchRules:
         """Return whether the operator trusts a host."""
         return host.lower().rstrip(".") in self.hosts
 
-    def _parse(self, url: str, field: str | None) -> httpx.URL:
+    def _parse(self, url: str, field: str | None) -> httpx2.URL:
         if _NEVER_IN_A_URL.search(url):
             raise not_fetchable(field, "has white space, control characters or backslashes in it")
         try:
-            parsed = httpx.URL(url)
+            parsed = httpx2.URL(url)
             # Reading `host` decodes an international name, which may fail.
             has_host = bool(parsed.host)
-        except (httpx.InvalidURL, ValueError, TypeError):
+        except (httpx2.InvalidURL, ValueError, TypeError):
             raise not_fetchable(field, "is no URL") from None
         if not has_host and parsed.scheme in _DEFAULT_PORTS:
             raise not_fetchable(field, "names no host")

@@ -7,8 +7,8 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
-import httpcore
-import httpx
+import httpcore2
+import httpx2
 import trio
 
 from greenroom.http.media.fetch_rules import FetchRules, not_fetchable, too_many_fetches
@@ -155,13 +155,13 @@ class _Fetching:
         raise not_fetchable(field, f"was redirected more than {MAX_REDIRECTS} times")
 
     async def _get(
-        self, target: httpx.URL, field: str | None, context: ssl.SSLContext, network: GuardedNetwork
+        self, target: httpx2.URL, field: str | None, context: ssl.SSLContext, network: GuardedNetwork
     ) -> bytes | str:
         """Return the content of a file, or the location that its URL redirects to."""
-        pool = httpcore.AsyncConnectionPool(
+        pool = httpcore2.AsyncConnectionPool(
             ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=network
         )
-        address = httpcore.URL(
+        address = httpcore2.URL(
             scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path
         )
         try:
@@ -177,13 +177,13 @@ class _Fetching:
         except _FAILURES as error:
             raise not_fetchable(field, f"could not be fetched ({type(error).__name__})") from None
 
-    async def _read(self, response: httpcore.Response, promised: str, field: str | None) -> bytes:
+    async def _read(self, response: httpcore2.Response, promised: str, field: str | None) -> bytes:
         name = field or "url"
         check_file_size(int(promised) if promised.isdecimal() and len(promised) < 20 else 0, name)
         parts: list[bytes] = []
         size = 0
         problem: Problem | None = None
-        # Cancel rather than break: an unfinished httpcore generator would be closed by the garbage collector.
+        # Cancel rather than break: an unfinished generator would be closed by the garbage collector.
         with trio.CancelScope() as reading:
             async for part in response.aiter_stream():
                 if problem is not None:
@@ -210,10 +210,10 @@ class _Fetching:
 
 
 _FAILURES = (
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.TimeoutException,
-    httpcore.UnsupportedProtocol,
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.TimeoutException,
+    httpcore2.UnsupportedProtocol,
     ssl.SSLError,
     OSError,
 )
@@ -226,13 +226,13 @@ async def _tls() -> ssl.SSLContext:
 @functools.cache
 def _read_certificates() -> ssl.SSLContext:
     # This honors SSL_CERT_FILE and SSL_CERT_DIR.
-    return httpx.create_ssl_context()
+    return httpx2.create_ssl_context()
 
 
-def _joined(target: httpx.URL, location: str) -> str:
+def _joined(target: httpx2.URL, location: str) -> str:
     try:
         return str(target.join(location))
-    except (httpx.InvalidURL, ValueError):
+    except (httpx2.InvalidURL, ValueError):
         return location
 
 

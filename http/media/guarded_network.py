@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
-import httpcore
+import httpcore2
 import trio
 
 from greenroom.http.media.fetch_rules import FetchRules, not_fetchable
@@ -20,7 +20,7 @@ _MAX_ADDRESSES = 8
 _CONNECT_SECONDS = 5.0
 
 
-class GuardedNetwork(httpcore.AsyncNetworkBackend):
+class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     """Connects to public addresses, and to hosts that the operator trusts.
 
     Args:
@@ -30,7 +30,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
     def __init__(self, rules: FetchRules, field: str | None) -> None:
         self._rules = rules
         self._field = field
-        self._network = httpcore.TrioBackend()
+        self._network = httpcore2.TrioBackend()
 
     async def connect_tcp(
         self,
@@ -38,23 +38,23 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,
         local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
         """Connect to one of a host's addresses.
 
         Raises:
             ProblemError: 400: it has no address, or one that is not public.
-            httpcore.ConnectError: No address accepts the connection.
+            httpcore2.ConnectError: No address accepts the connection.
         """
         addresses = await self._look_up(host, port)
         for address in addresses[:-1]:
             try:
                 return await self._connect(address, port)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
         return await self._connect(addresses[-1], port)
 
-    async def _connect(self, address: str, port: int) -> httpcore.AsyncNetworkStream:
+    async def _connect(self, address: str, port: int) -> httpcore2.AsyncNetworkStream:
         return await self._network.connect_tcp(address, port, _CONNECT_SECONDS, None, ())
 
     async def _look_up(self, host: str, port: int) -> list[str]:

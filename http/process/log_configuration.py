@@ -24,7 +24,7 @@ from structlog.typing import EventDict, Processor
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.logs import LogFormat, LogLevel
 
-NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
+NOISY_LIBRARIES = ("httpcore2", "httpx2", "filelock", "urllib3", "asyncio")
 """Libraries whose debug and info messages are useless to an operator."""
 WARNING_LIBRARIES = ("transformers", "huggingface_hub", "mlx_lm", "mlx_vlm", "mlx_audio")
 """Libraries whose warnings address developers; they are logged only at `debug`."""

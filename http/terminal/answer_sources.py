@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-import httpx
+import httpx2
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
@@ -68,7 +68,7 @@ async def open_server(
     """
     headers = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
     path = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
-    async with httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
+    async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=600)) as client:
 
         @asynccontextmanager
         async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
@@ -84,7 +84,7 @@ async def open_server(
             }
             try:
                 response = await client.send(client.build_request("POST", path, json=body), stream=True)
-            except (httpx.HTTPError, httpx.InvalidURL) as problem:
+            except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
                 yield _single_event(_unreachable(url, problem))
                 return
             try:
@@ -95,7 +95,7 @@ async def open_server(
         yield answer
 
 
-async def _events(response: httpx.Response, url: str) -> AsyncIterator[InferenceEvent]:
+async def _events(response: httpx2.Response, url: str) -> AsyncIterator[InferenceEvent]:
     usage = Usage(0, 0)
     failure: Failed | None = None
     try:
@@ -103,7 +103,7 @@ async def _events(response: httpx.Response, url: str) -> AsyncIterator[Inference
             yield Failed(_problem(response.status_code, await response.aread()))
             return
         async for line in response.aiter_lines():
-            # Keep reading after a failure: httpx leaves generators open if iteration stops early.
+            # Keep reading after a failure: httpx2 leaves generators open if iteration stops early.
             if failure is not None or not line.startswith("data:") or line.endswith("[DONE]"):
                 continue
             try:
@@ -120,7 +120,7 @@ async def _events(response: httpx.Response, url: str) -> AsyncIterator[Inference
                 for event in _deltas(choice.get("delta", {})):
                     yield event
         yield failure or Finished("stop", usage)
-    except httpx.HTTPError as problem:
+    except httpx2.HTTPError as problem:
         yield failure or _unreachable(url, problem)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from greenroom.tests.attack import faults
 from greenroom.tests.attack.campaign import confirmed
@@ -44,7 +44,7 @@ def _observe(target: Target, model: str, hostile: HostileFolder, limits: Limits)
     if target.ended is not None:
         target.start()
     before, began = target.resources().memory, time.monotonic()
-    answers: list[httpx.Response | None] = []
+    answers: list[httpx2.Response | None] = []
     asking = threading.Thread(target=lambda: answers.append(_ask(target.port, model, hostile.prompt)))
     asking.start()
     peak = before
@@ -66,16 +66,16 @@ def _observe(target: Target, model: str, hostile: HostileFolder, limits: Limits)
     return found
 
 
-def _ask(port: int, model: str, prompt: str) -> httpx.Response | None:
+def _ask(port: int, model: str, prompt: str) -> httpx2.Response | None:
     body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 2}
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     try:
-        return httpx.post(url, json=body, timeout=_ANSWERED_WITHIN)
-    except httpx.HTTPError:
+        return httpx2.post(url, json=body, timeout=_ANSWERED_WITHIN)
+    except httpx2.HTTPError:
         return None
 
 
-def _wrong_answer(model: str, hostile: HostileFolder, answer: httpx.Response | None) -> Iterator[Fault]:
+def _wrong_answer(model: str, hostile: HostileFolder, answer: httpx2.Response | None) -> Iterator[Fault]:
     if answer is None:
         yield Fault("unanswered", f"a request to {model}")
     elif answer.status_code != 503 or answer.json().get("error", {}).get("code") != hostile.code:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from greenroom.tests.attack.server.free_port import free_port
 from greenroom.tests.support.servers.server_processes import GREENROOM
@@ -39,8 +39,8 @@ def _wait_until_ready(address: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            if httpx.get(f"{address}/readyz", timeout=20).status_code == 200:
+            if httpx2.get(f"{address}/readyz", timeout=20).status_code == 200:
                 return
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             time.sleep(0.1)
     raise TimeoutError("the server does not answer")

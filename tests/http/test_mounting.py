@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import trio
 from openai import OpenAI
 
@@ -12,7 +12,7 @@ from greenroom.schemas.settings.settings import Settings
 
 async def test_clients_reach_both_applications_and_the_same_model(nursery: trio.Nursery) -> None:
     [address] = await nursery.start(serve, Settings(shutdown_timeout=60.0), "127.0.0.1:0")
-    async with httpx.AsyncClient(base_url=address, timeout=600) as http:
+    async with httpx2.AsyncClient(base_url=address, timeout=600) as http:
         hello = await http.get("/hello/Ada")
         assert (hello.status_code, hello.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert hello.text

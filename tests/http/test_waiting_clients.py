@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
+import httpx2
 import ollama
 import openai
 import trio
@@ -100,7 +100,7 @@ def read_ollama(address: str, _: Watched) -> None:
 def read_pings(address: str, watched: Watched) -> None:
     """Read the events that Anthropic's client hides."""
     body = {**SHORT, "stream": True}
-    with httpx.stream("POST", f"{address}/v1/messages", json=body, timeout=300) as answer:
+    with httpx2.stream("POST", f"{address}/v1/messages", json=body, timeout=300) as answer:
         for line in answer.iter_lines():
             if line.startswith("data: "):
                 event = json.loads(line.removeprefix("data: "))
@@ -111,7 +111,7 @@ def read_pings(address: str, watched: Watched) -> None:
 def read_lines(address: str, watched: Watched) -> None:
     """Read the members that Ollama's client ignores."""
     body = {"model": "llama", "messages": USER, "options": {"num_predict": 5}}
-    with httpx.stream("POST", f"{address}/api/chat", json=body, timeout=300) as answer:
+    with httpx2.stream("POST", f"{address}/api/chat", json=body, timeout=300) as answer:
         for line in answer.iter_lines():
             watched.tell("line", json.loads(line))
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
-import httpx
+import httpx2
 import pytest
 
 from greenroom.tests.support.hostile import pictures, sounds
@@ -171,7 +171,7 @@ def test_every_documented_server_starts(machine: Machine) -> None:
     assert len(STARTED) >= 6
     with machine.serving(*STARTED) as servers:
         for server in servers:
-            assert httpx.get(f"{server.address}/livez", timeout=600).status_code == 200
+            assert httpx2.get(f"{server.address}/livez", timeout=600).status_code == 200
 
 
 def test_everything_else_on_the_pages_runs(machine: Machine) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from greenroom.http.process.exit_status import ExitStatus, status_of_signal
@@ -61,15 +61,15 @@ def test_no_process_ends_with_a_number_that_only_its_line_knows() -> None:
 def streaming(server: ServerProcess, model: str) -> Iterator[Iterator[str]]:
     """Start an endless streamed answer; yield the lines after its first text."""
     asked = body(model, stream=True, max_tokens=ENDLESS, ignore_eos=True)
-    with httpx.stream("POST", f"{server.address}/v1/chat/completions", json=asked, timeout=600) as response:
+    with httpx2.stream("POST", f"{server.address}/v1/chat/completions", json=asked, timeout=600) as response:
         lines = response.iter_lines()
         while '"content"' not in next(lines):
             pass
         yield lines
 
 
-def ask(server: ServerProcess, model: str) -> httpx.Response:
-    return httpx.post(f"{server.address}/v1/chat/completions", json=body(model, max_tokens=2), timeout=600)
+def ask(server: ServerProcess, model: str) -> httpx2.Response:
+    return httpx2.post(f"{server.address}/v1/chat/completions", json=body(model, max_tokens=2), timeout=600)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -139,10 +139,10 @@ def test_a_server_that_has_lost_its_device_says_so_and_ends_with_70(tiny_model: 
             for model in (good.name, bad.name):
                 refused = ask(server, model)
                 assert (refused.status_code, refused.json()["error"]["code"]) == (503, "device_lost")
-            ready = httpx.get(f"{server.address}/readyz", timeout=600)
+            ready = httpx2.get(f"{server.address}/readyz", timeout=600)
             assert (ready.status_code, ready.json()["error"]["code"]) == (503, "not_ready")
             assert "the device is lost" in ready.json()["detail"]
-            assert httpx.get(f"{server.address}/livez", timeout=600).status_code == 200
+            assert httpx2.get(f"{server.address}/livez", timeout=600).status_code == 200
             assert '"content"' in next(filter(None, lines))  # answers of other models go on
         assert server.end() == 70
     [lost] = [line for line in server.log if line["event"] == "device lost"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from greenroom.tests.support.servers.server_processes import ServerProcess, serving
@@ -20,7 +20,7 @@ def ask(server: ServerProcess, *said: str, **fields: Any) -> tuple[str, int, int
     turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     messages = [{"role": "system", "content": SYSTEM}, *turns]
     body = {"model": "default", "messages": messages, "temperature": 0, "max_tokens": 40}
-    answer = httpx.post(f"{server.address}/v1/chat/completions", json=body | fields, timeout=600).json()
+    answer = httpx2.post(f"{server.address}/v1/chat/completions", json=body | fields, timeout=600).json()
     usage = answer["usage"]
     text = answer["choices"][0]["message"]["content"]
     return text, usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]

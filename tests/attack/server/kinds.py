@@ -22,7 +22,7 @@ def make_model(kind: str, folder: Path) -> Path:
 
 
 def plain_request(model: str) -> tuple[str, dict[str, Any]]:
-    """Return the path and httpx arguments of a small valid request."""
+    """Return the path and httpx2 arguments of a small valid request."""
     match model:
         case "embeds":
             return "/v1/embeddings", {"json": {"model": model, "input": "Hello"}}

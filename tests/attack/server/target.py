@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import httpx
+import httpx2
 import psutil
 
 from greenroom.tests.attack.client.calm_log import Calm, CalmLog
@@ -133,8 +133,8 @@ class Target:
     def answers(self, path: str = "/readyz") -> bool:
         """Return whether the server answers `path` with success."""
         try:
-            return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=20).status_code == 200
-        except httpx.HTTPError:
+            return httpx2.get(f"http://127.0.0.1:{self.port}{path}", timeout=20).status_code == 200
+        except httpx2.HTTPError:
             return False
 
     def completes(self, model: str, timeout: float = 30.0) -> bool:
@@ -142,8 +142,8 @@ class Target:
         path, request = plain_request(model)
         url = f"http://127.0.0.1:{self.port}{path}"
         try:
-            return httpx.post(url, timeout=timeout, **request).status_code == 200
-        except httpx.HTTPError:
+            return httpx2.post(url, timeout=timeout, **request).status_code == 200
+        except httpx2.HTTPError:
             return False
 
 

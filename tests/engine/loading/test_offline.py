@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from greenroom.engine.loading.offline import FetchRefusedError, offline
@@ -43,7 +43,7 @@ def test_looking_at_the_system_is_no_fetching() -> None:
 
 def test_libraries_meet_the_refusal_too() -> None:
     with offline(), pytest.raises(FetchRefusedError):
-        httpx.get("http://127.0.0.1:9/")
+        httpx2.get("http://127.0.0.1:9/")
 
 
 def test_other_threads_and_later_times_are_free() -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
@@ -52,7 +52,7 @@ def test_a_server_downloads_before_it_listens_and_says_how_much(
         assert (told["source"].startswith("http://127.0.0.1:"), told["folder"]) == (True, str(cache))
         assert server.log[-1]["models"] == ["org/chat"]
         asked = len(hub)
-        answer = httpx.post(f"{server.address}/v1/chat/completions", json=CHAT, timeout=600)
+        answer = httpx2.post(f"{server.address}/v1/chat/completions", json=CHAT, timeout=600)
         assert answer.status_code == 200, answer.text
         assert len(hub) == asked
 

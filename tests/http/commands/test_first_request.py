@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from greenroom.http.commands.first_request import first_request, kind_of_default
@@ -19,7 +19,7 @@ from greenroom.tests.support.servers.http_servers import serving
 @pytest.mark.parametrize("kind", ["text", "vision", "embeddings", "rerank", "speech", "transcription"])
 async def test_the_first_request_suits_the_first_model(kind: str, request: pytest.FixtureRequest) -> None:
     settings = Settings(models=(str(_folder(kind, request)),), shutdown_timeout=60.0)
-    async with serving(settings) as served, httpx.AsyncClient(timeout=300) as client:
+    async with serving(settings) as served, httpx2.AsyncClient(timeout=300) as client:
         address = served.server.address
         found = await kind_of_default(served.system.pool)
         assert found == kind

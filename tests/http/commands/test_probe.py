@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import httpx
+import httpx2
 import openai
 
 from greenroom.tests.support.models.calling_models import CallingModel, make_calling_model
@@ -35,7 +35,7 @@ def test_a_server_reads_the_calls_that_a_probe_has_found(tmp_path: Path) -> None
                 messages=[{"role": "user", "content": "What is the weather in Quito?"}],
                 tools=[TOOL],  # type: ignore[list-item]
             )
-        shown = httpx.get(f"{server.address}/v1/models").json()["data"]
+        shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
     [call] = answer.choices[0].message.tool_calls or []
     assert call.to_dict()["function"] == {"name": "get_weather", "arguments": '{"city": "Quito"}'}
     assert shown[0]["capabilities"]["probed"] is True
@@ -48,9 +48,9 @@ def test_a_probe_is_refused_while_a_server_has_the_database_open(
     folder, database = str(tiny_model("qwen3")), str(tmp_path / "db")
     with serving(folder, "--db", database) as server:
         body = {"model": "default", "input": "Hello", "max_output_tokens": 16}
-        httpx.post(f"{server.address}/v1/responses", json=body, timeout=600).raise_for_status()
+        httpx2.post(f"{server.address}/v1/responses", json=body, timeout=600).raise_for_status()
         refused = run_greenroom("probe", folder, "--db", database)
-        shown = httpx.get(f"{server.address}/v1/models").json()["data"]
+        shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == f"greenroom: a server has {database} open; stop it, then probe the model\n"
     assert shown[0]["capabilities"]["probed"] is False

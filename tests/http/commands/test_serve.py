@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.server_processes import GREENROOM, ServerProcess, serving
@@ -23,7 +23,7 @@ CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 def test_a_server_from_start_to_signal(tiny_model: TinyModel) -> None:
     with serving(str(tiny_model("qwen3"))) as server:
         assert server.process.pid == server.log[-1]["pid"]
-        with httpx.Client(base_url=server.address, timeout=600) as client:
+        with httpx2.Client(base_url=server.address, timeout=600) as client:
             body = {"model": "default", "max_tokens": 3, "messages": [{"role": "user", "content": "SECRET"}]}
             assert client.post("/v1/chat/completions", json=body).json()["usage"]["completion_tokens"] == 3
             assert client.post("/v1/chat/completions", json={**body, "model": "nope"}).status_code == 404
@@ -78,7 +78,7 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
         hint = next(line for line in process.stdout if line.strip().startswith("curl"))
         words = shlex.split(hint)
         address, body = words[2], json.loads(words[-1])
-        with httpx.stream("POST", address, json={**body, "max_tokens": 2}, timeout=600) as response:
+        with httpx2.stream("POST", address, json={**body, "max_tokens": 2}, timeout=600) as response:
             assert response.read().rstrip().endswith(b"data: [DONE]")
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
@@ -94,9 +94,9 @@ def test_flags_reach_the_server(tiny_model: TinyModel) -> None:
         *("--allowed-origins", "https://chat.example"),
     )
 
-    def chat(words: int = 1, **headers: str) -> httpx.Response:
+    def chat(words: int = 1, **headers: str) -> httpx2.Response:
         body = {"model": "default", "messages": [{"role": "user", "content": "word " * words}]}
-        return httpx.post(f"{server.address}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        return httpx2.post(f"{server.address}/v1/chat/completions", json=body, headers=headers, timeout=60)
 
     with serving(str(tiny_model("qwen3")), *flags) as server:
         first, second = chat(), chat()

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -33,7 +33,7 @@ def adapted(tiny_model: TinyModel, tmp_path: Path) -> Path:
 
 def test_a_folder_without_a_model_ends_no_server_of_others(gguf: Path, adapted: Path) -> None:
     with serving(str(adapted), str(gguf)) as server:
-        with httpx.Client(base_url=server.address, timeout=600) as client:
+        with httpx2.Client(base_url=server.address, timeout=600) as client:
             answers = [
                 client.post("/v1/chat/completions", json={**CHAT, "model": model})
                 for model in ("default", "q4")

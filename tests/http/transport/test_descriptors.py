@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-import httpx
+import httpx2
 import structlog.testing
 import trio
 import trio.testing
@@ -50,7 +50,7 @@ def test_a_flood_of_connections_is_answered(tiny_model: TinyModel) -> None:
 def calm_stream(server: ServerProcess) -> Iterator[socket.socket]:
     """Start a stream before the flood; its connection closes at its end."""
     # Load the model first: its libraries open many files, and 64 descriptors are few.
-    httpx.post(f"{server.address}/v1/completions", json={**PROMPT, "max_tokens": 1}, timeout=600)
+    httpx2.post(f"{server.address}/v1/completions", json={**PROMPT, "max_tokens": 1}, timeout=600)
     encoded = json.dumps({**PROMPT, "max_tokens": 1000, "stream": True}).encode()
     head = (
         "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import numpy as np
 import openai
 import pytest
@@ -52,9 +52,9 @@ def spooled_files() -> list[Path]:
     return list(folder.glob(f"greenroom-uploads-*/{os.getpid()}-*"))
 
 
-async def post(served: Served, path: str, data: dict[str, Any], file: bytes | None = b"") -> httpx.Response:
+async def post(served: Served, path: str, data: dict[str, Any], file: bytes | None = b"") -> httpx2.Response:
     files = {} if file is None else {"file": ("speech.wav", file)}
-    async with httpx.AsyncClient(timeout=120) as client:
+    async with httpx2.AsyncClient(timeout=120) as client:
         return await client.post(f"{served.base_url}{path}", data=data, files=files)
 
 
@@ -179,7 +179,7 @@ async def test_fields_are_taken_before_and_behind_the_file(served: Served, spoke
             b'--b\r\ncontent-disposition: form-data; name="model"\r\n\r\ndefault\r\n--b--\r\nbehind it all',
         ]
     )
-    async with httpx.AsyncClient(timeout=120) as client:
+    async with httpx2.AsyncClient(timeout=120) as client:
         answer = await client.post(
             f"{served.base_url}/audio/transcriptions",
             content=body,
@@ -215,7 +215,7 @@ async def test_a_client_that_leaves_ends_its_recording_and_its_file(served: Serv
 
 
 async def test_a_model_of_another_kind_says_so(served: Served, tmp_path: Path) -> None:
-    async with httpx.AsyncClient(timeout=120) as client:
+    async with httpx2.AsyncClient(timeout=120) as client:
         answer = await client.post(
             f"{served.base_url}/chat/completions",
             json={"model": "default", "messages": [{"role": "user", "content": "Hi"}]},
