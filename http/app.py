@@ -24,6 +24,7 @@ from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.admin.status_routes import status_routes
 from greenroom.http.operations.health_routes import health_routes
+from greenroom.http.operations.openapi.openapi_routes import openapi_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.sockets.socket_session import ResponseSockets
@@ -67,6 +68,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     respond = answer_errors(app, PROTOCOLS)
     _guard(app, HostGuard(services.settings), services.answers, respond)
     app.register_blueprint(health_routes(services.refs))
+    app.register_blueprint(openapi_routes(app))
     app.register_blueprint(status_routes(services))
     app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:

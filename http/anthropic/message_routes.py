@@ -10,12 +10,14 @@ from quart import Blueprint, Response, request
 from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
 from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.anthropic.output.message_formatter import MessageFormatter
 from greenroom.http.anthropic.output.usage import asks_to_cache
 from greenroom.http.anthropic.requests.messages_request import parse_messages_request
 from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
+from greenroom.schemas.anthropic.answers import MessageBody
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
 from greenroom.schemas.messages.messages import JsonObject
@@ -27,6 +29,14 @@ def message_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("messages", __name__)
 
     @routes.post("/v1/messages")
+    @described(
+        "Answer a chat in Anthropic's protocol",
+        body=MessagesRequest,
+        converter=ANTHROPIC,
+        answer=MessageBody,
+        media=(JSON, EVENTS),
+        problems=ANSWERED_BY_A_MODEL,
+    )
     async def messages() -> Response:
         neutral = partial(
             parse_messages_request, request_id=request_id(), client=request_client(), betas=_betas()
@@ -45,6 +55,9 @@ def message_routes(services: RouteServices) -> Blueprint:
         return await answer_request(services, [asked], formatter, stream=stream)
 
     @routes.post("/v1/messages/count_tokens")
+    @described(
+        "Count the tokens of a prompt", body=PromptRequest, converter=ANTHROPIC, problems=ANSWERED_BY_A_MODEL
+    )
     async def count_tokens() -> Response:
         parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
         _, asked = await services.read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)

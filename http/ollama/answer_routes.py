@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, JSON, LINES, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body
@@ -35,12 +36,26 @@ def answer_routes(services: RouteServices) -> Blueprint:
         return await answer_request(services, [asked], formatter, stream=stream)
 
     @routes.post("/api/chat")
+    @described(
+        "Answer a chat, load a model or unload it",
+        body=ChatRequest,
+        converter=OLLAMA,
+        media=(JSON, LINES),
+        problems=(409, *ANSWERED_BY_A_MODEL),
+    )
     async def chat() -> Response:
         parse = partial(parse_chat, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse, files=True)
         return await respond("chat", wire, asked)
 
     @routes.post("/api/generate")
+    @described(
+        "Continue a text, load a model or unload it",
+        body=GenerateRequest,
+        converter=OLLAMA,
+        media=(JSON, LINES),
+        problems=(409, *ANSWERED_BY_A_MODEL),
+    )
     async def generate() -> Response:
         parse = partial(parse_generate, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(

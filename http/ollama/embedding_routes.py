@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import json_response, large_json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.vectors import in_order, numbers_of
@@ -25,6 +26,7 @@ def embedding_routes(services: RouteServices) -> Blueprint:
     pool = services.refs.pool
 
     @routes.post("/api/embed")
+    @described("Embed texts", body=EmbedRequest, converter=OLLAMA, problems=(409, *ANSWERED_BY_A_MODEL))
     async def embed() -> Response:
         parse = partial(parse_embed, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(EmbedRequest, OLLAMA, {}, parse)
@@ -38,6 +40,9 @@ def embedding_routes(services: RouteServices) -> Blueprint:
         )
 
     @routes.post("/api/embeddings")
+    @described(
+        "Embed a text", body=OldEmbeddingsRequest, converter=OLLAMA, problems=(409, *ANSWERED_BY_A_MODEL)
+    )
     async def embeddings() -> Response:
         parse = partial(parse_old_embeddings, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(OldEmbeddingsRequest, OLLAMA, {}, parse)

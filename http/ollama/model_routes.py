@@ -6,6 +6,7 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import described
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.model_body import running, shown, tagged
@@ -39,15 +40,18 @@ def model_routes(services: RouteServices) -> Blueprint:
     pool = services.refs.pool
 
     @routes.get("/api/version")
+    @described("Show the version of Ollama that is emulated")
     async def version() -> Response:
         return json_response({"version": API_VERSION})
 
     @routes.get("/api/tags")
+    @described("List the models")
     async def tags() -> Response:
         found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
         return json_response({"models": list(map(tagged, found.models))})
 
     @routes.get("/api/ps")
+    @described("List the models in memory")
     async def loaded() -> Response:
         status = await ask_actor(pool, DescribePool(), PoolStatus)
         names = {model.key.model for model in status.models if model.state is ModelState.READY}
@@ -55,11 +59,13 @@ def model_routes(services: RouteServices) -> Blueprint:
         return json_response({"models": [running(model) for model in found.models if model.id in names]})
 
     @routes.post("/api/show")
+    @described("Describe a model", body=ShowRequest, converter=OLLAMA, problems=(404,))
     async def show() -> Response:
         _, name = await services.read_request(ShowRequest, OLLAMA, {}, _name)
         found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
         return json_response(shown(found.models[0]))
 
+    @described("Refuse to change the models", status=None, problems=(501,))
     async def refuse() -> Response:
         why = "models are named at the start, fetched on first use, and stay as they are"
         detail = f"`{request.path}` is not served here: {why}."

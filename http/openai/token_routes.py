@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 
 from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.http.answering.http_responses import json_response, large_json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.request_parameters import (
     NeutralValues,
@@ -38,6 +39,9 @@ def token_routes(services: RouteServices) -> Blueprint:
         return await render_prompt(services.refs.pool, await services.with_files(request))
 
     @routes.post("/tokenize")
+    @described(
+        "Show the tokens of a prompt", body=TokenizeRequest, converter=OPENAI, problems=ANSWERED_BY_A_MODEL
+    )
     async def tokenize() -> Response:
         parse = partial(_parse_tokenize, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(TokenizeRequest, OPENAI, {}, parse, files=True)
@@ -45,6 +49,9 @@ def token_routes(services: RouteServices) -> Blueprint:
         return await large_json_response(lambda: _tokenized(wire, contents), len(contents.tokens))
 
     @routes.post("/detokenize")
+    @described(
+        "Show the text of tokens", body=DetokenizeRequest, converter=OPENAI, problems=ANSWERED_BY_A_MODEL
+    )
     async def detokenize() -> Response:
         parse = partial(_parse_detokenize, request_id=request_id(), client=request_client())
         _, asked = await services.read_request(DetokenizeRequest, OPENAI, {}, parse)
@@ -52,6 +59,12 @@ def token_routes(services: RouteServices) -> Blueprint:
         return json_response({"prompt": text, "content": text})
 
     @routes.post("/apply-template")
+    @described(
+        "Show the prompt that a chat becomes",
+        body=TokenizeRequest,
+        converter=OPENAI,
+        problems=ANSWERED_BY_A_MODEL,
+    )
     async def apply_template() -> Response:
         parse = partial(_parse_chat, request_id=request_id(), client=request_client())
         _, asked = await services.read_request(

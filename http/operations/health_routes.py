@@ -10,6 +10,7 @@ from quart import Blueprint, Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import TEXT, described
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
@@ -24,18 +25,22 @@ def health_routes(refs: ActorRefs) -> Blueprint:
     routes = Blueprint("health", __name__)
 
     @routes.get("/")
+    @described("Say that the server runs", media=(TEXT,))
     async def root() -> Response:
         return Response(WELCOME, content_type="text/plain; charset=utf-8")
 
     @routes.get("/health")
+    @described("Say that the process lives, and its id")
     async def health() -> Response:
         return json_response({"status": "ok", "pid": os.getpid()})
 
     @routes.get("/livez")
+    @described("Say that the process lives")
     async def live() -> Response:
         return json_response({"status": "ok"})
 
     @routes.get("/readyz")
+    @described("Say whether the server takes requests", problems=(503,))
     async def ready() -> Response:
         status = await ask_actor(refs.pool, DescribePool(), PoolStatus)
         if not status.ready:

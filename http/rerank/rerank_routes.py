@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import LARGE, large_json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
 from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.rerank.rerank_formatter import CohereVersion, format_rerank, format_scores
@@ -27,6 +28,7 @@ def rank_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("ranking", __name__)
 
+    @described("Rank documents", body=RerankRequest, converter=RERANK_CONVERTER, problems=ANSWERED_BY_A_MODEL)
     async def rerank(version: CohereVersion) -> Response:
         parse = partial(parse_rerank_request, request_id=request_id(), client=request_client())
         wire, request = await services.read_request(
@@ -36,6 +38,9 @@ def rank_routes(services: RouteServices) -> Blueprint:
         answer = partial(format_rerank, wire, answer_id("rerank-"), version, found)
         return await large_json_response(answer, LARGE if wire.return_documents else len(found.events))
 
+    @described(
+        "Score pairs of texts", body=ScoreRequest, converter=RERANK_CONVERTER, problems=ANSWERED_BY_A_MODEL
+    )
     async def score() -> Response:
         parse = partial(parse_score_request, request_id=request_id(), client=request_client())
         _, request = await services.read_request(ScoreRequest, RERANK_CONVERTER, UNSUPPORTED_IN_SCORE, parse)

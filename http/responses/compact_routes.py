@@ -13,6 +13,7 @@ from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, STORED, described
 from greenroom.http.answering.requests.current_request import (
     answer_id,
     request_client,
@@ -50,6 +51,12 @@ def compact_routes(services: RouteServices, histories: HistoryReader) -> Bluepri
     pool = services.refs.pool
 
     @routes.post("/v1/responses/compact")
+    @described(
+        "Summarize a conversation",
+        body=CompactRequest,
+        converter=RESPONSES,
+        problems=(*ANSWERED_BY_A_MODEL, *STORED),
+    )
     async def compact() -> Response:
         identity = (request_id(), request_client())
 

@@ -10,8 +10,9 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response, stored_json_response
+from greenroom.http.answering.protocols.route_description import STORED, described
 from greenroom.http.answering.requests.current_request import request_client, request_owner
-from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.requests.list_query import ListQuery, parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.responses.history.conversation_lock import lock_conversation
@@ -43,6 +44,7 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
     path = "/v1/conversations/<conversation_id>"
 
     @routes.post("/v1/conversations")
+    @described("Create a conversation", body=CreateRequest, converter=RESPONSES, problems=STORED)
     async def create() -> Response:
         wire, metadata = await services.read_request(CreateRequest, RESPONSES, {}, _metadata, files=True)
         items = await histories.stored_form(wire.items or (), request_owner(), request_client())
@@ -51,17 +53,22 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
         return json_response(_conversation(created))
 
     @routes.get(path)
+    @described("Show a conversation", problems=STORED)
     async def find(conversation_id: str) -> Response:
         message = FindConversation(conversation_id, request_owner())
         return json_response(_conversation(await ask_actor(store, message, StoredConversation)))
 
     @routes.post(path)
+    @described(
+        "Change the metadata of a conversation", body=UpdateRequest, converter=RESPONSES, problems=STORED
+    )
     async def update(conversation_id: str) -> Response:
         _, metadata = await services.read_request(UpdateRequest, RESPONSES, {}, _metadata)
         message = UpdateConversation(conversation_id, request_owner(), metadata)
         return json_response(_conversation(await ask_actor(store, message, StoredConversation)))
 
     @routes.delete(path)
+    @described("Delete a conversation", problems=STORED)
     async def delete(conversation_id: str) -> Response:
         await ask_actor(store, DeleteConversation(conversation_id, request_owner()), Deleted)
         return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
@@ -76,6 +83,7 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
     path = "/v1/conversations/<conversation_id>/items"
 
     @routes.post(path)
+    @described("Add items to a conversation", body=AddItemsRequest, converter=RESPONSES, problems=STORED)
     async def add(conversation_id: str) -> Response:
         included = check_included(request.args)
         wire, _ = await services.read_request(
@@ -88,6 +96,7 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
         return await item_page(answers, ItemPage(items, has_more=False), included)
 
     @routes.get(path)
+    @described("List the items of a conversation", query=ListQuery, problems=STORED)
     async def list_items(conversation_id: str) -> Response:
         included = check_included(request.args)
         query = parse_list_query(request.args, "desc")
@@ -95,6 +104,7 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
         return await item_page(answers, await ask_actor(refs.store, message, ItemPage), included)
 
     @routes.get(f"{path}/<item_id>")
+    @described("Show an item of a conversation", problems=STORED)
     async def find_item(conversation_id: str, item_id: str) -> Response:
         included = check_included(request.args)
         message = FindItem(conversation_id, request_owner(), item_id)
@@ -102,6 +112,7 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
         return await stored_json_response(answers, len(item.body), lambda: item_document(item, included))
 
     @routes.delete(f"{path}/<item_id>")
+    @described("Delete an item of a conversation", problems=STORED)
     async def delete_item(conversation_id: str, item_id: str) -> Response:
         await lock_conversation(refs.responses, conversation_id, request_owner())
         message = DeleteItem(conversation_id, request_owner(), item_id)

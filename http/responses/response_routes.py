@@ -9,6 +9,13 @@ from quart import Blueprint, Response
 from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import (
+    ANSWERED_BY_A_MODEL,
+    EVENTS,
+    JSON,
+    STORED,
+    described,
+)
 from greenroom.http.answering.requests.current_request import (
     answer_id,
     request_client,
@@ -31,6 +38,13 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
     routes = Blueprint("responses", __name__)
 
     @routes.post("/v1/responses")
+    @described(
+        "Generate a response",
+        body=ResponseRequest,
+        converter=RESPONSES,
+        media=(JSON, EVENTS),
+        problems=(*ANSWERED_BY_A_MODEL, *STORED),
+    )
     async def responses() -> Response:
         socket = socket_request()
         parse = partial(
@@ -53,6 +67,12 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
         return await answer_request(services, [request], parsed.formatter, stream=stream)
 
     @routes.post("/v1/responses/input_tokens")
+    @described(
+        "Count the tokens of a prompt",
+        body=PromptRequest,
+        converter=RESPONSES,
+        problems=(*ANSWERED_BY_A_MODEL, *STORED),
+    )
     async def input_tokens() -> Response:
         parse = partial(parse_prompt_request, request_id=request_id())
         _, parsed = await services.read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import attrs
 import trio
 from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.responses.handles import Subscribed
 from greenroom.http.answering.http_responses import json_response, stream_response
+from greenroom.http.answering.protocols.route_description import EVENTS, JSON, STORED, described
 from greenroom.http.answering.requests.current_request import request_owner, request_resources
-from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.requests.list_query import ListQuery, parse_list_query
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import EventStream
 from greenroom.http.responses.items.included import check_included
@@ -24,12 +26,33 @@ from greenroom.schemas.protocols.store_protocol import Deleted, ItemPage, ListIn
 from greenroom.schemas.stored import StoredResponse
 
 
+@attrs.frozen
+class StoredQueryParameters:
+    """The query of a stored response.
+
+    Args:
+        stream: True to return the response as events.
+        starting_after: Number of the last event that the client has.
+        include_obfuscation: True to pad deltas.
+    """
+
+    stream: bool = False
+    starting_after: int | None = None
+    include_obfuscation: bool | None = None
+
+
 def stored_routes(services: RouteServices) -> Blueprint:
     """Return the blueprint of the routes for stored responses."""
     routes = Blueprint("stored_responses", __name__)
     responses, answers = services.refs.responses, services.answers
 
     @routes.get("/v1/responses/<ident>")
+    @described(
+        "Show a stored response, or stream its events",
+        query=StoredQueryParameters,
+        media=(JSON, EVENTS),
+        problems=STORED,
+    )
     async def retrieve(ident: str) -> Response:
         query = parse_stored_query(request.args)
         if not query.stream:
@@ -44,17 +67,20 @@ def stored_routes(services: RouteServices) -> Blueprint:
         return stream_response(EventStream(as_events(subscribed.subscription), stream))
 
     @routes.delete("/v1/responses/<ident>")
+    @described("Delete a stored response", problems=STORED)
     async def delete(ident: str) -> Response:
         await ask_actor(responses, DeleteRun(ident, request_owner()), Deleted)
         return json_response({"id": ident, "object": "response", "deleted": True})
 
     @routes.post("/v1/responses/<ident>/cancel")
+    @described("Cancel a background response", problems=STORED)
     async def cancel(ident: str) -> Response:
         return await stored_response(
             answers, await ask_actor(responses, CancelRun(ident, request_owner()), StoredResponse)
         )
 
     @routes.get("/v1/responses/<ident>/input_items")
+    @described("List the input items of a stored response", query=ListQuery, problems=STORED)
     async def input_items(ident: str) -> Response:
         included = check_included(request.args)
         query = parse_list_query(request.args, "desc")

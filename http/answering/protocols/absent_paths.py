@@ -9,8 +9,8 @@ _METRICS = (
     "and the log has the tokens and times of each request."
 )
 _REFERENCE = (
-    "There is no page about the API: it is OpenAI's under `/v1`, Anthropic's at `/v1/messages` and Ollama's "
-    "under `/api`."
+    "There is no page about the API, but `/openapi.json` describes it: it is OpenAI's under `/v1`, "
+    "Anthropic's at `/v1/messages` and Ollama's under `/api`."
 )
 _PAGE = "There is no web page here: connect a client, or run `greenroom chat`."
 _FILES = "No files are kept here: send them in the messages."
@@ -18,7 +18,7 @@ _ASSISTANTS = "Assistants are not served, but `/v1/responses` and `/v1/conversat
 
 _INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("/metrics", "/props", "/slots", "/stats", "/status"), _METRICS),
-    **dict.fromkeys(("/docs", "/openapi.json", "/redoc", "/swagger"), _REFERENCE),
+    **dict.fromkeys(("/docs", "/redoc", "/swagger"), _REFERENCE),
     **dict.fromkeys(("/admin", "/chat", "/index.html", "/playground", "/ui"), _PAGE),
     **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/vector_stores"), _FILES),
     **dict.fromkeys(("/v1/assistants", "/v1/threads"), _ASSISTANTS),

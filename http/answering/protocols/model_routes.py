@@ -9,6 +9,7 @@ from quart import Blueprint, Response, request
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import described
 from greenroom.http.answering.protocols.wire_protocol import ModelFormatter, WireProtocol, protocol_of
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import (
@@ -37,11 +38,13 @@ def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> B
         return {model.key.model: model.state for model in status.models}
 
     @routes.get("/v1/models")
+    @described("List the models, in the format of the client's protocol")
     async def models() -> Response:
         found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
         return json_response(formatter().listed(found.models, await states(), request.args.to_dict()))
 
     @routes.get("/v1/models/<path:model>")
+    @described("Describe a model; its id may contain slashes", problems=(404,))
     async def one_model(model: str) -> Response:
         found = await ask_actor(pool, DescribeModel(model), ModelDescriptions)
         return json_response(formatter().one(found.models[0], await states()))

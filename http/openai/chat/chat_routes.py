@@ -10,6 +10,13 @@ from quart import Blueprint, Response
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting.completed_stream import OnComplete
+from greenroom.http.answering.protocols.route_description import (
+    ANSWERED_BY_A_MODEL,
+    EVENTS,
+    JSON,
+    STORED,
+    described,
+)
 from greenroom.http.answering.requests.current_request import (
     answer_id,
     request_client,
@@ -29,6 +36,7 @@ from greenroom.http.openai.text.chunk_stream import DONE
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.openai.answers import ChatCompletion
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
@@ -39,6 +47,14 @@ def chat_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("chat", __name__)
 
     @routes.post("/v1/chat/completions")
+    @described(
+        "Answer a chat",
+        body=ChatRequest,
+        converter=OPENAI,
+        answer=ChatCompletion,
+        media=(JSON, EVENTS),
+        problems=(*ANSWERED_BY_A_MODEL, *STORED),
+    )
     async def chat_completions() -> Response:
         storing = services.settings.store_responses
         parse = partial(_parse, request_id=request_id(), client=request_client(), storing=storing)

@@ -11,8 +11,9 @@ from greenroom.http.answering.http_responses import (
     list_response,
     stored_json_response,
 )
+from greenroom.http.answering.protocols.route_description import STORED, described
 from greenroom.http.answering.requests.current_request import request_owner
-from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.requests.list_query import ListQuery, parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.json_encoding import json_bytes
@@ -39,6 +40,7 @@ def stored_completion_routes(services: RouteServices) -> Blueprint:
     path = "/v1/chat/completions/<completion_id>"
 
     @routes.get("/v1/chat/completions")
+    @described("List stored chats", query=ListQuery, problems=STORED)
     async def list_completions() -> Response:
         query = parse_list_query(request.args, "asc")
         message = ListCompletions(
@@ -52,11 +54,13 @@ def stored_completion_routes(services: RouteServices) -> Blueprint:
         return await _page(answers, await ask_actor(store, message, CompletionPage))
 
     @routes.get(path)
+    @described("Show a stored chat", problems=STORED)
     async def find_completion(completion_id: str) -> Response:
         message = FindCompletion(completion_id, request_owner())
         return await _document(answers, await ask_actor(store, message, StoredCompletion))
 
     @routes.post(path)
+    @described("Change the metadata of a stored chat", body=UpdateRequest, converter=OPENAI, problems=STORED)
     async def update_completion(completion_id: str) -> Response:
         _, metadata = await services.read_request(
             UpdateRequest, OPENAI, {}, lambda wire, _: parse_metadata(wire.metadata)
@@ -65,11 +69,13 @@ def stored_completion_routes(services: RouteServices) -> Blueprint:
         return await _document(answers, await ask_actor(store, message, StoredCompletion))
 
     @routes.delete(path)
+    @described("Delete a stored chat", problems=STORED)
     async def delete_completion(completion_id: str) -> Response:
         await ask_actor(store, DeleteCompletion(completion_id, request_owner()), Deleted)
         return json_response({"object": "chat.completion.deleted", "id": completion_id, "deleted": True})
 
     @routes.get(f"{path}/messages")
+    @described("List the messages of a stored chat", query=ListQuery, problems=STORED)
     async def list_messages(completion_id: str) -> Response:
         query = parse_list_query(request.args, "asc")
         message = FindCompletion(completion_id, request_owner())

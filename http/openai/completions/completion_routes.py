@@ -7,11 +7,13 @@ from functools import partial
 from quart import Blueprint, Response
 
 from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
 from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completions.completion_request import parse_choices, parse_completion_requests
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_COMPLETIONS
+from greenroom.schemas.openai.answers import Completion
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
 
@@ -21,6 +23,14 @@ def completion_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("completions", __name__)
 
     @routes.post("/v1/completions")
+    @described(
+        "Continue a text",
+        body=CompletionRequest,
+        converter=OPENAI,
+        answer=Completion,
+        media=(JSON, EVENTS),
+        problems=ANSWERED_BY_A_MODEL,
+    )
     async def completions() -> Response:
         parse = partial(parse_completion_requests, request_id=request_id(), client=request_client())
         wire, requests = await services.read_request(

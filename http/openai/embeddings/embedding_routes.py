@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import large_json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.encoding.vectors import in_order, numbers_of
@@ -23,6 +24,7 @@ def embedding_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("embeddings", __name__)
 
     @routes.post("/v1/embeddings")
+    @described("Embed texts", body=EmbeddingsRequest, converter=OPENAI, problems=ANSWERED_BY_A_MODEL)
     async def embeddings() -> Response:
         parse = partial(parse_embedding_request, request_id=request_id(), client=request_client())
         wire, request = await services.read_request(EmbeddingsRequest, OPENAI, {}, parse)

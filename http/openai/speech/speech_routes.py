@@ -6,12 +6,14 @@ import math
 from functools import partial
 from typing import Any
 
+import attrs
 from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, EVENTS, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import ThreadedEventStream
@@ -32,12 +34,30 @@ from greenroom.schemas.openai.speech import SpeechRequest
 from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
 
 
+@attrs.frozen
+class VoiceQuery:
+    """The query of a list of voices.
+
+    Args:
+        model: Model whose voices to list; all without it.
+    """
+
+    model: str | None = None
+
+
 def speech_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("speech", __name__)
     pool = services.refs.pool
 
     @routes.post("/v1/audio/speech")
+    @described(
+        "Speak a text",
+        body=SpeechRequest,
+        converter=OPENAI,
+        media=("audio/*", EVENTS),
+        problems=ANSWERED_BY_A_MODEL,
+    )
     async def speech() -> Response:
         parse = partial(_parse, request_id=request_id(), client=request_client())
         _, (asked, reference, wanted, events) = await services.read_request(SpeechRequest, OPENAI, {}, parse)
@@ -51,6 +71,7 @@ def speech_routes(services: RouteServices) -> Blueprint:
         )
 
     @routes.get("/v1/audio/voices")
+    @described("List voices, of one model or of all", query=VoiceQuery, problems=(404,))
     async def voices() -> Response:
         models = await _speaking(pool, request.args.get("model"))
         names = sorted({voice for model in models for voice in _voices(model)})
@@ -58,6 +79,7 @@ def speech_routes(services: RouteServices) -> Blueprint:
         return json_response({"object": "list", "voices": listed, "data": listed})
 
     @routes.get("/v1/audio/models")
+    @described("List the models that speak")
     async def models() -> Response:
         found = await _speaking(pool, None)
         listed = [{"id": model.id, "object": "model", "voices": _voices(model)} for model in found]

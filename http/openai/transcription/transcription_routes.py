@@ -7,6 +7,14 @@ from quart import Blueprint, Response
 from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import large_json_response
+from greenroom.http.answering.protocols.route_description import (
+    ANSWERED_BY_A_MODEL,
+    EVENTS,
+    FORM,
+    JSON,
+    TEXT,
+    described,
+)
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.media.audio.transcript import Task, collected_transcript, plain_text
@@ -30,6 +38,13 @@ def transcription_routes(services: RouteServices) -> Blueprint:
     routes = Blueprint("transcription", __name__)
 
     @routes.post("/v1/audio/transcriptions")
+    @described(
+        "Transcribe a recording",
+        body=TranscriptionRequest,
+        body_media=FORM,
+        media=(JSON, TEXT, EVENTS),
+        problems=ANSWERED_BY_A_MODEL,
+    )
     async def transcriptions() -> Response:
         wire, asked = await _read(services, "transcribe")
         if wire.stream:
@@ -37,6 +52,13 @@ def transcription_routes(services: RouteServices) -> Blueprint:
         return await _answer(services, wire, asked, "transcribe")
 
     @routes.post("/v1/audio/translations")
+    @described(
+        "Translate a recording into English",
+        body=TranscriptionRequest,
+        body_media=FORM,
+        media=(JSON, TEXT),
+        problems=ANSWERED_BY_A_MODEL,
+    )
     async def translations() -> Response:
         wire, asked = await _read(services, "translate")
         return await _answer(services, wire, asked, "translate")

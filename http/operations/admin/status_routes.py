@@ -12,6 +12,7 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, described
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.schemas.admin.answers import ServerStatus
@@ -25,6 +26,7 @@ def status_routes(services: RouteServices) -> Blueprint:
     started, refs, settings = time.monotonic(), services.refs, services.settings
 
     @routes.get("/admin/status")
+    @described("Show the state of the server", answer=ServerStatus, problems=FOR_OPERATORS)
     async def status() -> Response:
         pool = await ask_actor(refs.pool, DescribePool(), PoolStatus)
         store = await ask_actor(refs.store, DescribeStore(), StoreStatus)
