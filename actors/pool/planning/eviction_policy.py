@@ -68,9 +68,9 @@ def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
         return None
     fixed = [other for other in state.fixed if other.key != model.key]
     hung = [other for other in fixed if other.hung]
-    need, available = state.need_of(model), state.left_by(fixed)
-    if _lacks_place(state, fixed) or need > available:
-        can_have = need <= state.left_by(other for other in fixed if not other.hung)
+    need, available = model.need or 0, state.left_by(fixed)
+    if _lacks_place(state, fixed) or state.need_of(model) > available:
+        can_have = state.need_of(model) <= state.left_by(other for other in fixed if not other.hung)
         reason = Reason.HUNG if hung and can_have else Reason.TOO_LARGE
         return Refusal(model.key, reason, need, max(0, available), model.freed)
     if model.short_since is None:
