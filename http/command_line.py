@@ -177,7 +177,7 @@ class EngineModels:
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.names import find_conflict
 
-        return find_conflict(Catalog.of(settings).owned_ids(), settings.aliases, settings.all_profiles)
+        return find_conflict(Catalog.of(settings).owned(), settings.aliases, settings.all_profiles)
 
     def find_bad_file(self, settings: Settings) -> str | None:
         """Return an error message about an unusable file of the settings, if there is one."""

@@ -109,6 +109,12 @@ def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] =
     return Problem(404, "model_not_found", detail, "model")
 
 
+def not_here(model: str) -> Problem:
+    """Return the 404 for a question about a model that a request may download."""
+    detail = f"The model '{model[:200]}' is not on this machine. A request to it downloads it first."
+    return Problem(404, "model_not_found", detail, "model")
+
+
 def adapter_not_found(adapter: str, model: str) -> Problem:
     """Return the 404 for an adapter that a model does not have."""
     detail = f"The model '{model}' has no adapter '{adapter}' here. Leave it out to use the model alone."
@@ -133,6 +139,11 @@ def load_failed(model: str, detail: str, *, lasting: bool = False) -> Problem:
     """
     detail = f"The model '{model}' could not be loaded: {detail}"
     return Problem(503, "load_failed", detail, retry_after=30, lasting=lasting)
+
+
+def unknown_to_hub(failed: Problem) -> Problem:
+    """Return the 404 for a failed load of a model that the hub does not have."""
+    return Problem(404, "model_not_found", failed.detail, "model")
 
 
 def load_crashed(model: str, error: BaseException) -> Problem:

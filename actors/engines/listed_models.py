@@ -13,7 +13,7 @@ from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.engines.residences import Residences
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.models.model_description import ModelDescription
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, not_here
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.model_settings import given_values
 from greenroom.schemas.settings.origins import settings_in_force
@@ -77,9 +77,10 @@ class ListedModels:
         """
         if name is not None:
             entry = self.find(name)
-            return (
-                entry if isinstance(entry, Problem) else (self._describe(entry.profile or entry.id, entry),)
-            )
+            if isinstance(entry, Problem):
+                return entry
+            # Only a request that generates may bring a model, and until then nothing is known of it.
+            return not_here(name) if entry.unlisted else (self._describe(entry.profile or entry.id, entry),)
         names = self._open_catalog().names()
         listed = tuple(self._describe(known, entry) for known, entry in names.items())
         with self._lock:

@@ -119,12 +119,12 @@ class Catalog:
         known = [entry.id for entry in self.entries()]
         return model_not_found(model[:200], [ids[name] for name in near], known)
 
-    def owned_ids(self) -> list[str]:
-        """Return the ids of named models and of those in `model_dir`, each as often as there is a folder."""
+    def owned(self) -> list[tuple[str, str]]:
+        """Return the ids of named models and of those in `model_dir`, each with its folder or `the hub`."""
         named = {entry.folder for entry in self._named}
-        return [entry.id for entry in self._named] + [
-            model for model, folder in self._dirs.models() if folder not in named
-        ]
+        in_dirs = [(model, folder) for model, folder in self._dirs.models() if folder not in named]
+        found = [*((entry.id, entry.hub_id is None and entry.folder) for entry in self._named), *in_dirs]
+        return [(model, f"'{folder}'" if folder else "the hub") for model, folder in found]
 
     def _all(self) -> dict[str, CatalogEntry]:
         with self._lock:

@@ -96,18 +96,24 @@ class Names:
         return None if model is None else self._by_id(model)
 
 
-def find_conflict(ids: Iterable[str], aliases: Aliases, profiles: Iterable[str]) -> str | None:
+def find_conflict(models: Iterable[tuple[str, str]], aliases: Aliases, profiles: Iterable[str]) -> str | None:
     """Return a sentence about two things of one name, without its full stop; None if there are none.
 
     A name with `:latest` is the same as one without.
 
     Args:
-        ids: Ids of the models that the operator named, each as often as it stands for a folder.
+        models: Ids of the models that the operator named, each with its place.
         aliases: Further names of models.
         profiles: Names of profiles.
     """
+    places: dict[str, str] = {}
+    for model, place in models:
+        name = model.removesuffix(LATEST)
+        if name in places:
+            return f"'{name}' is the name of two models, in {places[name]} and in {place}"
+        places[name] = place
     kinds = {
-        "a model": list(ids),
+        "a model": list(places),
         "an alias": [alias for alias, _ in dict.fromkeys(aliases) if not is_pattern(alias)],
         "a profile": list(profiles),
         "the first model": [DEFAULT_ID],

@@ -95,7 +95,7 @@ def _check_names(settings: Settings, local: KnownModels) -> None:
     for place, model in meanings:
         if model in unknown:
             raise BadSettingError(f"{place} means {model!r}, which is none of the models here")
-    if meanings and (conflict := local.find_conflict(settings)) is not None:
+    if (meanings or settings.model_dir) and (conflict := local.find_conflict(settings)) is not None:
         raise BadSettingError(f"{conflict}: rename one of them")
     if settings.allow_downloads and settings.trust_remote_code:
         raise BadSettingError(

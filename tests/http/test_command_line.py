@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.tests.support.models.model_folders import make_model
 from greenroom.tests.support.servers.server_processes import FULL_DISK, run_greenroom
 
 
@@ -92,6 +93,14 @@ def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], messag
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_two_folders_of_one_name_are_refused_beside_nothing_else(tmp_path: Path) -> None:
+    one, other = (make_model(tmp_path / place / "qwen") for place in ("a", "b"))
+    dirs = ("--model-dir", str(one.parent), "--model-dir", str(other.parent))
+    done = run_greenroom("serve", *dirs, "--port", "0", "--log-level", "error")
+    message = f"'qwen' is the name of two models, in '{one}' and in '{other}': rename one of them\n"
+    assert (done.returncode, done.stderr) == (2, f"greenroom: {message}")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("models", "demo", "--json"), ("models", "demo")])

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.hub.download_failures import describe_failure
+from greenroom.engine.catalog.hub.download_failures import describe_failure, is_unknown
 from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.schemas.download import Download
 from greenroom.schemas.models.capabilities import ModelType
-from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.problems import ProblemError, load_failed, unknown_to_hub
 
 _PATTERNS = (
     "*.json",
@@ -55,7 +55,7 @@ def download(
         progress: Whether to show progress bars on stderr; without a terminal they would break log parsers.
 
     Raises:
-        ProblemError: 503 `load_failed`.
+        ProblemError: 404 `model_not_found` if the hub has no such model; else 503 `load_failed`.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
@@ -79,8 +79,8 @@ def download(
             enable_progress_bars()
         return Path(fetch(needed))
     except Exception as error:  # the library passes on any error of its HTTP client and the disk
-        reason = describe_failure(error, source)
-        raise ProblemError(load_failed(hub_id, f"downloading it failed: {reason}")) from error
+        failed = load_failed(hub_id, f"downloading it failed: {describe_failure(error, source)}")
+        raise ProblemError(unknown_to_hub(failed) if is_unknown(error) else failed) from error
 
 
 def _weights_of(folder: Path, trust_remote_code: bool, name: str) -> tuple[str, ...]:

@@ -30,5 +30,12 @@ def describe_failure(error: Exception, source: str) -> str:
     return _first_line(error)
 
 
+def is_unknown(error: Exception) -> bool:
+    """Return whether a download failed because the hub shows no model of that name."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    return isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__

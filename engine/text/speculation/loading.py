@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
@@ -81,7 +82,10 @@ def _folder(name: str, settings: Settings) -> Path:
     from greenroom.engine.catalog.entries import local_folder
     from greenroom.engine.catalog.hub.download import download
 
-    return local_folder(name) or download(name, settings.trust_remote_code)
+    try:
+        return local_folder(name) or download(name, settings.trust_remote_code)
+    except ProblemError as error:  # no request has named the draft model, so it is no 404
+        raise ProblemError(attrs.evolve(load_failed(name, ""), detail=error.problem.detail)) from error
 
 
 def _bytes(model: Any) -> int:

@@ -58,7 +58,7 @@ def test_a_name_is_an_id_an_alias_a_profile_and_last_a_pattern(tmp_path: Path) -
         (["a"], [("x", "a"), ("x", "b")], [], "'x' is the name of an alias and of an alias"),
         (["a"], [("x", "a"), ("x", "a")], [], None),
         (["a"], [("x", "a")], ["x"], "'x' is the name of an alias and of a profile"),
-        (["a", "a"], [], [], "'a' is the name of a model and of a model"),
+        (["a", "a:latest"], [], [], "'a' is the name of two models, in '0' and in '1'"),
         (["default"], [], [], None),
         (["a"], [], ["default"], "'default' is the name of a profile and of the first model"),
     ],
@@ -66,7 +66,8 @@ def test_a_name_is_an_id_an_alias_a_profile_and_last_a_pattern(tmp_path: Path) -
 def test_two_things_of_one_name_are_a_conflict(
     ids: list[str], aliases: list[tuple[str, str]], profiles: list[str], conflict: str | None
 ) -> None:
-    assert find_conflict(ids, tuple(aliases), profiles) == conflict
+    models = [(name, f"'{place}'") for place, name in enumerate(ids)]
+    assert find_conflict(models, tuple(aliases), profiles) == conflict
 
 
 def test_default_means_the_first_of_a_list_that_is_usable(tmp_path: Path) -> None:

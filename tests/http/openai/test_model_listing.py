@@ -109,8 +109,10 @@ async def test_an_unlisted_hub_id_is_downloaded_only_if_that_is_allowed(
         async with serving(attrs.evolve(settings, allow_downloads=True)) as served:
             answer = await fetch(served.server, "POST", "/v1/completions", body)
             unknown = await fetch(served.server, "POST", "/v1/completions", {**body, "model": "org/unknown"})
+            shown = await fetch(served.server, "GET", "/v1/models/org/unknown")
     assert (answer.status, answer.json().get("model")) == (200, "org/new")
-    assert unknown.status in (404, 503)
+    for missing in (unknown, shown):
+        assert (missing.status, missing.json()["error"]["code"]) == (404, "model_not_found")
     assert not list((tmp_path / "cache").rglob("*.py"))
 
 

@@ -80,15 +80,17 @@ def test_each_kind_gets_the_files_that_it_needs(
     assert found(Catalog(("org/model",), cache=tmp_path), "org/model").folder == folder
 
 
-@pytest.mark.parametrize("hub_id", ["org/unknown", "org/model"])
-def test_a_download_that_fails_is_a_load_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str
+@pytest.mark.parametrize(
+    ("hub_id", "refusal"), [("org/unknown", (404, "model_not_found")), ("org/model", (503, "load_failed"))]
+)
+def test_a_download_that_fails_says_whether_the_hub_has_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str, refusal: tuple[int, str]
 ) -> None:
     with hub_server({}) as (address, _):
         monkeypatch.setenv("HF_ENDPOINT", address if hub_id == "org/unknown" else "http://127.0.0.1:9")
         with pytest.raises(ProblemError) as caught:
             download(hub_id, cache=tmp_path)
     problem = caught.value.problem
-    assert (problem.status, problem.code) == (503, "load_failed")
+    assert (problem.status, problem.code) == refusal
     assert hub_id in problem.detail
     assert "\n" not in problem.detail
