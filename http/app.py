@@ -13,7 +13,7 @@ from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
 from greenroom.http.answering.protocols.wire_protocol import protocol_of
-from greenroom.http.answering.requests.current_request import request_id
+from greenroom.http.answering.requests.current_request import notice_headers, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
@@ -108,7 +108,7 @@ def _guard(
         return add_headers(paced)
 
     def add_headers(response: Response) -> Response:
-        response.headers.update(request_id_headers(request_id()))
+        response.headers.update(request_id_headers(request_id()) | notice_headers())
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
         if origin is not None and host_guard.allows_origin(origin):

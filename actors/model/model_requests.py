@@ -109,7 +109,7 @@ class ModelRequests:
         elif result is not None:
             preparation.prepared = result
             told = result.prompt_tokens, result.dropped_messages, result.system_prompt, result.parameters
-            preparation.reply.send(Prepared(*told))
+            preparation.reply.send(Prepared(*told, result.notice))
 
     def generate(self, message: Generate, reply: Reply, problem: Problem) -> None:
         """Submit a request to the engine, as soon as it is prepared; fail it if there will be no engine."""

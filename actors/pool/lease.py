@@ -34,14 +34,21 @@ class Lease:
 
     Args:
         slots: Number of slots.
+        priority: Steps by which its request waited behind others.
     """
 
     def __init__(
-        self, key: ModelKey, model: Ref[ModelMessage], slots: int, release: Callable[[Lease], None]
+        self,
+        key: ModelKey,
+        model: Ref[ModelMessage],
+        slots: int,
+        release: Callable[[Lease], None],
+        priority: int = 0,
     ) -> None:
         self.key = key
         self.model = model
         self.slots = slots
+        self.priority = priority
         self._release: Callable[[Lease], None] | None = release
 
     def close(self) -> None:

@@ -161,9 +161,15 @@ class ModelRecord:
             return self.waiting_time.for_slots(1)
         return self.waiting_time.for_load(now - self.use.changed, self.progress) if self.loading else None
 
-    def queue_refusal(self, slots: int, now: float) -> Problem | None:
-        """Return the reason why no further request for slots may wait; None if one may."""
-        if self.tickets.length_beyond(self.free_slots, slots) <= self.max_queue:
+    def queue_refusal(self, slots: int, now: float, priority: int = 0) -> Problem | None:
+        """Return the reason why no further request for slots may wait; None if one may.
+
+        Requests that have lowered their priority take no place from others, neither while they wait nor
+        inside an engine that admits all.
+        """
+        lowered = 0 if priority else sum(lease.slots for lease in self.leases if lease.priority)
+        places = self.max_queue + (lowered if self.slots > self.model_slots else 0)
+        if self.tickets.length_beyond(self.free_slots, slots, priority) <= places:
             return None
         inside = max(0, self.used_slots - self.model_slots)  # these wait in an engine that admits all
         retry_after = seconds_until_retry(self.eta_of_next(now))
@@ -195,7 +201,16 @@ class ModelRecord:
             restarts=self.restarts,
             last_error=self.last_error,
             snapshot=self.snapshot,
+            expires_at=self._expires_at,
         )
+
+    @property
+    def _expires_at(self) -> float | None:
+        """Unix time at which it is unloaded if no further request comes; None for never."""
+        use, now = self.use, time.monotonic()
+        if use.ttl is None or use.pinned or not use.ready:
+            return None
+        return time.time() + (now + use.ttl if use.expires_at is None else use.expires_at) - now
 
     @property
     def loading(self) -> bool:

@@ -105,7 +105,7 @@ class ModelTable(PoolOverview):
         if reply.closed:
             return
         record, now = self._ledger[key], time.monotonic()
-        if refusal := record.refusal(now) or self._refusal(record, message.choices, now):
+        if refusal := record.refusal(now) or self._refusal(record, message, now):
             reply.fail(refusal)
             return
         model = self._started(record)
@@ -118,13 +118,13 @@ class ModelTable(PoolOverview):
             self._ledger.apply(KeepAliveSet(key, message.keep_alive.seconds))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
-    def _refusal(self, record: ModelRecord, choices: int, now: float) -> Problem | None:
+    def _refusal(self, record: ModelRecord, message: Acquire, now: float) -> Problem | None:
         """Return the reason why a request cannot wait; None if it can."""
         model = self._started(record)  # it tells whether it takes room; without requests, it stops again
         loaded, state = record.use.residency is not Residency.NONE, self._ledger.state
         if not loaded and (unfit := refusal_of(state, record.use)):
             return refusal_problem(unfit, state.models.values())
-        return record.queue_refusal(min(choices, model.slots), now)
+        return record.queue_refusal(min(message.choices, model.slots), now, message.priority)
 
     def query_prompt(self, key: ModelKey, request_id: str, reply: Reply) -> None:
         """Give a request access to a model for work without weights, or reject it."""
@@ -252,7 +252,7 @@ class ModelTable(PoolOverview):
         for record in self._ledger.records:
             while record.model is not None and (ticket := record.next_ticket()) is not None:
                 release = partial(self._callbacks.on_lease_closed, record)
-                lease = Lease(record.key, record.model.ref, ticket.slots, release)
+                lease = Lease(record.key, record.model.ref, ticket.slots, release, ticket.priority)
                 record.leases[lease] = now
                 self._ledger.apply(LeaseGranted(record.key, now))
                 ticket.reply.send(Granted(lease))

@@ -112,9 +112,13 @@ class TicketQueue:
                 return ticket
         return None
 
-    def length_beyond(self, free_slots: int, slots: int) -> int:
-        """Return the number of requests beyond the free slots if one of `slots` slots is added."""
-        sizes = [*(ticket.slots for ticket in self._tickets), slots]
+    def length_beyond(self, free_slots: int, slots: int, priority: int = 0) -> int:
+        """Return the number of requests beyond the free slots if one of `slots` slots is added.
+
+        Requests that have lowered their priority do not count for one that has not.
+        """
+        counted = (ticket.slots for ticket in self._tickets if priority or not ticket.priority)
+        sizes = [*counted, slots]
         served = sum(taken <= free_slots for taken in accumulate(sizes))
         return len(sizes) - served
 

@@ -113,9 +113,9 @@ class Generation:
                 self.key, self._model = self._profile or key, model
                 self.request = attrs.evolve(self.request, key=key)
                 return None
-            case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters):
+            case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters, notice):
                 self._prepared = True
-                return Admitted(prompt_tokens, dropped_messages, system_prompt, parameters)
+                return Admitted(prompt_tokens, dropped_messages, system_prompt, parameters, notice)
             case Granted(lease):
                 self._lease = lease
                 # The slot is released when the model is done, however slowly the client reads.

@@ -87,7 +87,7 @@ class Adapter(OutputAdapter):
         self.traits = choice.traits
         self.stop_token_ids = stop_token_ids
         self.context_length = min(record.context, settings.max_context or record.context)
-        self.thinking = _find_reasoning(tokenizer, choice, known_switches)
+        self.thinking = _find_reasoning(record, tokenizer, choice, known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
         self.configured = configured_parameters(settings)
         self._constraints = RequestConstraints(
@@ -188,6 +188,7 @@ class Adapter(OutputAdapter):
             dropped_messages=encoded.dropped_messages,
             images=images,
             system_prompt=encoded.system_prompt,
+            notice=reasoning.notice,
         )
         if system_end := system_checkpoint(
             self.tokenizer, self.stop_token_ids, encoded.chat, prompt.text, tokens
@@ -218,17 +219,19 @@ class Adapter(OutputAdapter):
 
 
 def _find_reasoning(
-    tokenizer: ChatTokenizer, choice: ParserChoice, known: ReasoningSwitches | None
+    record: CapabilityRecord, tokenizer: ChatTokenizer, choice: ParserChoice, known: ReasoningSwitches | None
 ) -> ReasoningSwitches:
     if choice.traits is None:
         return ReasoningSwitches()
-    return find_switches(
+    found = find_switches(
         template_renderer(tokenizer, choice.traits),
         tokenizer.chat_template,
         choice.reasoning_parser.markers,
         takes_system=choice.traits.system,
         known=known,
     )
+    fails = record.probed is not None and record.probed.supports_toggle is False
+    return attrs.evolve(found, off=None) if fails else found
 
 
 def _choose_reasoning(
@@ -237,7 +240,7 @@ def _choose_reasoning(
     chosen = reasoning.choose(chat.thinking, parameters.thinking_budget, chat.template_options)
     if not chosen.honoured:
         asked = attrs.asdict(chat.thinking)
-        log.info("thinking not switched", request_id=request_id, **asked)
+        log.info("thinking not switched", request_id=request_id, reason=chosen.notice, **asked)
     return chosen
 
 

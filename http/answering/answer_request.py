@@ -16,7 +16,7 @@ from greenroom.http.answering.collecting.completed_stream import (
     OnComplete,
 )
 from greenroom.http.answering.http_responses import large_json_response, stream_response
-from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.answering.requests.current_request import request_resources, send_notice
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
 from greenroom.http.answering.streaming.parallel_generations import ParallelEventStream, ParallelGenerations
@@ -62,6 +62,7 @@ async def answer_request(
     pool, limited = services.refs.pool, not stream
     generations = [resources.enter_context(Generation(pool, each, limited=limited)) for each in requests]
     received = await _wait_for_status(generations, services.status_timeout if stream else math.inf)
+    send_notice(received)
     model = generations[0].key.model
     if stream:
         return stream_response(_event_stream(generations, formatter.stream(model), received, on_complete))
@@ -93,6 +94,7 @@ async def stream_request(
     generation = request_resources().enter_context(Generation(services.refs.pool, request))
     timeout = services.status_timeout if status_timeout is None else status_timeout
     received = await wait_for_first_event(generation, timeout)
+    send_notice(received)
     return stream_response(body(generation, formatter, received))
 
 

@@ -72,7 +72,7 @@ class HostGuard:
         """Return the headers that allow a page of an allowed origin to read the response."""
         return {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": "x-request-id, request-id, retry-after",
+            "access-control-expose-headers": "x-request-id, request-id, retry-after, x-greenroom-notice",
             "vary": "Origin",
         }
 

@@ -10,6 +10,8 @@ from greenroom.schemas.models.capability_summary import capability_summary
 from greenroom.schemas.models.model_description import ModelDescription
 
 _NEVER = "9999-12-31T23:59:59Z"
+_LATEST = 253_402_300_799
+"""The same as Unix time: durations of `keep_alive` may be longer."""
 
 
 def tagged(model: ModelDescription) -> dict[str, Any]:
@@ -25,15 +27,20 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
     }
 
 
-def running(model: ModelDescription) -> dict[str, Any]:
-    """Return a loaded model's entry in the list of running models; it never expires, but may be evicted."""
+def running(model: ModelDescription, expires_at: float | None = None) -> dict[str, Any]:
+    """Return a loaded model's entry in the list of running models.
+
+    Args:
+        expires_at: Unix time in seconds at which it is unloaded, unless others need its memory earlier; None
+            for never.
+    """
     return {
         **{
             name: value
             for name, value in tagged(model).items()
             if name not in ("modified_at", "capabilities")
         },
-        "expires_at": _NEVER,
+        "expires_at": _NEVER if expires_at is None else timestamp(min(expires_at, _LATEST)),
         "size_vram": model.nbytes,
         "context_length": _context(model) or 0,
     }

@@ -54,9 +54,10 @@ def model_routes(services: RouteServices) -> Blueprint:
     @described("List the models in memory")
     async def loaded() -> Response:
         status = await ask_actor(pool, DescribePool(), PoolStatus)
-        names = {model.key.model for model in status.models if model.state is ModelState.READY}
+        ready = {model.key.model: model for model in status.models if model.state is ModelState.READY}
         found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
-        return json_response({"models": [running(model) for model in found.models if model.id in names]})
+        listed = [running(model, ready[model.id].expires_at) for model in found.models if model.id in ready]
+        return json_response({"models": listed})
 
     @routes.post("/api/show")
     @described("Describe a model", body=ShowRequest, converter=OLLAMA, problems=(404,))

@@ -57,12 +57,14 @@ class Admitted:
         dropped_messages: Number of oldest messages that were omitted from the prompt.
         system_prompt: The operator's system prompt, empty if there is none; None if the request has its own.
         parameters: Resolved generation parameters; None for model types without any.
+        notice: Sentence for the client about a wish that the model cannot fulfil; empty if there is none.
     """
 
     prompt_tokens: int
     dropped_messages: int = 0
     system_prompt: str | None = attrs.field(default=None, eq=False, repr=False)
     parameters: GenerationParameters | None = attrs.field(default=None, eq=False, repr=False)
+    notice: str = attrs.field(default="", eq=False)
 
 
 @attrs.frozen

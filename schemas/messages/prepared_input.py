@@ -35,6 +35,10 @@ class PreparedInput(Protocol):
     def parameters(self) -> GenerationParameters | None:
         """Resolved generation parameters; None for model types without any."""
 
+    @property
+    def notice(self) -> str:
+        """Sentence for the client about a wish that the model cannot fulfil; empty if there is none."""
+
 
 class SingleAnswerInput:
     """Defaults for requests with one answer, no messages, and no tokens that are counted in advance."""
@@ -63,6 +67,11 @@ class SingleAnswerInput:
     def parameters(self) -> None:
         """Generation parameters: always None, since a request cannot control sampling."""
         return
+
+    @property
+    def notice(self) -> str:
+        """Sentence for the client: always empty."""
+        return ""
 
 
 @attrs.frozen
@@ -132,6 +141,7 @@ class PreparedPrompt:
             ends with tool calls.
         system_prompt: The operator's system prompt in use, empty if there is none; None if the conversation
             has its own, or if the request is no conversation.
+        notice: Sentence for the client about a wish that the model cannot fulfil; empty if there is none.
     """
 
     tokens: tuple[int, ...]
@@ -151,6 +161,7 @@ class PreparedPrompt:
     images: tuple[PreparedImage, ...] = ()
     appendix: str = ""
     system_prompt: str | None = attrs.field(default=None, repr=False)
+    notice: str = ""
 
     @property
     def prompt_tokens(self) -> int:

@@ -78,6 +78,12 @@ class ModelDescription:
         return self.supports_reasoning if observed is None else observed
 
     @property
+    def switches_thinking(self) -> bool | None:
+        """True if a probe has seen reasoning switched off, False if that failed; None if unknown."""
+        probed = None if self.record is None else self.record.probed
+        return None if probed is None else probed.supports_toggle
+
+    @property
     def generation_defaults(self) -> dict[str, Any]:
         """Generation parameters of requests that set none: the operator's, else the model's own."""
         names = attrs.fields_dict(GenerationDefaults)

@@ -30,6 +30,7 @@ def model_listing(known: ModelDescription, state: ModelState | None = None) -> d
         "capabilities": summary,
         "tools": known.takes_tools,
         "thinking": known.thinks,
+        "thinking_switch": known.switches_thinking,
         "probed": record is not None and record.probed is not None,
         "state": None if state is None else state.value,
         "required_bytes": known.needed,

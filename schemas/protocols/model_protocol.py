@@ -38,13 +38,14 @@ class Prepared:
     Args:
         prompt_tokens: Length of the prompt in tokens.
         dropped_messages: Number of oldest messages omitted from the prompt.
-        system_prompt: See `greenroom.schemas.events.events.Admitted`; likewise `parameters`.
+        system_prompt: See `greenroom.schemas.events.events.Admitted`; likewise `parameters` and `notice`.
     """
 
     prompt_tokens: int
     dropped_messages: int = 0
     system_prompt: str | None = attrs.field(default=None, repr=False)
     parameters: GenerationParameters | None = attrs.field(default=None, repr=False)
+    notice: str = ""
 
 
 @attrs.frozen

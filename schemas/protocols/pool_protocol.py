@@ -52,6 +52,7 @@ class ModelStatus:
         restarts: Number of loads that followed an error.
         last_error: Its last error; None if it had none.
         snapshot: Latest figures of its engine; None if it is not loaded.
+        expires_at: Unix time in seconds at which it is unloaded if no further request comes; None for never.
     """
 
     key: ModelKey
@@ -71,6 +72,7 @@ class ModelStatus:
     restarts: int = 0
     last_error: LastError | None = None
     snapshot: EngineSnapshot | None = None
+    expires_at: float | None = None
 
     @property
     def documented_state(self) -> str:

@@ -19,6 +19,10 @@ ENABLING_OPTIONS = ("enable_thinking", "thinking")
 
 _EFFORT_OPTION = "reasoning_effort"
 
+_NOT_OFF = "this model's reasoning cannot be switched off"
+_NOT_ON = "this model's reasoning cannot be switched on"
+_UNKEPT = "this model does not see the reasoning of earlier turns"
+
 
 @attrs.frozen
 class PromptChanges:
@@ -61,12 +65,18 @@ class ChosenReasoning:
     Args:
         changes: Changes to the prompt.
         may_reason: True if the answer may begin with reasoning.
-        honoured: True if this is what the request asks for, or the model's nearest effort.
+        notice: Sentence about what the request asks for and the model cannot do; empty if there is nothing,
+            or if the model has a nearest effort.
     """
 
     changes: PromptChanges
     may_reason: bool = True
-    honoured: bool = True
+    notice: str = ""
+
+    @property
+    def honoured(self) -> bool:
+        """True if this is what the request asks for, or the model's nearest effort."""
+        return not self.notice
 
 
 @attrs.frozen
@@ -104,14 +114,14 @@ class ReasoningSwitches:
         preserved = PromptChanges(
             self.preserved.get(asked.preserved, {}) if asked.preserved is not None else {}
         )
-        unkept = asked.preserved is True and True not in self.preserved
+        unkept = _UNKEPT if asked.preserved is True and True not in self.preserved else ""
         if asked.enabled is False or budget == 0:
             if self.off is not None:
-                return ChosenReasoning(self.off | preserved, may_reason=False, honoured=not unkept)
+                return ChosenReasoning(self.off | preserved, may_reason=False, notice=unkept)
             least = next(
                 (self.efforts[effort] for effort in EFFORTS if effort in self.efforts), PromptChanges()
             )
-            return ChosenReasoning(least | preserved, honoured=False)
+            return ChosenReasoning(least | preserved, notice=_NOT_OFF)
         changes = preserved
         if asked.enabled or asked.effort or budget:
             changes = (self.on or PromptChanges()) | changes
@@ -120,7 +130,7 @@ class ReasoningSwitches:
         if budget and self.budget_option is not None:
             changes |= PromptChanges({self.budget_option: budget})
         unable = (asked.enabled or asked.effort is not None) and self.on is None
-        return ChosenReasoning(changes, honoured=not (unkept or unable))
+        return ChosenReasoning(changes, notice=_NOT_ON if unable else unkept)
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the switches, for the log."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import cast
 
 from quart import request
 
 from greenroom.http.guard.client_name import client_name
+from greenroom.schemas.events.events import Admitted
 from greenroom.schemas.stored import EVERYBODY
+
+NOTICE = "x-greenroom-notice"
+"""Header with a sentence about a wish of the client that the model cannot fulfil."""
 
 
 def request_id() -> str:
@@ -29,6 +34,19 @@ def request_client() -> str:
 def request_owner() -> str:
     """Return the owner of the objects that this request may store and read."""
     return EVERYBODY
+
+
+def send_notice(events: Iterable[object]) -> None:
+    """Let the headers tell what the model cannot do of the client's wishes, if the events know it already."""
+    notices = [event.notice for event in events if isinstance(event, Admitted) and event.notice]
+    if notices:
+        request.scope["state"]["notice"] = notices[0]
+
+
+def notice_headers() -> dict[str, str]:
+    """Return the header with the notice of this request, if it has one."""
+    notice = request.scope["state"].get("notice")
+    return {} if notice is None else {NOTICE: notice}
 
 
 def request_resources() -> ExitStack:

@@ -15,11 +15,14 @@ def chats(record: CapabilityRecord) -> bool:
     return record.model_type in ("text", "vision")
 
 
-def model_capabilities(record: CapabilityRecord, *, supports_reasoning: bool) -> dict[str, Any]:
+def model_capabilities(
+    record: CapabilityRecord, *, supports_reasoning: bool, always_reasons: bool = False
+) -> dict[str, Any]:
     """Return the features of a model.
 
     Args:
         supports_reasoning: True if its chat template supports reasoning.
+        always_reasons: True if its reasoning is known not to be switched off.
     """
     asked = chats(record)
     takes_images = asked and "image" in record.inputs
@@ -44,7 +47,13 @@ def model_capabilities(record: CapabilityRecord, *, supports_reasoning: bool) ->
         },
         "structured_outputs": _support(asked),
         # Every chat model accepts every type; one without reasoning ignores it.
-        "thinking": {**_support(thoughts), "types": {name: _support(asked) for name in _THINKING_TYPES}},
+        "thinking": {
+            **_support(thoughts),
+            "types": {
+                name: _support(asked and not (always_reasons and name == "disabled"))
+                for name in _THINKING_TYPES
+            },
+        },
     }
 
 

@@ -54,7 +54,8 @@ def _model(card: ModelDescription) -> ModelBody:
     known = ModelBody(card.id, card.id, timestamp(card.created))
     if (record := card.record) is None:
         return known
-    capabilities = model_capabilities(record, supports_reasoning=bool(card.thinks))
+    always = card.switches_thinking is False
+    capabilities = model_capabilities(record, supports_reasoning=bool(card.thinks), always_reasons=always)
     if not chats(record):
         return attrs.evolve(known, capabilities=capabilities)
     context = record.context

@@ -14,6 +14,7 @@ from greenroom.http.answering.requests.current_request import (
     request_client,
     request_owner,
     request_resources,
+    send_notice,
 )
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import Events, EventStream
@@ -44,9 +45,11 @@ async def answer_stored(
     if stream:
         events = as_events(subscription)
         received = [] if request.background else await wait_for_first_event(events, services.status_timeout)
+        send_notice(received)
         formatted = StoredStream(request.formatter.stream(subscription.model or str(start.request.key)))
         return stream_response(EventStream(events, formatted, received))
     if subscribed.response is not None:
+        send_notice(subscription.receive_ready())
         return await stored_response(services.answers, subscribed.response)
     return await _whole(services.answers, subscription)
 
@@ -95,4 +98,5 @@ async def _whole(answers: AnswerAccount, subscription: Subscription) -> Response
     if end.problem is not None:
         raise ProblemError(end.problem)
     assert isinstance(end, RunEnded)
+    send_notice(subscription.receive_ready())
     return await stored_response(answers, end.response)

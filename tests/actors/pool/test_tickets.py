@@ -50,6 +50,13 @@ def at(since: float, priority: int = 0, timeout: float | None = None) -> Ticket:
     return Ticket(ticket()[0].reply, "r", since=since, priority=priority, timeout=timeout)
 
 
+def test_requests_of_low_priority_do_not_count_for_others() -> None:
+    queue = TicketQueue()
+    for priority in (1, 1, 2, 0):
+        queue.add(at(0.0, priority))
+    assert [queue.length_beyond(1, 1, priority) for priority in (0, 1, 5)] == [1, 4, 4]
+
+
 def test_each_step_of_priority_lets_newer_requests_pass_for_a_limited_time() -> None:
     queue = TicketQueue()
     low, lowest = at(0.0, 1), at(0.0, MAX_PRIORITY)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import trio
 
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.pool.lease import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.messages.priority import BACKGROUND, PROBE
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
@@ -131,6 +137,58 @@ async def test_requests_of_low_priority_stand_behind_newer_ones(models: tuple[st
                     nursery.start_soon(finish, generation)
                 holder.close()
             assert ended == ["new", "p1", "p10"]
+
+
+async def test_requests_of_low_priority_take_no_place_in_the_queue_from_others(
+    models: tuple[str, ...],
+) -> None:
+    settings = Settings(models=models, max_batch=1, max_queue=1, shutdown_timeout=60.0)
+    async with open_system(settings) as system, Waiters(system.pool, ModelKey("qwen3")) as waiters:
+        assert await waiters.ask(0) == "granted"
+        assert [await waiters.ask(priority) for priority in (1, 1, 0, 0, 1)] == [
+            "waits", "queue_full", "waits", "queue_full", "queue_full",
+        ]  # fmt: skip
+
+
+async def test_neither_do_they_inside_an_engine_that_admits_all(
+    tiny_encoder: Callable[[str], Path],
+) -> None:
+    settings = Settings(models=(str(tiny_encoder("bert")),), max_batch=1, max_queue=1, shutdown_timeout=60.0)
+    async with open_system(settings) as system, Waiters(system.pool, ModelKey("bert")) as waiters:
+        assert [await waiters.ask(priority) for priority in (1, 1, 1, 0, 0, 0)] == [
+            "granted", "granted", "queue_full", "waits", "waits", "queue_full",
+        ]  # fmt: skip
+
+
+class Waiters:
+    """Requests for slots of a model, which they keep once granted."""
+
+    def __init__(self, pool: Ref[PoolMessage], key: ModelKey) -> None:
+        self._pool = pool
+        self._key = key
+        self._streams: list[ReplyStream[object]] = []
+
+    async def __aenter__(self) -> Waiters:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for stream in self._streams:
+            stream.close()
+
+    async def ask(self, priority: int) -> str:
+        """Ask for a slot, and return what comes of it."""
+        replies: ReplyStream[object] = ReplyStream()
+        self._streams.append(replies)
+        await self._pool.stream(Acquire(self._key, priority=priority), replies)
+        while True:
+            match await replies.receive():
+                case Granted(lease):
+                    replies.sender.watch(lease.close)
+                    return "granted"
+                case QueueStatus("queued"):
+                    return "waits"
+                case Failed(problem):
+                    return problem.code
 
 
 async def status_at(generation: Generation, position: int) -> None:

@@ -13,7 +13,7 @@ from greenroom.actors.store.read_capabilities import read_capabilities
 from greenroom.actors.system import System, open_system
 from greenroom.engine.catalog.files.fingerprint import fingerprint
 from greenroom.engine.probe.formats import WEATHER
-from greenroom.schemas.events.events import ToolCallDelta
+from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, ToolCallDelta
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
@@ -31,6 +31,10 @@ FAMILIES: tuple[tuple[CallingModel, dict[str, Any]], ...] = (
     (
         CallingModel("thinker", "thinking", "qwen3", "hermes_json", _THOUGHT),
         {"model_family": "qwen", "thinking_parser_id": "think_tag", "supports_toggle": True},
+    ),
+    (
+        CallingModel("stubborn", "thinking", "qwen3", "hermes_json", _THOUGHT, always_thinks=True),
+        {"model_family": "qwen", "thinking_parser_id": "think_tag", "supports_toggle": False},
     ),
     (CallingModel("lama", "llama", "llama", "llama_json"), {"model_family": "llama"}),
     (CallingModel("wind", "mistral", "mistral", "mistral"), {"model_family": "mistral"}),
@@ -77,16 +81,18 @@ async def test_the_record_is_right_and_serving_follows_it(
     assert found == expected
     assert read_capabilities(tmp_path / "db") == (found,)
     async with open_system(settings) as system:
-        assert await calls(system, "What is the weather in Quito?") == [("get_weather", '{"city": "Quito"}')]
+        events = await answer(system, "What is the weather in Quito?")
+    assert calls(events) == [("get_weather", '{"city": "Quito"}')]
+    assert any(isinstance(event, ReasoningDelta) for event in events) is bool(model.thought)
 
 
 async def test_a_model_that_was_in_memory_follows_its_probe_at_once(tmp_path: Path) -> None:
     folder = make_calling_model(CallingModel("strayed", "qwen", "qwen3", "llama_xml"), tmp_path)
     async with open_system(Settings(models=(str(folder),))) as system:
-        assert await calls(system, "What is the weather in Quito?") == []
+        assert calls(await answer(system, "What is the weather in Quito?")) == []
         await probe(system)
         assert (await status(system.pool, "strayed")).state is ModelState.READY
-        made = await calls(system, "What is the weather in Quito?")
+        made = calls(await answer(system, "What is the weather in Quito?"))
     assert made == [("get_weather", '{"city": "Quito"}')]
 
 
@@ -136,15 +142,20 @@ async def probe(system: System, name: str = "default", max_tokens: int | None = 
     return probed.record
 
 
-async def calls(system: System, question: str) -> list[tuple[str, str]]:
-    """Return names and arguments of the calls with which a model answers."""
+async def answer(system: System, question: str) -> list[InferenceEvent]:
+    """Return the events with which a model answers that may call a tool."""
     chat = ChatInput((Message("user", (TextPart(question),)),), (WEATHER,))
-    made: list[tuple[str, str]] = []
     with Generation(system.pool, InferenceRequest("r", ModelKey("default"), chat)) as generation:
-        async for event in generation:
-            match event:
-                case ToolCallDelta(name=str(name)):
-                    made.append((name, event.arguments))
-                case ToolCallDelta():
-                    made[-1] = (made[-1][0], made[-1][1] + event.arguments)
+        return [event async for event in generation]
+
+
+def calls(events: list[InferenceEvent]) -> list[tuple[str, str]]:
+    """Return names and arguments of the calls in an answer."""
+    made: list[tuple[str, str]] = []
+    for event in events:
+        match event:
+            case ToolCallDelta(name=str(name)):
+                made.append((name, event.arguments))
+            case ToolCallDelta():
+                made[-1] = (made[-1][0], made[-1][1] + event.arguments)
     return made

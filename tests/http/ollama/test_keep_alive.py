@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import ollama
 import pytest
 
+from greenroom.actors.requests.generation import Generation
 from greenroom.http.ollama.keep_alive import parse_keep_alive
+from greenroom.schemas.events.events import TextDelta
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import eventually, state
+from greenroom.tests.support.actors.actor_systems import chat, eventually, state, until
 from greenroom.tests.support.clients.ollama_clients import ask
-from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.http_servers import Served, serving
 
 GREEDY: Any = {"temperature": 0, "num_predict": 3}
 
@@ -52,6 +59,29 @@ def test_what_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(ProblemError) as caught:
         parse_keep_alive(value)
     assert (caught.value.problem.status, caught.value.problem.param) == (400, "keep_alive")
+
+
+async def test_the_list_of_running_models_tells_when_they_expire(settings: Settings) -> None:
+    async def expires_in(served: Served) -> float:
+        [model] = (await ask(served, lambda client: client.ps())).models
+        left: timedelta = model.expires_at - datetime.now(UTC)
+        return left.total_seconds()
+
+    def load(wish: Any, client: Any) -> None:
+        client.generate("llama", "", keep_alive=wish)
+
+    century = 100 * 365 * 86_400
+    ttl = (("llama", ModelSettings(ttl=500.0)),)
+    async with serving(attrs.evolve(settings, model_settings=ttl)) as served:
+        for wish, least, most in (
+            (None, 400, 500), ("5m", 200, 300), (1e300, century, math.inf), (-1, century, math.inf),
+        ):  # fmt: skip
+            await ask(served, partial(load, wish))
+            assert least < await expires_in(served) <= most
+        asked = attrs.evolve(chat("llama", max_tokens=20_000), keep_alive=KeepAlive(300.0))
+        with Generation(served.system.pool, asked) as running:
+            await until(running, TextDelta)
+            assert 200 < await expires_in(served) <= 300
 
 
 @pytest.fixture

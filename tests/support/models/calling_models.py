@@ -44,6 +44,7 @@ class CallingModel:
         kind: Architecture (`tiny_models.CONFIGS`); any other is Llama's under that name.
         writes: Id of the parser that reads its calls.
         thought: Reasoning before the call, with its markers, unless the prompt holds a `</think>`.
+        always_thinks: True if it reasons even then.
     """
 
     name: str
@@ -51,6 +52,7 @@ class CallingModel:
     kind: str
     writes: str
     thought: str = ""
+    always_thinks: bool = False
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -126,7 +128,7 @@ def _write_weights(
         embedding[ids["</think>"], _OTHER] = 1
     if model.thought:
         output[ids[model.thought], _OTHER] = _SURE
-        output[ids[model.thought], _SAID_CLOSED] = -_SURE * _SURE
+        output[ids[model.thought], _SAID_CLOSED] = 0 if model.always_thinks else -_SURE * _SURE
         output[ids[before], _THOUGHT] = _SURE
     output[ids[before], _OTHER] = _LIKELY
     output[ids[after], _CITY] = _SURE
