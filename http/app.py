@@ -24,6 +24,7 @@ from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.admin.status_routes import status_routes
 from greenroom.http.operations.health_routes import health_routes
+from greenroom.http.operations.metrics_route import metrics_route
 from greenroom.http.operations.openapi.openapi_routes import openapi_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
@@ -70,6 +71,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.register_blueprint(health_routes(services.refs))
     app.register_blueprint(openapi_routes(app))
     app.register_blueprint(status_routes(services))
+    app.register_blueprint(metrics_route(services.refs.pool))
     app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
         for routes in protocol.routes(services):

@@ -65,7 +65,7 @@ class ListedModels:
         if isinstance(entry, Problem):
             return entry
         if entry.profile is None:
-            return ModelName(entry.id)
+            return ModelName(entry.id, listed=not entry.unlisted)
         defaults = given_values(self._settings.all_profiles[entry.profile])
         del defaults["model"]
         return ModelName(entry.id, entry.profile, defaults)

@@ -79,14 +79,14 @@ class Model:
         self._inbox: Inbox[ModelMessage] = Inbox()
         self.ref: Ref[ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._log = get_logger().bind(actor="model", model=str(key))
+        self._log = log = get_logger().bind(actor="model", model=str(key))
         self._report, self._lifecycle = report, Lifecycle(state)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._admitted = self._stopping = False
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
-        self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, self._log)
+        self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, report, log)
 
     def send(self, command: ModelCommand) -> None:
         """Queue a command for execution after the earlier ones."""

@@ -173,11 +173,15 @@ class ModelLoop:
                     residence.observe_step()
                 self._has_answered = self._has_answered or bool(events)
                 self._record_results(events)
-                self._coalescer.add(events)
-                self._publisher.record(events)
+                self._add(events)
                 self._publisher.publish(engine.snapshot, idle=False)
         finally:
             self._coalescer.flush()
+        self._publisher.publish(engine.snapshot, idle=True)  # the figures of this load outlive it
+
+    def _add(self, events: list[tuple[str, InferenceEvent]]) -> None:
+        self._coalescer.add(events)
+        self._publisher.record(events)
 
     def _record_results(self, events: list[tuple[str, InferenceEvent]]) -> None:
         if not self._device.computed and any(isinstance(event, _RESULTS) for _, event in events):
@@ -218,7 +222,7 @@ class ModelLoop:
                     self._leaving = True
                 case Suspend() | Close():
                     if cancelled:  # only a step reports the usage of those requests
-                        self._coalescer.add(engine.step())
+                        self._add(engine.step())
                     return False
 
     def _submit(self, engine: Engine[Any], command: Submit | Resume) -> None:

@@ -15,7 +15,7 @@ from greenroom.actors.model.running_requests import RunningRequest, RunningReque
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents
+from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents, RequestEnded
 
 
 @attrs.frozen(eq=False)
@@ -32,6 +32,7 @@ class ModelRequests:
         prepare: Callback that passes a request to the tokenizer worker.
         put: Callback that passes a command to the engine's worker, if there is one.
         on_closed: Callback for the closing of a request's reply; must not block.
+        report_end: Callback for the end of a request that an engine was asked to answer; must not block.
         log: Logger of the model actor.
     """
 
@@ -40,11 +41,13 @@ class ModelRequests:
         prepare: Callable[[Preparation], object],
         put: Callable[[Command], None],
         on_closed: Callable[[ReplyClosed], None],
+        report_end: Callable[[RequestEnded], None],
         log: Any,
     ) -> None:
         self._prepare = prepare
         self._put = put
         self._on_closed = on_closed
+        self._report_end = report_end
         self._log = log
         self._preparations = Preparations()
         self._running = RunningRequests()
@@ -126,7 +129,7 @@ class ModelRequests:
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
         """Send a step's events to their requests' replies."""
         for ended in self._running.deliver(events):
-            ended.log_end(self._log)
+            self._record_end(ended)
 
     def close(self, request: Preparation | RunningRequest) -> None:
         """Remove or cancel a request whose reply is closed."""
@@ -188,6 +191,10 @@ class ModelRequests:
 
     def _remove(self, running: RunningRequest) -> None:
         self._running.remove(running)
-        running.log_end(self._log)
+        self._record_end(running)
         if isinstance(running.kept, Resume):
             running.kept.suspended.close()
+
+    def _record_end(self, running: RunningRequest) -> None:
+        running.log_end(self._log)
+        self._report_end(running.ended())

@@ -12,9 +12,9 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.loop_commands import Command, Submit
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.messages.prepared_input import PreparedInput
-from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest, ScoreInput
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.model_protocol import Generate
+from greenroom.schemas.protocols.model_protocol import Generate, RequestEnded
 
 
 @attrs.define(eq=False)
@@ -73,6 +73,18 @@ class RunningRequest:
         """Fail the request's reply."""
         self.problem = self.problem or problem
         self.reply.fail(problem)
+
+    def ended(self) -> RequestEnded:
+        """Return the report of the end of the request."""
+        asked = self.request.input
+        return RequestEnded(
+            self.reason if self.problem is None else None,
+            None if self.problem is None else self.problem.code,
+            self.usage or Usage(),
+            self.timing,
+            texts=len(asked.texts) if isinstance(asked, EmbeddingInput) else 0,
+            documents=len(asked.pairs) if isinstance(asked, ScoreInput) else 0,
+        )
 
     def log_end(self, log: Any) -> None:
         """Log the end of the request in one line, with all known figures."""

@@ -88,6 +88,8 @@ class Ledger:
         if decided != Plan() or any(model.paused for model in self.state.models.values()):
             self._change(Decided(decided))
             self._update_records()
+        for key, beneficiary in zip(decided.unload, decided.beneficiaries, strict=True):
+            self._records[key].figures.evictions += beneficiary is not None
         return decided
 
     def _update_records(self) -> None:

@@ -8,27 +8,25 @@ from typing import Any
 
 import attrs
 
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.model.model_figures import ModelFigures
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.planning.pool_state import ModelUse, Residency
 from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime, seconds_until_retry
-from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_hung, queue_full
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,
-    HungWorkerReturned,
     LoadFailed,
     LoadProgress,
-    LoadRefused,
     ModelReport,
     PreparingChanged,
     StateChanged,
-    Unloaded,
     WorkerHung,
 )
 from greenroom.schemas.protocols.pool_protocol import LastError, ModelStatus
@@ -49,9 +47,8 @@ class ModelRecord:
         problem: Reason for its last ERROR; None since it began to load again.
         preparing: Reason why the actor cannot prepare prompts now; None if it can.
         progress: Fraction of the weights that is loaded, 0 to 1.
-        restarts: Number of loads that followed an error.
         last_error: Last error, kept after recovery.
-        snapshot: Latest figures of its engine; None if it is not loaded.
+        figures: Figures of its engine, and totals over all loads.
     """
 
     use: ModelUse
@@ -68,9 +65,8 @@ class ModelRecord:
     problem: Problem | None = None
     preparing: Problem | None = None
     progress: float = 0.0
-    restarts: int = 0
     last_error: LastError | None = None
-    snapshot: EngineSnapshot | None = None
+    figures: ModelFigures = attrs.field(factory=ModelFigures)
 
     model_slots: int = attrs.field(init=False)
     """Number of answers generated at once."""
@@ -85,30 +81,21 @@ class ModelRecord:
         match report:
             case StateChanged(state, admits_all):
                 if state is ModelState.LOADING:
-                    self.restarts += self.problem is not None
+                    self.figures.restarts += self.problem is not None
                     self.progress, self.problem = 0.0, None
                 if admits_all and self.max_queue:
                     self.slots, self.max_queue = self.slots + self.max_queue, 0
                     self.waiting_time = WaitingTime(self.slots)
             case LoadProgress(fraction):
                 self.progress = fraction
-            case Unloaded() | LoadRefused() | HungWorkerReturned():
-                self.snapshot = None
             case LoadFailed(problem) | Crashed(problem) | WorkerHung(problem):
-                self.problem, self.snapshot = problem, None
+                self.problem = problem
                 self.last_error = LastError(time.time(), problem.code, problem.detail)
                 # Any other status is the request's fault, and broken files are not read again.
                 if problem.status in (500, 503) and not problem.lasting:
                     self.intensity.record_failure(now)
             case PreparingChanged(problem):
                 self.preparing = problem
-
-    def record_snapshot(self, report: ModelReport) -> bool:
-        """Record an engine's figures; return whether the report is just that."""
-        if not isinstance(report, EngineSnapshot):
-            return False
-        self.snapshot = report
-        return True
 
     def add_actor(self, model: PooledModel) -> None:
         """Record a new actor, with the number of its slots."""
@@ -140,6 +127,16 @@ class ModelRecord:
     def free_slots(self) -> int:
         """Number of slots available to waiting requests once the model is ready."""
         return self.slots - self.used_slots
+
+    def refuse(self, reply: Reply, problem: Problem) -> None:
+        """Fail a request that is not queued."""
+        self.figures.record_failure(problem.code)
+        reply.fail(problem)
+
+    def fail_ticket(self, ticket: Ticket, problem: Problem) -> None:
+        """Fail a request that has left the queue, and log that."""
+        self.figures.record_failure(problem.code)
+        ticket.fail(problem, self.log)
 
     def next_ticket(self) -> Ticket | None:
         """Remove and return the next waiting request that can get a lease now."""
@@ -198,10 +195,11 @@ class ModelRecord:
             nbytes=use.nbytes,
             leases=len(self.leases),
             queue=len(self.tickets),
-            restarts=self.restarts,
+            restarts=self.figures.restarts,
             last_error=self.last_error,
-            snapshot=self.snapshot,
             expires_at=self._expires_at,
+            snapshot=self.figures.snapshot,
+            totals=self.figures.totals() if self.figures.listed else None,
         )
 
     @property

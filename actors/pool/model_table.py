@@ -100,13 +100,14 @@ class ModelTable(PoolOverview):
         if self._unloads.add(self._ledger[key], reply, spares_pinned=message.spares_pinned):
             self._ledger.apply(UnloadAsked(key))
 
-    def admit(self, key: ModelKey, reply: Reply, message: Acquire) -> None:
-        """Queue a request for its model, or reject it."""
+    def admit(self, key: ModelKey, reply: Reply, message: Acquire, *, listed: bool = True) -> None:
+        """Queue a request for its model, which the catalog has if `listed`, or reject it."""
         if reply.closed:
             return
         record, now = self._ledger[key], time.monotonic()
+        record.figures.listed |= listed
         if refusal := record.refusal(now) or self._refusal(record, message, now):
-            reply.fail(refusal)
+            record.refuse(reply, refusal)
             return
         model = self._started(record)
         reply.send(Found(record.key, model.ref))
@@ -174,14 +175,14 @@ class ModelTable(PoolOverview):
         """Fail requests that waited too long, and send the others their status if it has changed."""
         now = time.monotonic()
         for record, ticket, problem in late_tickets(self._ledger.records, now):
-            ticket.fail(problem, record.log)
+            record.fail_ticket(ticket, problem)
             self.close_ticket(record, ticket)
         send_changes(self._ledger.waiting_room, now)
 
     def record(self, model: PooledModel, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
         record = self._ledger[model.key]
-        if model not in (record.model, record.remnant) or record.record_snapshot(report):
+        if model not in (record.model, record.remnant) or record.figures.record(report):
             return
         now = time.monotonic()
         record.record_report(report, now)
@@ -259,7 +260,7 @@ class ModelTable(PoolOverview):
 
     def _fail_waiting(self, record: ModelRecord, problem: Problem) -> None:
         for ticket in record.tickets.clear():
-            ticket.fail(problem, record.log)
+            record.fail_ticket(ticket, problem)
         suspended = record.use.suspended
         if record.use.tickets or suspended:
             self._ledger.apply(RequestsFailed(record.key))

@@ -220,7 +220,7 @@ class Pool:
             case Acquire():
                 if found.profile is not None:
                     reply.send(ProfileFound(found.profile, found.defaults))
-                self._models.admit(key, reply, message)
+                self._models.admit(key, reply, message, listed=found.listed)
 
     async def _look_up(self, message: Acquire | QueryPrompt | UnloadModel, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)

@@ -9,4 +9,5 @@ from greenroom.schemas.events.statistics import MemoryStatistics
 def share_statistics(share: Share) -> MemoryStatistics:
     """Return the bytes charged to a model, by kind."""
     buffers = share.buffers
-    return MemoryStatistics(share.weights, share.running, share.cached, buffers.cached, buffers.cached_limit)
+    arrays = buffers.cached, buffers.cached_limit
+    return MemoryStatistics(share.weights, share.running, share.cached, *arrays, share.capacity())

@@ -11,6 +11,7 @@ from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatc
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.text.sequences.failures import SequenceFailures
 from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.text.sequences.token_intervals import TokenIntervals
 from greenroom.schemas.events.events import Failed, InferenceEvent, Usage
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, model_broken
@@ -30,11 +31,13 @@ class RequestOutputs:
     Attributes:
         sequences: First choice of each request, by request id.
         events: Events to be returned by `pop_events`.
+        intervals: Seconds between the tokens of each answer.
     """
 
     def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
         self.sequences: dict[str, Sequence] = {}
         self.events: Events = []
+        self.intervals = TokenIntervals()
         self._has_ended = False
         self._admission = admission
         self._prefill = prefill
@@ -61,6 +64,7 @@ class RequestOutputs:
         if self._has_ended:
             check_device(idle=not len(self._batches) and not len(self._prefill))
             self._has_ended = False
+        self.intervals.end_step()
         events, self.events = self.events, []
         return events
 
@@ -101,6 +105,7 @@ class RequestOutputs:
             log.exception("request failed", request_id=sequence.request_id)
             self.fail(sequence, _processing_failed())
             return
+        self.intervals.add(sequence)
         self.emit(sequence, events)
         if sequence.finished:
             batch.remove(sequence)

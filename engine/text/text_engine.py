@@ -131,6 +131,7 @@ class TextEngine:
             admission=self.admission.statistics(),
             prefix_cache=prefix_cache.statistics() if prefix_cache is not None else None,
             speculation=self._batches.speculation_statistics(),
+            token_intervals=self._outputs.intervals.snapshot(),
         )
 
     def snapshot(self) -> EngineSnapshot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.events.events import Usage
+from greenroom.schemas.events.histogram import HistogramSnapshot
 
 
 @attrs.frozen
@@ -32,6 +33,7 @@ class MemoryStatistics:
         cached: Bytes of the prefix cache.
         cached_buffers: Number of arrays in the prefix cache; macOS limits a process to 499,000 in total.
         cached_buffer_limit: Current limit of arrays in the prefix caches of all models; None for no limit.
+        capacity: Bytes that `running` may reach while no other model runs; None for no limit.
     """
 
     weights: int
@@ -39,6 +41,7 @@ class MemoryStatistics:
     cached: int
     cached_buffers: int
     cached_buffer_limit: int | None
+    capacity: int | None = None
 
 
 @attrs.frozen
@@ -71,6 +74,8 @@ class EngineSnapshot:
         usage: Amounts computed since the load, in the kind's own units, unfinished answers included.
         prefix_cache: Use of the prefix cache, with its hits; None if the model has none.
         speculation: Numbers of drafted and accepted tokens; None if the model drafts none.
+        preempted: Number of preemptions since the load.
+        token_intervals: Seconds between the tokens of an answer, since the load; None if it writes none.
     """
 
     running: int
@@ -79,6 +84,8 @@ class EngineSnapshot:
     memory: MemoryStatistics
     prefix_cache: PrefixCacheStatistics | None = None
     speculation: SpeculationStatistics | None = None
+    preempted: int = 0
+    token_intervals: HistogramSnapshot | None = None
 
 
 @attrs.frozen
@@ -95,6 +102,7 @@ class TextEngineStatistics:
         steps: Number of steps since the model was loaded.
         prefix_cache: Statistics of the prefix cache; None if the model has none.
         speculation: Statistics of speculative decoding; None if it is off.
+        token_intervals: Seconds between the tokens of an answer.
     """
 
     requests: int
@@ -108,6 +116,7 @@ class TextEngineStatistics:
     admission: AdmissionStatistics
     prefix_cache: PrefixCacheStatistics | None
     speculation: SpeculationStatistics | None
+    token_intervals: HistogramSnapshot
 
     def snapshot(self, usage: Usage) -> EngineSnapshot:
         """Return the figures for operators.
@@ -116,4 +125,13 @@ class TextEngineStatistics:
             usage: Usage of the unfinished answers.
         """
         running = self.prefilling + self.prefilled + self.decoding
-        return EngineSnapshot(running, self.waiting, usage, self.memory, self.prefix_cache, self.speculation)
+        return EngineSnapshot(
+            running,
+            self.waiting,
+            usage,
+            self.memory,
+            self.prefix_cache,
+            self.speculation,
+            self.admission.preempted,
+            self.token_intervals,
+        )

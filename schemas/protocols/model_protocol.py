@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.events.events import FinishReason, Timing, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -249,11 +250,33 @@ class PreparingChanged:
     problem: Problem | None
 
 
+@attrs.frozen
+class RequestEnded:
+    """The end of a request that the model had accepted.
+
+    Args:
+        reason: Finish reason of its last choice; None if it failed.
+        problem: Code of the problem of a failed request; None if there is none.
+        usage: Its usage, as far as it is known.
+        timing: Seconds of the choice that ended last; None if unknown.
+        texts: Number of texts to embed.
+        documents: Number of documents to score.
+    """
+
+    reason: FinishReason | None
+    problem: str | None = None
+    usage: Usage = Usage()
+    timing: Timing | None = None
+    texts: int = 0
+    documents: int = 0
+
+
 ModelReport = (
     StateChanged
     | Sized
     | LoadProgress
     | EngineSnapshot
+    | RequestEnded
     | Unloaded
     | Trimmed
     | LoadFailed

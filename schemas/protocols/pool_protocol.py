@@ -8,6 +8,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.events.statistics import EngineSnapshot
+from greenroom.schemas.events.totals import ModelTotals
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
@@ -53,6 +54,7 @@ class ModelStatus:
         last_error: Its last error; None if it had none.
         snapshot: Latest figures of its engine; None if it is not loaded.
         expires_at: Unix time in seconds at which it is unloaded if no further request comes; None for never.
+        totals: Its figures since the server's start; None while only a request has named it, and no catalog.
     """
 
     key: ModelKey
@@ -73,6 +75,7 @@ class ModelStatus:
     last_error: LastError | None = None
     snapshot: EngineSnapshot | None = None
     expires_at: float | None = None
+    totals: ModelTotals | None = attrs.field(default=None, repr=False)
 
     @property
     def documented_state(self) -> str:
@@ -166,11 +169,13 @@ class ModelName:
         model: The model's own id.
         profile: Name of the profile through which the model was found.
         defaults: Generation parameters of that profile.
+        listed: False if only a request has named it so far, as a model of the hub.
     """
 
     model: str
     profile: str | None = None
     defaults: Overrides = attrs.field(factory=dict)
+    listed: bool = True
 
 
 @attrs.frozen

@@ -122,6 +122,10 @@ async def test_an_engine_of_each_kind_tells_its_figures(
     if kind in ("writes", "sees"):
         assert snapshot.prefix_cache is not None
         assert max(seen.usage.generated for seen in engines.seen) >= 3
+    totals = described.totals
+    assert totals is not None
+    assert (totals.usage, totals.finished) == (total, {ends[0].reason: 2})
+    assert (totals.texts, totals.documents) == (4 * (kind == "embeds"), 4 * (kind == "ranks"))
     assert (snapshot.usage.images > 0) is (kind == "sees")
     assert (snapshot.usage.heard > 0) is (kind == "hears")
     assert (snapshot.usage.spoken > 0) is (kind == "speaks")

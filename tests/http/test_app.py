@@ -69,7 +69,7 @@ async def test_an_unknown_path_names_the_one_that_was_meant(
 @pytest.mark.parametrize(
     ("path", "instead"),
     [
-        ("/metrics", "`/api/ps` lists the loaded models"),
+        ("/stats", "`/api/ps` the loaded models"),
         ("/docs", "it is OpenAI's under `/v1`"),
         ("/ui/", "run `greenroom chat`"),
         ("/v1/moderations", "Texts are not moderated here."),

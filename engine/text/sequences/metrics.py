@@ -21,6 +21,7 @@ class SequenceMetrics:
         submitted_at: Time of submission.
         started_at: Time at which prefill began.
         first_token_at: Time at which the first token was read.
+        last_token_at: End of the step that read the last token so far.
     """
 
     cached_tokens: int = 0
@@ -30,6 +31,7 @@ class SequenceMetrics:
     submitted_at: float = attrs.field(factory=time.perf_counter)
     started_at: float | None = None
     first_token_at: float | None = None
+    last_token_at: float | None = None
 
     def timing(self) -> Timing:
         """Return the seconds spent so far in the queue, in prefill and in decoding."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_METRICS = (
-    "There are no metrics yet: `/readyz` says whether the server answers, `/api/ps` lists the loaded models, "
-    "and the log has the tokens and times of each request."
+_STATE = (
+    "`/metrics` has figures for Prometheus, `/admin/status` the state of the server, `/api/ps` the loaded "
+    "models, and the log the tokens and times of each request."
 )
 _REFERENCE = (
     "There is no page about the API, but `/openapi.json` describes it: it is OpenAI's under `/v1`, "
@@ -17,7 +17,7 @@ _FILES = "No files are kept here: send them in the messages."
 _ASSISTANTS = "Assistants are not served, but `/v1/responses` and `/v1/conversations` are."
 
 _INSTEAD: Mapping[str, str] = {
-    **dict.fromkeys(("/metrics", "/props", "/slots", "/stats", "/status"), _METRICS),
+    **dict.fromkeys(("/props", "/slots", "/stats", "/status"), _STATE),
     **dict.fromkeys(("/docs", "/redoc", "/swagger"), _REFERENCE),
     **dict.fromkeys(("/admin", "/chat", "/index.html", "/playground", "/ui"), _PAGE),
     **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/vector_stores"), _FILES),

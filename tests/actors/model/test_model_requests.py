@@ -17,7 +17,7 @@ from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import model_crashed
-from greenroom.schemas.protocols.model_protocol import Generate
+from greenroom.schemas.protocols.model_protocol import Generate, RequestEnded
 from greenroom.tests.support.actors.actor_systems import chat
 
 PREPARED = PreparedPrompt((1, 2, 3), frozenset(), 9, GenerationParameters())
@@ -42,7 +42,9 @@ class Kept:
         preparations: list[Preparation] = []
         self._preparations = preparations
         log = structlog.get_logger()
-        self.requests = ModelRequests(preparations.append, self.put.append, lambda closed: None, log)
+        self.ends: list[RequestEnded] = []
+        callbacks = preparations.append, self.put.append, lambda closed: None, self.ends.append
+        self.requests = ModelRequests(*callbacks, log)
         self.requests.start_engine()
 
     def generate(self, name: str) -> None:

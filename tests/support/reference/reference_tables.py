@@ -1,4 +1,4 @@
-"""The tables of settings, parameters, routes and commands in notes/; `make reference` rewrites them.
+"""The tables of settings, parameters, routes, metrics and commands in notes/; `make reference` rewrites them.
 
 A row of routes keeps the meaning that the guide gives it. A new route gets a row of its own, with the first
 line of its handler's or module's docstring.
@@ -20,6 +20,7 @@ from greenroom.actors.core.ref import Inbox
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
 from greenroom.http.command_line import COMMANDS
+from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
@@ -30,12 +31,13 @@ from greenroom.schemas.settings.setting_fields import range_of
 from greenroom.schemas.settings.settings import Settings
 
 NOTES = Path(__file__).resolve().parents[3] / "notes"
-PAGES = ("configure.md", "generation-parameters.md", "guide.md")
+PAGES = ("configure.md", "generation-parameters.md", "guide.md", "operate.md")
 
 SETTINGS_HEAD = "## Settings\n\n"
 MODEL_HEAD = "## Settings of a model\n\n"
 PARAMETERS_HEAD = "## Parameters\n\n"
 COMMANDS_HEAD = "| command | what it does |\n|---|---|\n"
+METRICS_HEAD = "| metric | meaning |\n|---|---|\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
 
 _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
@@ -50,6 +52,7 @@ def rewritten(text: str) -> str:
     text = _with_table(
         text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
     )
+    text = _with_table(text, METRICS_HEAD, _metric_cells())
     return _with_table(text, ROUTES_HEAD, _route_cells(text))
 
 
@@ -98,6 +101,14 @@ def _route_cells(text: str) -> Iterable[tuple[str, str]]:
             yield ", ".join(_route(path, served.pop(path)[0]) for path in paths), meaning
     for path, (methods, described) in served.items():
         yield _route(path, methods), described
+
+
+def _metric_cells() -> Iterable[tuple[str, str]]:
+    rows = [(row.name, row.meaning, row.label) for row in GAUGES]
+    rows += [(f"{row.name}_total", row.meaning, row.label) for row in COUNTERS]
+    rows += [(name, f"{meaning} Seconds, as a histogram.", None) for name, meaning, _ in HISTOGRAMS]
+    for name, meaning, label in sorted(rows, reverse=True, key=lambda row: row[0].startswith("vllm:")):
+        yield f"`{name}`", meaning if label is None else f"{meaning} Label `{label}`."
 
 
 def _route(path: str, methods: set[str]) -> str:

@@ -1,0 +1,54 @@
+"""Serve `/metrics` for Prometheus: rendered on a worker thread, and shared for a second."""
+
+from __future__ import annotations
+
+import math
+
+import trio
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, TEXT, described
+from greenroom.http.guard.loopback_guard import loopback_blueprint
+from greenroom.http.operations.metric_families import CONTENT_TYPE, metrics_text
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolMessage, PoolStatus
+
+SHARED_SECONDS = 1.0
+"""Seconds for which all scrapers get the same text."""
+
+
+class MetricsPage:
+    """The text of `/metrics`, rendered at most once in `SHARED_SECONDS`, however many ask for it."""
+
+    def __init__(self, pool: Ref[PoolMessage]) -> None:
+        self._pool = pool
+        self._rendering = trio.Lock()
+        self._text = b""
+        self._rendered = -math.inf
+
+    async def text(self) -> bytes:
+        """Return the text.
+
+        Raises:
+            ProblemError: The pool has stopped.
+        """
+        async with self._rendering:
+            if trio.current_time() - self._rendered >= SHARED_SECONDS:
+                status = await ask_actor(self._pool, DescribePool(), PoolStatus)
+                self._text = await trio.to_thread.run_sync(metrics_text, status)
+                self._rendered = trio.current_time()
+            return self._text
+
+
+def metrics_route(pool: Ref[PoolMessage]) -> Blueprint:
+    """Return the route."""
+    routes = loopback_blueprint("metrics")
+    page = MetricsPage(pool)
+
+    @routes.get("/metrics")
+    @described("Show metrics for Prometheus", media=(TEXT,), problems=FOR_OPERATORS)
+    async def metrics() -> Response:
+        return Response(await page.text(), content_type=CONTENT_TYPE)
+
+    return routes
