@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.activity import Activity
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
 from greenroom.actors.engines.engines import Engines
@@ -24,6 +25,7 @@ from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.read_capabilities import read_capabilities
 from greenroom.actors.store.store import Store
+from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import device_lost
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage
@@ -140,6 +142,8 @@ async def open_system(
     database: Database | sqlite3.Connection | None = None,
     engines: Engines | None = None,
     hang_timeout: float = HANG_TIMEOUT,
+    activity: Activity | None = None,
+    left_out: Collection[str] = (),
 ) -> AsyncIterator[System]:
     """Run the actors in their own nursery, with or without a server.
 
@@ -153,12 +157,16 @@ async def open_system(
             only a command writes into the user's data folder.
         engines: Access to models; replaced only in tests of failures.
         hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung.
+        activity: Record of the models that load or compute, and of imports.
+        left_out: Names of models that are not loaded at the start, since a process died over them.
     """
-    workers = Workers(hang_timeout)
+    workers = Workers(hang_timeout, activity)
     store = Store(settings, workers, database)
     engines = engines or Engines(settings, _probed_models(settings, database))
-    pool = Pool(settings, workers, engines, probe=Probing(engines, workers, store.ref).run)
+    probing = Probing(engines, workers, store.ref)
+    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
     responses = Responses(pool.ref, store.ref)
+    watch_imports(activity.set_importing if activity is not None else None)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")

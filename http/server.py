@@ -10,8 +10,7 @@ import trio
 from greenroom.actors.system import System
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, error_shapes, web_sockets
-from greenroom.http.transport.accept_loop import AcceptLoop
-from greenroom.http.transport.listeners import open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.schemas.settings.settings import Settings
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 SILENT_TICKS = 8
 """Consecutive checks without a heartbeat after which a job counts as hung. The checks are counted, not the
 time: after a process was stopped or its machine slept, a single check is late."""
@@ -11,9 +13,13 @@ class Heartbeat:
     """The heartbeats of a job; a job that has sent none yet counts as active.
 
     One thread writes it and another reads it, one attribute at a time.
+
+    Args:
+        on_active: Callback of the job's thread: with True before it works again, with False once it pauses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_active: Callable[[bool], None] | None = None) -> None:
+        self._on_active = on_active
         self._beats = 0
         self._paused = False
         self._seen = -1
@@ -21,12 +27,14 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Report that the job is active and has made progress."""
-        self._paused = False
+        if self._paused:
+            self._set_paused(False)
         self._beats += 1
 
     def pause(self) -> None:
         """Report that the job waits for something external, for an unlimited time."""
-        self._paused = True
+        if not self._paused:
+            self._set_paused(True)
 
     def check(self) -> bool:
         """Count a check, and return whether the job counts as hung. For the Trio thread only."""
@@ -34,3 +42,8 @@ class Heartbeat:
         silent = not self._paused and beats == self._seen
         self._seen, self._silent = beats, self._silent + 1 if silent else 0
         return self._silent >= SILENT_TICKS
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+        if self._on_active is not None:
+            self._on_active(not paused)

@@ -19,6 +19,7 @@ from typing import TypeVar
 import attrs
 import trio
 
+from greenroom.actors.core.activity import Activity
 from greenroom.actors.core.heartbeat import SILENT_TICKS, Heartbeat
 from greenroom.actors.core.replacements import DeviceReport, Replacements, Verdict
 from greenroom.actors.core.worker_thread import Purpose, Worker
@@ -105,14 +106,16 @@ class Workers:
 
     Args:
         hang_timeout: Time in seconds without a heartbeat after which a thread counts as hung.
+        activity: Record of the models whose threads work.
 
     Attributes:
         device_lost: Event, set when new threads would not help; `loss` then gives the reason.
     """
 
-    def __init__(self, hang_timeout: float = HANG_TIMEOUT) -> None:
+    def __init__(self, hang_timeout: float = HANG_TIMEOUT, activity: Activity | None = None) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._hang_timeout = hang_timeout
+        self._activity = activity or Activity()
         self.device_lost = trio.Event()
         self._replacements = Replacements()
         self._count = 0
@@ -142,7 +145,9 @@ class Workers:
             worker = Worker(purpose, self._count, self._token)
         else:
             self._free.remove(worker)
-        loan = self._lent[worker] = _Loan(owner, Heartbeat(), report)
+        heartbeat = Heartbeat(partial(self._activity.set_busy, worker, owner))
+        loan = self._lent[worker] = _Loan(owner, heartbeat, report)
+        self._activity.set_busy(worker, owner, True)
         worker.put(self._returning(worker, partial(job, loan.heartbeat), report))
         return worker
 
@@ -220,6 +225,8 @@ class Workers:
     def _returned(self, worker: Worker, result: object, report: Callable[[], None]) -> None:
         loan = self._lent.pop(worker, None)
         quarantined = self._quarantined.pop(worker, None)
+        if (ended := loan or quarantined) is not None:
+            self._activity.set_busy(worker, ended.owner, False)
         if self._may_lend_again(worker, result, (loan or quarantined)) and loan is not None:
             self._free.append(worker)
         elif loan is not None or quarantined is not None:

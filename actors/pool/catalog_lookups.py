@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from greenroom.actors.core.ref import Control
 from greenroom.actors.engines.engines import Engines
+from greenroom.actors.pool.pool_reports import FoundToPreload
+from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of
 from greenroom.schemas.problems import Problem, internal_error, lookup_hung
 from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelName
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,9 +33,11 @@ class CatalogLookups:
 
     Args:
         log: Logger of the pool.
+        left_out: Names of models over which a server died, so that only a request loads them.
     """
 
-    def __init__(self, engines: Engines, log: Any) -> None:
+    def __init__(self, engines: Engines, log: Any, left_out: Collection[str] = ()) -> None:
+        self._left_out = frozenset(left_out)
         self._engines = engines
         self._log = log
         self._limiter = trio.CapacityLimiter(2)
@@ -53,6 +59,17 @@ class CatalogLookups:
         """Return the description of a model, or of all models if `name` is None."""
         found = await self._look(partial(self._engines.describe, name))
         return found if isinstance(found, Problem) else ModelDescriptions(found)
+
+    async def find_preloads(self, settings: Settings, control: Control[Any]) -> None:
+        """Look up the models to load at the start, and report each."""
+        listed = await self.describe(None) if preloads_by_pattern(settings) else None
+        known = listed.models if isinstance(listed, ModelDescriptions) else ()
+        for name in preloads_of(settings, dict.fromkeys(model.model for model in known)):
+            found = await self.find(name)
+            if isinstance(found, ModelName) and found.model in self._left_out:
+                detail = "The server died while this model loaded or computed; a request loads it."
+                found = Problem(503, "left_out", detail)
+            control.send(FoundToPreload(name, found))
 
     async def _look(self, look: Callable[[], T | Problem], **about: str) -> T | Problem:
         try:

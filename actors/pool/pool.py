@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from greenroom.actors.pool.pool_reports import (
     TicketClosed,
 )
 from greenroom.actors.pool.pooled_model import MakeModel, PooledModel
-from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of, rule_for
+from greenroom.actors.pool.residence_rules import rule_for
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
@@ -47,7 +47,6 @@ from greenroom.schemas.protocols.pool_protocol import (
     DescribePool,
     Drain,
     Drained,
-    ModelDescriptions,
     ModelName,
     PoolMessage,
     PoolStatus,
@@ -78,6 +77,7 @@ class Pool:
         workers: Worker threads for the models.
         make: Function that creates the actor of a model; None for models that run here, on these workers.
         probe: Function that runs a probe as a client of the pool, and ends its reply; by default refuses.
+        left_out: Names of models that are not loaded at the start.
     """
 
     def __init__(
@@ -87,11 +87,12 @@ class Pool:
         engines: Engines,
         make: MakeModel | None = None,
         probe: RunProbe = refuse_probe,
+        left_out: Collection[str] = (),
     ) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._workers = workers
+        self._settings, self._workers = settings, workers
         self._make = make or partial(_make_local, settings.max_batch, engines, workers)
         self._probe = probe
         self._log = get_logger().bind(actor="pool")
@@ -103,9 +104,8 @@ class Pool:
             partial(rule_for, settings),
         )
         self._models = ModelTable(settings, callbacks)
-        self._settings = settings
         self._expiry = Alarm(lambda: self._control.send(Expired()))
-        self._lookups = CatalogLookups(engines, self._log)
+        self._lookups = CatalogLookups(engines, self._log, left_out)
         self._awake = KeepAwake(settings.keep_awake)
         self._nursery: trio.Nursery
         self._looking_up, self._ticking = 0, False
@@ -129,7 +129,7 @@ class Pool:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
-                nursery.start_soon(_find_preloads, self._settings, self._lookups, self._control)
+                nursery.start_soon(self._lookups.find_preloads, self._settings, self._control)
                 nursery.start_soon(self._awake.run)
                 while True:
                     self._receive(await self._control.receive())
@@ -281,14 +281,6 @@ def _make_local(
     report: Callable[[ModelReport], None],
 ) -> Model:
     return Model(key, engines, workers, report, state=state, slots=slots)
-
-
-async def _find_preloads(settings: Settings, lookups: CatalogLookups, control: Control[Any]) -> None:
-    listed = await lookups.describe(None) if preloads_by_pattern(settings) else None
-    known = listed.models if isinstance(listed, ModelDescriptions) else ()
-    ids = dict.fromkeys(model.model for model in known)
-    for name in preloads_of(settings, ids):
-        control.send(FoundToPreload(name, await lookups.find(name)))
 
 
 async def _tick_later(control: Control[Any]) -> None:

@@ -7,13 +7,37 @@ import gc
 import importlib
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 _MAX_OPEN_FILES = 4096
 """Wanted limit of open files, if the system allows it: sharded weights beside many connections."""
 _lock = threading.Lock()
 _imported: set[str] = set()
+_watcher: Callable[[bool], None] | None = None
+
+
+def watch_imports(watcher: Callable[[bool], None] | None) -> None:
+    """Call `watcher` with True before each import and with False after it; None ends that.
+
+    Imports load native code, which may hold the interpreter's lock for seconds.
+    """
+    global _watcher
+    _watcher = watcher
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Hold the lock while other code imports a library's modules."""
+    with _lock:
+        watcher = _watcher
+        if watcher is not None:
+            watcher(True)
+        try:
+            yield
+        finally:
+            if watcher is not None:
+                watcher(False)
 
 
 def import_text_libraries() -> None:
@@ -34,7 +58,9 @@ def import_vision_libraries() -> None:
 
 
 def _import_once(library: str) -> None:
-    with _lock:
+    if library in _imported:
+        return
+    with importing():
         if library in _imported:
             return
         with _keep_file_limit():
@@ -45,13 +71,6 @@ def _import_once(library: str) -> None:
         gc.collect()
         gc.freeze()
         _imported.add(library)
-
-
-@contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """Hold the lock while other code imports a library's modules."""
-    with _lock:
-        yield
 
 
 @contextlib.contextmanager
@@ -72,7 +91,7 @@ def _keep_file_limit() -> Iterator[None]:
 
 def import_grammar_library() -> None:
     """Import the library for constrained decoding."""
-    with _lock:
+    with importing():
         import llguidance  # noqa: F401
 
 
@@ -82,5 +101,5 @@ def import_model_code(module: str) -> ModuleType:
     Raises:
         ImportError: The module or one of its dependencies is missing.
     """
-    with _lock, _keep_file_limit():
+    with importing(), _keep_file_limit():
         return importlib.import_module(module)

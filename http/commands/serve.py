@@ -21,6 +21,7 @@ from greenroom.http.process.program_name import program_name
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.supervision.inheritance import inherit
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.system import System
     from greenroom.http.process.shutdown import Shutdown
+    from greenroom.http.supervision.watchers import Watchers
     from greenroom.schemas.models.capabilities import ModelType
 
 FLAGS = tuple(name for name in FIELDS if name != "models")
@@ -36,8 +38,13 @@ FLAGS = tuple(name for name in FIELDS if name != "models")
 @click.command(cls=GroupedCommand)
 @click.argument("models", nargs=-1, metavar="[MODEL]...", type=MODEL)
 @settings_options(*FLAGS)
+@click.option(
+    "--supervised",
+    is_flag=True,
+    help="Run the server as the child of a small process that starts it again when it crashes or hangs.",
+)
 @click.pass_obj
-def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> None:
+def command(local: LocalModels, settings: Settings, models: tuple[str, ...], supervised: bool) -> None:
     """Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.
 
     MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
@@ -50,11 +57,18 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
       greenroom serve org/large org/small --max-loaded-models 1 --log-format json
     """
     settings = attrs.evolve(settings, models=models or settings.models)
+    inherited = inherit(os.environ)
+    if supervised and inherited.parent is None:
+        from greenroom.http.supervision.supervise import supervise
+
+        sys.exit(supervise(settings, inherited.sockets))
     with deferred_imports():
         from greenroom.http.process.shutdown import Shutdown
+        from greenroom.http.supervision.watchers import Watchers
 
         # Before anything else, so that no signal is missed.
         shutdown = Shutdown(settings.shutdown_timeout)
+        watchers = Watchers(inherited, os.environ)
 
         from greenroom.http.commands.downloads import fetch_missing
         from greenroom.http.process.log_configuration import configure_logging
@@ -76,29 +90,30 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
         import greenroom.http.server  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()
-    status = trio.run(_serve, settings, shutdown)
+    status = trio.run(_serve, settings, shutdown, watchers)
     if status is not ExitStatus.DONE:
         # The interpreter's normal shutdown would abort after a hung thread or a lost device.
         sys.stdout.flush()
         os._exit(status)
 
 
-async def _serve(settings: Settings, shutdown: Shutdown) -> ExitStatus:
+async def _serve(settings: Settings, shutdown: Shutdown, watchers: Watchers) -> ExitStatus:
     import trio
 
     from greenroom.actors.system import open_system
 
     drain = trio.Event()
     shutdown.set_on_signal(drain)
-    async with open_system(settings) as system:
-        end = await _serve_until_drained(system, settings, drain, shutdown)
+    watchers.follow(trio.lowlevel.current_trio_token())
+    async with open_system(settings, activity=watchers.activity, left_out=watchers.left_out) as system:
+        end = await _serve_until_drained(system, settings, drain, shutdown, watchers)
     if isinstance(end, OSError):
         raise click.ClickException(f"cannot listen on {end.filename}: {end.strerror}")
     return ExitStatus.FORCED if system.hung and end is ExitStatus.DONE else end
 
 
 async def _serve_until_drained(
-    system: System, settings: Settings, drain: trio.Event, shutdown: Shutdown
+    system: System, settings: Settings, drain: trio.Event, shutdown: Shutdown, watchers: Watchers
 ) -> ExitStatus | OSError:
     """Serve until `drain` is set or the device is lost, and then until accepted requests have ended.
 
@@ -113,14 +128,17 @@ async def _serve_until_drained(
     log = get_logger(actor="http")
     async with trio.open_nursery() as nursery:
         try:
-            addresses = await nursery.start(partial(serve, system, settings, drain=drain))
+            serving = partial(serve, system, settings, drain=drain, sockets=watchers.sockets)
+            addresses = await nursery.start(serving)
         except OSError as refusal:
             return refusal
+        watchers.ready(addresses)
         models = await served_ids(system.pool, settings.models)
         log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
-        if settings.log_format == "console":
+        if settings.log_format == "console" and watchers.is_first:
             click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
         await _wait_for_either(drain, system.device_lost)
+        watchers.ending()
         lost = not drain.is_set()
         if lost:
             shutdown.end_within(system.seconds_to_end, ExitStatus.DEVICE_LOST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class ExitStatus(IntEnum):
@@ -25,3 +25,28 @@ class ExitStatus(IntEnum):
 def status_of_signal(number: int) -> int:
     """Return the exit status of a command that a signal ended, by the convention of shells."""
     return 128 + number
+
+
+class Restart(Enum):
+    """Use of a new process after an exit status, in the words of the notes."""
+
+    NO = "no"
+    AT_ONCE = "at once"
+    AFTER_CORRECTING = "after correcting it"
+    AFTER_A_LOOK = "after a look"
+
+
+_RESTARTS = {
+    ExitStatus.DONE: Restart.NO,
+    ExitStatus.FAILED: Restart.AFTER_A_LOOK,
+    ExitStatus.BAD_SETTING: Restart.AFTER_CORRECTING,
+    ExitStatus.DEVICE_LOST: Restart.AT_ONCE,
+    ExitStatus.FORCED: Restart.AT_ONCE,
+    ExitStatus.INTERRUPTED: Restart.NO,
+}
+
+
+def restart_after(status: int) -> Restart:
+    """Return whether a new process helps after an exit status; those of signals, from 128 up, want none."""
+    known = next((_RESTARTS[each] for each in ExitStatus if each == status), None)
+    return known or (Restart.NO if status > status_of_signal(0) else Restart.AFTER_A_LOOK)

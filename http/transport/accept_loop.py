@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,10 @@ from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
 from greenroom.http.errors.problem_documents import ErrorShapes, no_shapes
+from greenroom.http.transport.bound_sockets import bind_sockets
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
-from greenroom.http.transport.listeners import close_listeners
 from greenroom.http.transport.refusals import Refusals
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
@@ -34,6 +35,24 @@ DRAIN_INTERVAL = 0.1
 """Polling interval of a shutdown, in seconds."""
 DRAIN_LINGER = 0.3
 """Seconds that idle clients get to notice the shutdown."""
+
+
+async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
+    """Return the listening sockets: inherited ones, else new ones on the addresses of the settings.
+
+    Raises:
+        OSError: An address cannot be bound; its `filename` says which.
+    """
+    sockets = inherited or await trio.to_thread.run_sync(bind_sockets, settings, log.warning)
+    for sock in sockets:
+        sock.setblocking(False)
+    return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+
+
+def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
+    """Close the listening sockets."""
+    for listener in listeners:
+        listener.socket.close()
 
 
 class AcceptLoop:

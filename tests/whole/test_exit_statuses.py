@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from greenroom.http.process.exit_status import ExitStatus, status_of_signal
+from greenroom.http.process.exit_status import ExitStatus, restart_after, status_of_signal
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.server_processes import (
     ServerProcess,
@@ -47,6 +47,11 @@ def test_the_notes_have_each_status_and_no_other() -> None:
     assert told["75"].startswith("forced end or hung")
     assert told["130"].startswith("a second Ctrl-C")
     assert "| 128 + n |" in page
+    restarts = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", page, re.MULTILINE)
+    assert {int(status): restart_after(int(status)).value for status, _ in restarts} == {
+        int(status): restart for status, restart in restarts
+    }
+    assert restart_after(status_of_signal(signal.SIGTERM)).value == "no"
     assert status_of_signal(signal.SIGINT) == ExitStatus.INTERRUPTED
 
 

@@ -16,8 +16,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, error_shapes, web_sockets
-from greenroom.http.transport.accept_loop import AcceptLoop
-from greenroom.http.transport.listeners import open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.settings.settings import Settings

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 from contextlib import closing
+from typing import Any
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 
-from greenroom.http.transport.accept_loop import AcceptLoop
-from greenroom.http.transport.listeners import close_listeners, open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop, close_listeners, open_listeners
 from greenroom.schemas.settings.listen_address import parse_listen_address
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app
@@ -95,15 +95,15 @@ async def test_a_free_port_is_free_on_both(monkeypatch: pytest.MonkeyPatch) -> N
     """The first port that the system offers is taken by another program on ::1."""
     with _bound(0, socket.AF_INET6) as other, capture_logs() as logs:
         taken, offered = other.getsockname()[1], list[int]()
-        open_tcp = trio.open_tcp_listeners
+        look_up = socket.getaddrinfo
 
-        async def offer(port: int, *, host: str) -> list[trio.SocketListener]:
+        def offer(host: str, port: int, **hints: int) -> list[Any]:
             if port == 0:
                 offered.append(taken if not offered else 0)
                 port = offered[-1]
-            return await open_tcp(port, host=host)
+            return look_up(host, port, **hints)
 
-        monkeypatch.setattr(trio, "open_tcp_listeners", offer)
+        monkeypatch.setattr(socket, "getaddrinfo", offer)
         first, second = await open_listeners(Settings(port=0), ())
         assert offered == [taken, 0]
         assert first.socket.getsockname()[1] == second.socket.getsockname()[1] != taken
@@ -113,14 +113,14 @@ async def test_a_free_port_is_free_on_both(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("reason", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
 async def test_without_ipv6_it_says_nothing(reason: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_tcp = trio.open_tcp_listeners
+    look_up = socket.getaddrinfo
 
-    async def refuse(port: int, *, host: str) -> list[trio.SocketListener]:
+    def refuse(host: str, port: int, **hints: int) -> list[Any]:
         if ":" in host:
             raise OSError(reason, "no IPv6")
-        return await open_tcp(port, host=host)
+        return look_up(host, port, **hints)
 
-    monkeypatch.setattr(trio, "open_tcp_listeners", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
     with capture_logs() as logs:
         (listener,) = await open_listeners(Settings(port=0), ())
     with closing(listener.socket):

@@ -1,0 +1,192 @@
+"""The supervising parent: a small process that keeps a server running on sockets of its own.
+
+It imports neither Trio nor MLX nor structlog, so that it has little that could fail or grow.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from greenroom.http.process.exit_status import ExitStatus, status_of_signal
+from greenroom.http.supervision.beat import Beat
+from greenroom.http.supervision.child import Child
+from greenroom.http.supervision.parent_log import ParentLog
+from greenroom.http.supervision.restart_policy import ChildEnd, GiveUp, RestartPolicy, StartAgain
+from greenroom.http.supervision.silence import SilenceLimits
+from greenroom.http.supervision.systemd import Systemd
+
+STOP_RESERVE = 5.0
+"""Seconds beyond the server's own time limit after which a shutdown is forced."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+class Supervisor:
+    """Keeps one server running until a signal ends it, or its exit status says that no restart helps.
+
+    Args:
+        command: Program and arguments of the server.
+        sockets: Listening sockets. They stay open between two processes, so that clients wait and nobody is
+            refused.
+        stop_seconds: Time limit of a shutdown, in seconds.
+        log: Log of the parent.
+        systemd: Receiver of this process's readiness and signs of life.
+        limits: Limits on silence.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        sockets: Sequence[socket.socket],
+        stop_seconds: float,
+        log: ParentLog,
+        systemd: Systemd,
+        limits: SilenceLimits,
+    ) -> None:
+        self._command = tuple(command)
+        self._sockets = tuple(sockets)
+        self._stop_seconds = stop_seconds
+        self._log = log
+        self._systemd = systemd
+        self._limits = limits
+        self._policy = RestartPolicy()
+        self._received: deque[int] = deque()
+        self._deadline: float | None = None
+        self._reload_wanted = self._told_ready = False
+        self._restarts = 0
+        self._addresses = [_shown(sock) for sock in self._sockets]
+
+    def run(self) -> int:
+        """Run the server again and again; return the exit status of the whole."""
+        self._wakeup = _catch(self._received)
+        self._log.info("supervising", addresses=self._addresses, pid=os.getpid())
+        left_out: tuple[str, ...] = ()
+        while True:
+            child = Child(self._command, self._sockets, self._limits, left_out, self._restarts)
+            self._log.info("server started", pid=child.pid, restarts=self._restarts)
+            end = self._watch(child)
+            if self._stops:
+                return self._status_of(end)
+            decision = self._policy.judge(end)
+            self._tell(child, end, decision)
+            if isinstance(decision, GiveUp):
+                return self._status_of(end)
+            self._restarts += 1
+            left_out = decision.left_out
+            if not self._pause(decision.delay):
+                return ExitStatus.DONE
+
+    @property
+    def _stops(self) -> bool:
+        return self._deadline is not None
+
+    def _watch(self, child: Child) -> ChildEnd:
+        """Pass signals on, and kill a silent child; return its end."""
+        while True:
+            awaited = [self._wakeup] if child.pipe_ended else [self._wakeup, child.pipe]
+            select.select(awaited, [], [], self._limits.interval)
+            child.read_beats()
+            _drain(self._wakeup)
+            self._tell_systemd(child)
+            while self._received:
+                self._pass_on(self._received.popleft(), child)
+            if self._reload_wanted and child.serves:
+                # A process without a handler yet would die of it.
+                self._reload_wanted = False
+                child.send_signal(signal.SIGHUP)
+            if (end := child.poll()) is not None:
+                return end
+            now = time.monotonic()
+            overdue = self._deadline is not None and now >= self._deadline
+            if child.silence.is_too_long(now) or overdue:
+                self._log.error("server silent", pid=child.pid, seconds=round(child.silence.seconds, 1))
+                child.send_signal(signal.SIGKILL)
+
+    def _tell_systemd(self, child: Child) -> None:
+        self._systemd.send(Beat("serving"))
+        if child.serves and not self._told_ready and not self._stops:
+            self._told_ready = True
+            self._systemd.tell("READY=1", f"STATUS=Serving on {', '.join(self._addresses)}")
+
+    def _pass_on(self, number: int, child: Child) -> None:
+        if number == signal.SIGHUP:
+            self._reload_wanted = True
+        elif number != signal.SIGCHLD:
+            if not self._stops:
+                self._begin_stop()
+            child.send_signal(number)
+
+    def _begin_stop(self) -> None:
+        self._deadline = time.monotonic() + self._stop_seconds + STOP_RESERVE
+        self._systemd.tell("STOPPING=1", "STATUS=Finishing accepted requests")
+        # The server closes its own; from then on connections are refused, as after any shutdown.
+        for sock in self._sockets:
+            sock.close()
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait before a restart; return whether to go on, since no signal to end has come."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            select.select([self._wakeup], [], [], min(left, self._limits.interval))
+            self._systemd.send(Beat("serving"))
+            _drain(self._wakeup)
+            if any(number in (signal.SIGTERM, signal.SIGINT) for number in self._received):
+                return False
+            self._received.clear()
+        return True
+
+    def _tell(self, child: Child, end: ChildEnd, decision: StartAgain | GiveUp) -> None:
+        fields: dict[str, Any] = {"pid": child.pid, "status": self._status_of(end)}
+        if end.status < 0:
+            fields["signal"] = signal.Signals(-end.status).name
+        if end.served is not None:
+            fields["served_seconds"] = round(end.served, 1)
+        if isinstance(decision, GiveUp):
+            self._log.info("server ended", **fields)
+        else:
+            advice = {"left_out": list(decision.left_out)} if decision.left_out else {}
+            self._log.error("server died", **fields, **advice, restart_seconds=decision.delay)
+            self._told_ready = False
+            self._systemd.tell(f"STATUS=Starting again after status {self._status_of(end)}")
+
+    def _status_of(self, end: ChildEnd) -> int:
+        if end.status >= 0:
+            return end.status
+        if self._stops:  # a process that is still starting has no requests to finish
+            return ExitStatus.DONE if -end.status in (signal.SIGTERM, signal.SIGINT) else ExitStatus.FORCED
+        return status_of_signal(-end.status)
+
+
+def _catch(received: deque[int]) -> int:
+    """Collect signals; return a descriptor that is readable after each."""
+    read, write = os.pipe()
+    for descriptor in (read, write):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    for number in _SIGNALS:
+        signal.signal(number, note)
+    return read
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _shown(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,107 @@
+"""Sockets bound to the server's addresses, without Trio: a supervising parent binds them too."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Sequence
+
+from greenroom.schemas.settings.listen_address import ListenAddress, listen_addresses
+from greenroom.schemas.settings.settings import Settings
+
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+"""Errors of a machine without ::1."""
+_FREE_PORTS = 16
+"""Attempts to find a port that is free on both loopback addresses."""
+_BACKLOG = 0xFFFF
+"""Longest queue of connections; the system takes the longest that it allows."""
+
+Warn = Callable[..., None]
+"""Function that logs an event with its fields as a warning."""
+
+
+def bind_sockets(settings: Settings, warn: Warn) -> list[socket.socket]:
+    """Return listening sockets on all addresses of the settings. This may wait for a name server.
+
+    Raises:
+        OSError: An address cannot be bound; its `filename` says which.
+    """
+    bound: list[socket.socket] = []
+    try:
+        for address in listen_addresses(settings):
+            bound += _bind_loopback(address.port, warn) if address.is_localhost else _bind(address)
+    except OSError:
+        _close(bound)
+        raise
+    return bound
+
+
+def _bind_loopback(port: int, warn: Warn, attempts: int = _FREE_PORTS) -> list[socket.socket]:
+    """Return sockets on 127.0.0.1 and, where there is IPv6, on the same port of ::1.
+
+    Clients that try ::1 first for `localhost` must not reach another program there. If one already listens on
+    ::1, the server starts anyway and logs a warning.
+    """
+    bound = _bind(ListenAddress("127.0.0.1", port))
+    second = ListenAddress("::1", bound[0].getsockname()[1])
+    try:
+        return bound + _bind(second)
+    except OSError as error:
+        if error.errno in _NO_IPV6:
+            return bound
+        if port == 0 and attempts > 1:
+            _close(bound)
+            return _bind_loopback(port, warn, attempts - 1)
+        warn(
+            "not listening on ::1",
+            address=str(second),
+            reason=error.strerror,
+            danger="clients that try ::1 first for localhost reach whatever program listens there",
+            instead=f"http://127.0.0.1:{second.port}",
+        )
+        return bound
+
+
+def _bind(address: ListenAddress) -> list[socket.socket]:
+    """Return sockets on each address that a host name stands for; with port 0 only on the first."""
+    bound: list[socket.socket] = []
+    unsupported: OSError | None = None
+    try:
+        places = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, *_, place in places:
+            try:
+                bound.append(_listening(family, place))
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                unsupported = error  # a machine with IPv4 alone may still find IPv6 addresses
+            if bound and address.port == 0:
+                break  # each address of a host name would get a different port
+        if unsupported is not None and not bound:
+            raise unsupported
+    except OSError as error:
+        _close(bound)
+        raise OSError(error.errno, error.strerror or str(error), str(address)) from error
+    return bound
+
+
+def _listening(family: int, place: tuple[object, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Connections of an earlier server that are still closing do not keep the address.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _close(sockets: Sequence[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()

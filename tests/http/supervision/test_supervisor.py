@@ -1,0 +1,252 @@
+"""The supervising parent, with real children, sockets and signals; its own process is a real one too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from greenroom.http.supervision.supervisor import STOP_RESERVE
+
+PARENT = """
+import os, socket, sys
+from greenroom.http.supervision.parent_log import ParentLog
+from greenroom.http.supervision.silence import SilenceLimits
+from greenroom.http.supervision.supervisor import Supervisor
+from greenroom.http.supervision.systemd import Systemd
+
+sockets = [socket.create_server(("127.0.0.1", 0))]
+command = [sys.executable, "-c", sys.argv[1]]
+importing, stopping = map(float, sys.argv[2:])
+limits = SilenceLimits(serving=1.0, importing=importing)
+sys.exit(Supervisor(command, sockets, stopping, ParentLog("json", "info"), Systemd(os.environ), limits).run())
+"""
+"""A parent of a small child, with short limits."""
+
+CHILD = """
+import ctypes, os, signal, socket, sys, threading, time
+from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
+from greenroom.http.supervision.inheritance import inherit
+
+inherited = inherit(os.environ)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+signal.signal(signal.SIGHUP, lambda *_: os.write(2, b'{"event": "reloaded"}\\n'))
+heartbeats = Heartbeats(inherited.parent.interval, [ParentPipe(inherited.parent.pipe).send])
+[sock] = inherited.sockets
+heartbeats.enter("serving")
+restarts, left_out = inherited.parent.restarts, inherited.parent.left_out
+while True:
+    connection, _ = sock.accept()
+    word = connection.recv(100).decode()
+    if word == "hello":
+        connection.sendall(f"{os.getpid()} {restarts} {' '.join(left_out)}".encode())
+    elif word == "abort":
+        heartbeats.record(False, ("org/bad",))
+        os.abort()
+    elif word == "hold":
+        heartbeats.record(False, ("org/slow",))
+        ctypes.PyDLL(None).sleep(600)
+    elif word == "import":
+        heartbeats.record(True, ("org/slow",))
+        ctypes.PyDLL(None).sleep(2)
+        heartbeats.record(False, ())
+    elif word.isdigit():
+        os._exit(int(word))
+    connection.close()
+"""
+"""A server that answers `hello`, and otherwise fails as it is told."""
+
+
+class Parent:
+    """A supervising parent in a separate process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.log: list[dict[str, Any]] = []
+        [address] = self.wait_for("supervising")["addresses"]
+        self.place = ("127.0.0.1", int(address.rpartition(":")[2]))
+
+    def wait_for(self, name: str) -> dict[str, Any]:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.startswith("{"):
+                self.log.append(json.loads(line))
+                if self.log[-1]["event"] == name:
+                    return self.log[-1]
+        raise AssertionError(f"no {name} in {self.log}")
+
+    def tell(self, word: str) -> None:
+        with socket.create_connection(self.place, timeout=60) as client:
+            client.sendall(word.encode())
+
+    def hello(self) -> tuple[int, int, list[str]]:
+        """Return the child's pid, the number of restarts, and the models that are left out."""
+        while not (answer := self._ask("hello")):
+            pass  # a child that was just killed had accepted the connection
+        pid, restarts, *left_out = answer.split(" ")
+        return int(pid), int(restarts), list(filter(None, left_out))
+
+    def _ask(self, word: str) -> str:
+        with (
+            contextlib.suppress(ConnectionResetError),
+            socket.create_connection(self.place, timeout=60) as client,
+        ):
+            client.sendall(word.encode())
+            return client.recv(1000).decode()
+        return ""
+
+
+@contextmanager
+def supervising(child: str = CHILD, importing: float = 30.0, stopping: float = 30.0) -> Iterator[Parent]:
+    command = [sys.executable, "-c", PARENT, child, str(importing), str(stopping)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield Parent(process)
+        finally:
+            process.kill()
+
+
+def test_a_killed_child_is_replaced_and_nobody_is_refused() -> None:
+    with supervising() as parent:
+        for restarts in range(3):
+            pid, told, _ = parent.hello()
+            assert told == restarts
+            os.kill(pid, signal.SIGKILL)
+            with socket.create_connection(parent.place, timeout=60):
+                pass  # accepted by the system even while no child runs
+        died = parent.wait_for("server died")
+        assert (died["signal"], died["status"]) == ("SIGKILL", 137)
+
+
+def test_a_model_that_was_at_work_when_the_child_aborted_is_left_out_and_named() -> None:
+    with supervising() as parent:
+        parent.tell("abort")
+        assert parent.hello()[1:] == (1, ["org/bad"])
+        died = parent.wait_for("server died")
+        assert (died["signal"], died["left_out"]) == ("SIGABRT", ["org/bad"])
+
+
+@pytest.mark.parametrize("how", ["hold", "stop"])
+def test_a_silent_child_is_killed(how: str) -> None:
+    with supervising() as parent:
+        pid, *_ = parent.hello()
+        if how == "hold":
+            parent.tell("hold")  # a C call that holds the interpreter's lock
+        else:
+            os.kill(pid, signal.SIGSTOP)
+        assert parent.wait_for("server silent")["seconds"] >= 1.0
+        assert parent.wait_for("server died")["signal"] == "SIGKILL"
+        assert parent.hello()[1:] == (1, ["org/slow"] if how == "hold" else [])
+
+
+def test_a_child_that_imports_may_be_silent_for_longer() -> None:
+    with supervising() as parent:
+        pid, *_ = parent.hello()
+        parent.tell("import")
+        assert parent.hello() == (pid, 0, [])
+
+
+def test_a_child_that_never_gives_a_sign_is_killed_too() -> None:
+    with supervising("import time; time.sleep(600)", importing=1.0) as parent:
+        parent.wait_for("server silent")
+        assert parent.wait_for("server died")["restart_seconds"] == 1.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_parent_and_child_and_frees_the_address(number: signal.Signals) -> None:
+    with supervising() as parent:
+        parent.hello()
+        parent.process.send_signal(number)
+        assert parent.process.wait(60) == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(parent.place, timeout=60)
+
+
+def test_a_signal_between_two_children_ends_the_parent() -> None:
+    with supervising("import os; os.abort()") as parent:
+        parent.wait_for("server died")
+        parent.process.send_signal(signal.SIGTERM)
+        assert parent.process.wait(60) == 0
+
+
+def test_a_child_that_does_not_end_is_forced_after_its_time() -> None:
+    deaf = CHILD.replace("lambda *_: os._exit(0)", "signal.SIG_IGN")
+    with supervising(deaf, stopping=0.5 - STOP_RESERVE) as parent:
+        parent.hello()
+        parent.process.send_signal(signal.SIGTERM)
+        assert parent.process.wait(60) == 75
+
+
+def test_a_hang_up_is_passed_on() -> None:
+    with supervising() as parent:
+        pid, *_ = parent.hello()
+        parent.process.send_signal(signal.SIGHUP)
+        parent.wait_for("reloaded")
+        assert parent.hello()[0] == pid
+
+
+@pytest.mark.parametrize("status", [0, 130])
+def test_the_parent_ends_with_a_status_that_wants_no_restart(status: int) -> None:
+    with supervising() as parent:
+        parent.tell(str(status))
+        assert parent.process.wait(60) == status
+
+
+def test_a_wrong_setting_at_the_first_start_ends_the_parent() -> None:
+    with supervising("raise SystemExit(2)") as parent:
+        assert parent.process.wait(60) == 2
+
+
+def test_a_lost_device_starts_a_new_child() -> None:
+    with supervising() as parent:
+        parent.tell("70")
+        assert parent.hello()[1] == 1
+
+
+def test_a_child_ends_when_its_parent_was_killed() -> None:
+    with supervising() as parent:
+        pid, *_ = parent.hello()
+        watch = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+        parent.process.kill()
+        parent.process.wait(60)
+        if watch is None:
+            pytest.skip("only Linux can wait for a process that is no child")
+        import select
+
+        assert select.select([watch], [], [], 60)[0]
+        os.close(watch)
+
+
+def states_in_group(group: int) -> list[str]:
+    """Return the states of a process group's members; `Z` is a dead one that nobody has asked for."""
+    shown = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    pairs = (line.split() for line in shown.splitlines())
+    return [state for found, state in pairs if int(found) == group]
+
+
+def test_processes_that_a_child_leaves_behind_end_with_it() -> None:
+    forking = CHILD.replace("while True:", "os.fork() or time.sleep(600)\nwhile True:", 1)
+    with supervising(forking) as parent:
+        pid, *_ = parent.hello()
+        os.kill(pid, signal.SIGKILL)
+        assert parent.hello()[1] == 1
+        while any(not state.startswith("Z") for state in states_in_group(pid)):
+            pass
+
+
+def test_the_parent_takes_less_than_30_megabytes() -> None:
+    with supervising() as parent:
+        parent.hello()
+        shown = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(parent.process.pid)], capture_output=True, text=True, check=True
+        )
+        assert int(shown.stdout) * 1024 < 30e6
