@@ -37,6 +37,7 @@ COMMANDS = {
     "probe": "Find out what a model can do, and remember it.",
     "models": "List the models that requests can name.",
     "show": "Show what is known about a model, and where its settings come from.",
+    "service": "Run the server in the background, from login on and again after crashes.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
