@@ -22,7 +22,7 @@ from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
-from greenroom.http.operations.admin.status_routes import status_routes
+from greenroom.http.operations.admin.admin_routes import admin_routes
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.operations.metrics_route import metrics_route
 from greenroom.http.operations.openapi.openapi_routes import openapi_routes
@@ -70,7 +70,8 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     _guard(app, HostGuard(services.settings), services.answers, respond)
     app.register_blueprint(health_routes(services.refs))
     app.register_blueprint(openapi_routes(app))
-    app.register_blueprint(status_routes(services))
+    for routes in admin_routes(services):
+        app.register_blueprint(routes)
     app.register_blueprint(metrics_route(services.refs.pool))
     app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import attrs
 import cattrs
@@ -142,6 +142,10 @@ def _class_hook(kind: type[Any], converter: cattrs.BaseConverter) -> Callable[[A
     return instance
 
 
+def _is_literal(kind: Any) -> bool:
+    return get_origin(kind) is Literal
+
+
 def _is_dict(kind: Any) -> bool:
     return get_origin(kind) is dict
 
@@ -165,6 +169,7 @@ def make_wire_converter() -> cattrs.Converter:
     converter.register_structure_hook(bool, _boolean)
     converter.register_structure_hook(int, _integer)
     converter.register_structure_hook(float, _number)
+    converter.register_structure_hook_func(_is_literal, lambda value, kind: one_of(get_args(kind), value))
     converter.register_structure_hook_func(_is_dict, _object)
     converter.register_structure_hook_factory(_is_tuple, _array_hook)
     converter.register_structure_hook_factory(_is_bounded, _bounded_array_hook)

@@ -66,6 +66,11 @@ class Reply:
         else:
             self._watchers.append(on_end)
 
+    @property
+    def unread(self) -> int:
+        """Number of events that wait for their receiver."""
+        return len(self._pending)
+
     def _notify(self) -> None:
         watchers, self._watchers = self._watchers, []
         for on_end in watchers:

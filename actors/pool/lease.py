@@ -9,6 +9,7 @@ import attrs
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Grant
+from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.protocols.model_protocol import ModelMessage
@@ -33,22 +34,17 @@ class Lease:
     Closing is synchronous, so a lease can be released during a cancellation.
 
     Args:
-        slots: Number of slots.
-        priority: Steps by which its request waited behind others.
+        ticket: Request that waited for it.
     """
 
     def __init__(
-        self,
-        key: ModelKey,
-        model: Ref[ModelMessage],
-        slots: int,
-        release: Callable[[Lease], None],
-        priority: int = 0,
+        self, key: ModelKey, model: Ref[ModelMessage], ticket: Ticket, release: Callable[[Lease], None]
     ) -> None:
         self.key = key
         self.model = model
-        self.slots = slots
-        self.priority = priority
+        self.ticket = ticket
+        self.slots = ticket.slots
+        self.priority = ticket.priority
         self._release: Callable[[Lease], None] | None = release
 
     def close(self) -> None:

@@ -24,6 +24,9 @@ class Ledger:
 
     Args:
         rule_of: Function that returns the operator's settings of a model.
+
+    Attributes:
+        on_change: Callback for each event; must not block.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class Ledger:
         self._max_queue = settings.max_queue
         self._records: dict[ModelKey, ModelRecord] = {}
         self._log = get_logger().bind(actor="pool")
+        self.on_change: Callable[[PoolEvent], None] = lambda event: None
         self.state = PoolState(limit=settings.memory_bytes, max_loaded_models=settings.max_loaded_models)
 
     @property
@@ -99,3 +103,4 @@ class Ledger:
     def _change(self, event: PoolEvent) -> None:
         self._log.debug("pool changed", change=event)
         self.state = apply(self.state, event)
+        self.on_change(event)

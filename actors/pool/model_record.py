@@ -200,6 +200,7 @@ class ModelRecord:
             expires_at=self._expires_at,
             snapshot=self.figures.snapshot,
             totals=self.figures.totals() if self.figures.listed else None,
+            pinned=use.pinned,
         )
 
     @property

@@ -85,9 +85,8 @@ class ModelTable(PoolOverview):
         self._max_queue = settings.max_queue
         self._queue_timeout = settings.queue_timeout
         self._callbacks = callbacks
-        self._memory = MemoryReading(callbacks.available_memory)
         self._unloads = UnloadRequests()
-        super().__init__(Ledger(settings, callbacks.rule_of))
+        super().__init__(Ledger(settings, callbacks.rule_of), MemoryReading(callbacks.available_memory))
         self._log = get_logger().bind(actor="pool")
 
     def preload(self, key: ModelKey) -> None:
@@ -98,6 +97,8 @@ class ModelTable(PoolOverview):
     def unload(self, key: ModelKey, reply: Reply, message: UnloadModel) -> None:
         """Unload a model once its leases have ended, or reject that."""
         if self._unloads.add(self._ledger[key], reply, spares_pinned=message.spares_pinned):
+            if message.now:
+                self.fail_requests(self._ledger[key])
             self._ledger.apply(UnloadAsked(key))
 
     def admit(self, key: ModelKey, reply: Reply, message: Acquire, *, listed: bool = True) -> None:
@@ -160,6 +161,7 @@ class ModelTable(PoolOverview):
     def fail_all(self, problem: Problem) -> None:
         """Fail every waiting request, and tell the models to fail theirs."""
         self._unloads.fail_all(problem)
+        self.end_watches(problem)
         for record in self._ledger.records:
             self._fail_waiting(record, problem)
             if record.model is not None:
@@ -253,7 +255,7 @@ class ModelTable(PoolOverview):
         for record in self._ledger.records:
             while record.model is not None and (ticket := record.next_ticket()) is not None:
                 release = partial(self._callbacks.on_lease_closed, record)
-                lease = Lease(record.key, record.model.ref, ticket.slots, release, ticket.priority)
+                lease = Lease(record.key, record.model.ref, ticket, release)
                 record.leases[lease] = now
                 self._ledger.apply(LeaseGranted(record.key, now))
                 ticket.reply.send(Granted(lease))

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
@@ -16,8 +17,7 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.pool.alarm import Alarm
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.keep_awake import KeepAwake
-from greenroom.actors.pool.lease import Lease, ProfileFound
-from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.lease import ProfileFound
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_reports import (
     Crashed,
@@ -35,12 +35,18 @@ from greenroom.actors.pool.pool_reports import (
 )
 from greenroom.actors.pool.pooled_model import MakeModel, PooledModel
 from greenroom.actors.pool.residence_rules import rule_for
-from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, adapter_not_found, draining
 from greenroom.schemas.protocols.model_protocol import ModelReport
+from greenroom.schemas.protocols.operator_protocol import (
+    CancelRequest,
+    ListRequests,
+    PinModel,
+    PlanLoad,
+    WatchModels,
+)
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
     DescribeModel,
@@ -48,6 +54,7 @@ from greenroom.schemas.protocols.pool_protocol import (
     Drain,
     Drained,
     ModelName,
+    NamedMessage,
     PoolMessage,
     PoolStatus,
     QueryPrompt,
@@ -98,8 +105,8 @@ class Pool:
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model,
-            self._ticket_closed,
-            self._lease_closed,
+            lambda record, ticket: self._control.send(TicketClosed(record, ticket)),
+            lambda record, lease: self._control.send(LeaseClosed(record, lease)),
             engines.available_memory,
             partial(rule_for, settings),
         )
@@ -179,10 +186,12 @@ class Pool:
     def _receive_message(self, message: PoolMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
         match message:
-            case Acquire() | QueryPrompt() | UnloadModel():
+            case Acquire() | QueryPrompt() | UnloadModel() | PinModel() | PlanLoad():
                 self._acquire(message, reply)
             case DescribeModel(name):
                 self._nursery.start_soon(self._describe, reply, name)
+            case ListRequests() | CancelRequest() | WatchModels():
+                self._models.answer(message, reply)
             case ProbeModel():  # fails by itself while the pool drains
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
@@ -192,9 +201,10 @@ class Pool:
                 if self._draining is None:
                     self._log.info("draining")
                     self._draining = draining()
+                    self._models.end_watches(self._draining)
                 self._drain_replies.append(reply)
 
-    def _acquire(self, message: Acquire | QueryPrompt | UnloadModel, reply: Reply) -> None:
+    def _acquire(self, message: NamedMessage, reply: Reply) -> None:
         if self._draining is not None:
             reply.fail(self._draining)
         elif (known := self._lookups.known(message.key.model)) is not None:
@@ -203,9 +213,7 @@ class Pool:
             self._looking_up += 1
             self._nursery.start_soon(self._look_up, message, reply)
 
-    def _admit(
-        self, found: ModelName | Problem, message: Acquire | QueryPrompt | UnloadModel, reply: Reply
-    ) -> None:
+    def _admit(self, found: ModelName | Problem, message: NamedMessage, reply: Reply) -> None:
         if isinstance(found, Problem):
             reply.fail(found)
             return
@@ -213,6 +221,8 @@ class Pool:
         match message:
             case UnloadModel():
                 self._models.unload(key, reply, message)
+            case PinModel() | PlanLoad():
+                self._models.answer(attrs.evolve(message, key=key), reply)
             case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
                 reply.fail(adapter_not_found(adapter, found.model))
             case QueryPrompt(request_id=request_id):
@@ -222,7 +232,7 @@ class Pool:
                     reply.send(ProfileFound(found.profile, found.defaults))
                 self._models.admit(key, reply, message, listed=found.listed)
 
-    async def _look_up(self, message: Acquire | QueryPrompt | UnloadModel, reply: Reply) -> None:
+    async def _look_up(self, message: NamedMessage, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)
         self._control.send(LookedUp(message, reply, found))
 
@@ -257,12 +267,6 @@ class Pool:
             for reply in replies:
                 reply.send(Drained())
                 reply.end()
-
-    def _ticket_closed(self, record: ModelRecord, ticket: Ticket) -> None:
-        self._control.send(TicketClosed(record, ticket))
-
-    def _lease_closed(self, record: ModelRecord, lease: Lease) -> None:
-        self._control.send(LeaseClosed(record, lease))
 
     def _end(self) -> None:
         self._models.fail_all(draining())

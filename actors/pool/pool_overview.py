@@ -1,22 +1,59 @@
-"""Questions about all models of the pool, answered without a change."""
+"""Questions and wishes of operators about all models of the pool, and their requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 
+import attrs
+
+from greenroom.actors.core.reply import Reply
 from greenroom.actors.pool.ledger import Ledger
+from greenroom.actors.pool.memory_reading import MemoryReading
+from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.planning.load_plan import plan_load
+from greenroom.actors.pool.planning.model_news import news_of, present_news
+from greenroom.actors.pool.planning.pool_events import MemoryRead, PinSet, PoolEvent
+from greenroom.actors.pool.refusal_problems import refusal_problem
+from greenroom.actors.pool.tickets import Ticket
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.operator_protocol import (
+    CancelRequest,
+    ListRequests,
+    LoadPlan,
+    ModelPinned,
+    OperatorMessage,
+    PinModel,
+    PlanLoad,
+    RequestCancelled,
+    RequestState,
+    RequestStatus,
+    RequestStatuses,
+    WatchModels,
+)
 from greenroom.schemas.protocols.pool_protocol import ModelStatus
+
+MOST_UNREAD = 1_000
+"""News that a slow reader may leave unread."""
+
+_SHUT_OUT = Problem(503, "too_slow", "The events came faster than they were read. Follow them anew.")
 
 
 class PoolOverview:
-    """The answers to questions about all models.
+    """The answers to questions about all models, and the wishes that need no decision of the pool.
 
     Args:
         ledger: State and records of the models.
+        memory: Reading of the memory that other programs leave.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, memory: MemoryReading) -> None:
         self._ledger = ledger
+        self._memory = memory
+        self._watchers: list[Reply] = []
+        self._ended: Problem | None = None
+        ledger.on_change = self._tell_watchers
 
     @property
     def waiting(self) -> bool:
@@ -41,3 +78,98 @@ class PoolOverview:
     def next_expiry(self) -> float | None:
         """Time, by `time.monotonic()`, at which the next idle model is to be unloaded; None if none is."""
         return self._ledger.next_expiry
+
+    def answer(self, message: OperatorMessage, reply: Reply) -> None:
+        """Answer an operator's message, whose key is that of a known model."""
+        match message:
+            case PinModel(key, pinned):
+                self._ledger.apply(PinSet(key, pinned))
+                get_logger().info("model pinned" if pinned else "model unpinned", model=str(key))
+                reply.send(ModelPinned(key, pinned))
+            case PlanLoad():
+                reply.send(self._plan(message))
+            case ListRequests():
+                reply.send(RequestStatuses(tuple(self._requests())))
+            case CancelRequest(ident):
+                self._cancel(ident, reply)
+            case WatchModels() if self._ended is not None:
+                reply.fail(self._ended)
+            case WatchModels():
+                for news in present_news(record.use for record in self._ledger.records):
+                    reply.send(news)
+                self._watchers.append(reply)
+
+    def fail_requests(self, record: ModelRecord) -> None:
+        """Fail every request of a model that is unloaded now; what they hold is released afterwards."""
+        detail = f"The operator has unloaded '{record.key.model}'."
+        problem = Problem(503, "model_unloaded", detail, retry_after=1)
+        for _, ticket in list(_tickets(record)):
+            ticket.fail(problem, record.log)
+
+    def end_watches(self, problem: Problem) -> None:
+        """Tell the readers of news that no more will come."""
+        self._ended = problem
+        watchers, self._watchers = self._watchers, []
+        for reply in watchers:
+            reply.fail(problem)
+
+    def _plan(self, message: PlanLoad) -> LoadPlan:
+        record, now = self._ledger[message.key], time.monotonic()
+        state = self._ledger.state
+        found, decided = plan_load(
+            state, message.key, message.needed, MemoryRead(self._memory.available(now), now)
+        )
+        if (broken := record.refusal(now)) is not None:
+            return attrs.evolve(found, outcome="refused", unload=(), pause=(), problem=broken)
+        for refusal in decided.refused:
+            if refusal.key == message.key:
+                return attrs.evolve(found, problem=refusal_problem(refusal, state.models.values()))
+        return found
+
+    def _requests(self) -> Iterator[RequestStatus]:
+        now = time.monotonic()
+        for record in self._ledger.records:
+            for state, ticket in _tickets(record):
+                told = ticket.slots, ticket.priority, round(now - ticket.since, 3)
+                yield RequestStatus(ticket.request_id, record.key, state, *told)
+
+    def _cancel(self, ident: str, reply: Reply) -> None:
+        found = [
+            (record, ticket)
+            for record in self._ledger.records
+            for _, ticket in _tickets(record)
+            if ident and ticket.request_id == ident
+        ]
+        for record, ticket in found:
+            detail = "The operator of this server has cancelled the request."
+            ticket.fail(Problem(503, "request_cancelled", detail), record.log)
+        if found:
+            reply.send(RequestCancelled(ident, len(found)))
+        else:
+            detail = f"No request '{ident[:100]}' waits or runs. `GET /admin/requests` lists those that do."
+            reply.fail(Problem(404, "request_not_found", detail))
+
+    def _tell_watchers(self, event: PoolEvent) -> None:
+        self._watchers = [reply for reply in self._watchers if not (reply.closed or reply.ended)]
+        if not self._watchers:
+            return
+        for news in news_of(event):
+            for reply in self._watchers:
+                if reply.unread < MOST_UNREAD:
+                    reply.send(news)
+                else:
+                    reply.fail(_SHUT_OUT)
+
+
+def _tickets(record: ModelRecord) -> Iterator[tuple[RequestState, Ticket]]:
+    """Yield the requests of a model that have not ended, with their states."""
+    running = (lease.ticket for lease in record.leases)
+    by_state: tuple[tuple[RequestState, Iterator[Ticket]], ...] = (
+        ("running", running),
+        ("waiting", iter(record.tickets)),
+        ("preparing", iter(record.prompt_queries)),
+    )
+    for state, tickets in by_state:
+        for ticket in tickets:
+            if not (ticket.reply.closed or ticket.reply.ended):
+                yield state, ticket

@@ -11,20 +11,14 @@ from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import ModelReport
-from greenroom.schemas.protocols.pool_protocol import (
-    Acquire,
-    ModelDescriptions,
-    ModelName,
-    QueryPrompt,
-    UnloadModel,
-)
+from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelName, NamedMessage
 
 
 @attrs.frozen(eq=False)
 class LookedUp:
     """The end of a lookup for a message."""
 
-    message: Acquire | QueryPrompt | UnloadModel
+    message: NamedMessage
     reply: Reply
     found: ModelName | Problem
 

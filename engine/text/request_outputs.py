@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.text.batch.batch import Batch
@@ -13,6 +14,7 @@ from greenroom.engine.text.sequences.failures import SequenceFailures
 from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.engine.text.sequences.token_intervals import TokenIntervals
 from greenroom.schemas.events.events import Failed, InferenceEvent, Usage
+from greenroom.schemas.events.statistics import RowStatistics
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, model_broken
 
@@ -78,6 +80,11 @@ class RequestOutputs:
                 if not choice.finished:
                     total = total.plus(choice.usage())  # the prompt is counted with the first choice
         return total
+
+    def rows(self) -> tuple[RowStatistics, ...]:
+        """Return the progress of all unfinished choices, for operators."""
+        every = (each for first in self.sequences.values() for each in (first, *first.parallel_samples))
+        return tuple(_row(sequence) for sequence in every if not sequence.finished)
 
     def emit_prompt(self, sequence: Sequence, keep: int = 0) -> None:
         """Emit scored pieces of the prompt, except the last `keep` chunks, which may be in flight."""
@@ -165,6 +172,21 @@ class RequestOutputs:
             for batch in self._batches:
                 batch.remove(choice)
         return unfinished
+
+
+def _row(sequence: Sequence) -> RowStatistics:
+    figures = sequence.metrics
+    stage: Literal["waiting", "prefill", "decode"] = "waiting"
+    if figures.started_at is not None:
+        stage = "prefill" if figures.first_token_at is None else "decode"
+    return RowStatistics(
+        sequence.request_id,
+        sequence.index,
+        stage,
+        len(sequence.prompt),
+        figures.cached_tokens,
+        sequence.generated,
+    )
 
 
 def _processing_failed() -> Problem:

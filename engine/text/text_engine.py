@@ -136,7 +136,7 @@ class TextEngine:
 
     def snapshot(self) -> EngineSnapshot:
         """Return the figures for operators."""
-        return self.statistics().snapshot(self._outputs.usage())
+        return self.statistics().snapshot(self._outputs.usage(), self._outputs.rows())
 
     @discards_if_raised
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:

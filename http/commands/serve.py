@@ -56,7 +56,8 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], sup
       greenroom serve ~/models/Qwen3-4B-4bit --port 9000
       greenroom serve org/large org/small --max-loaded-models 1 --log-format json
     """
-    settings = attrs.evolve(settings, models=models or settings.models)
+    if models:
+        settings = attrs.evolve(settings, models=models, origins=(*settings.origins, ("models", "flag")))
     inherited = inherit(os.environ)
     if supervised and inherited.parent is None:
         from greenroom.http.supervision.supervise import supervise

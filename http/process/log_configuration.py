@@ -21,6 +21,7 @@ from typing import Any, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor
 
+from greenroom.http.process.log_ring import LOG_RING
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.logs import LogFormat, LogLevel
 
@@ -83,12 +84,17 @@ _COMMON_PROCESSORS: list[Processor] = [
 def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
     if log_format == "json":
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-        return [stamp, structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
+        return [*_finished(stamp), structlog.processors.JSONRenderer(default=repr)]
     stamp = structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False)
     console = structlog.dev.ConsoleRenderer(
         colors=colors, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
     )
-    return [stamp, structlog.processors.format_exc_info, _escape, _leave_zeros_out, console]
+    return [*_finished(stamp), _escape, _leave_zeros_out, console]
+
+
+def _finished(stamp: Processor) -> tuple[Processor, ...]:
+    """Return the processors that complete an event and keep it for operators."""
+    return stamp, structlog.processors.format_exc_info, LOG_RING.record
 
 
 def _leave_zeros_out(_logger: object, _method: str, event: EventDict) -> EventDict:

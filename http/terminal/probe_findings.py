@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-from typing import Any
 
-import attrs
 import click
 import trio
 from rich.console import Console
@@ -17,6 +14,7 @@ from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import ProbedCapabilities
+from greenroom.schemas.models.probed_findings import findings_of
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, ProbeProgress
 
@@ -33,7 +31,7 @@ async def print_findings(
     Raises:
         ClickException: The model cannot be probed.
     """
-    found = _described(await _probe(pool, message, console))
+    found = findings_of(await _probe(pool, message, console))
     if as_json:
         text = json.dumps(found, indent=2)
     else:
@@ -59,13 +57,6 @@ async def _probe(pool: Ref[PoolMessage], message: ProbeModel, console: Console) 
         except ActorStopped:
             pass
     raise click.ClickException("the probe was interrupted")
-
-
-def _described(record: ProbedCapabilities) -> dict[str, Any]:
-    """Return the record's fields; its time in ISO 8601, and without the fingerprint of the files."""
-    fields = attrs.asdict(record, filter=lambda field, _: field.name != "files")
-    probed_at = datetime.datetime.fromtimestamp(record.probed_at, datetime.UTC)
-    return {**fields, "probed_at": probed_at.isoformat(timespec="seconds")}
 
 
 def _in_words(value: object) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
+
+from greenroom.schemas.protocols.operator_protocol import LoadOutcome, RequestState
 
 
 @attrs.frozen
@@ -36,3 +38,197 @@ class ServerStatus:
     waiting: int
     model_bytes: int
     memory_limit: int | None
+
+
+@attrs.frozen
+class AnswerRow:
+    """An answer that a model is computing: a row of its running batch, or one that waits to become one.
+
+    Args:
+        request_id: Id of its request.
+        index: Index of the choice within the request.
+        stage: `waiting` until its prompt is begun, `prefill` while that is computed, then `decode`.
+        prompt_tokens: Length of the prompt in tokens.
+        cached_tokens: Tokens of the prompt that were restored from the prefix cache.
+        generated_tokens: Tokens of the answer so far.
+    """
+
+    request_id: str
+    index: int
+    stage: Literal["waiting", "prefill", "decode"]
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+@attrs.frozen
+class UsedModel:
+    """A model that was requested since the start of the server.
+
+    Args:
+        state: See notes/actors.md.
+        since: Unix time in seconds at which it entered the state.
+        pinned: True if it is never unloaded for others, or for being idle.
+        expires_at: Unix time in seconds at which it is unloaded if no further request comes; null for never.
+        load_progress: Fraction of the weights that is loaded, 0 to 1.
+        bytes: Bytes of memory that are granted to it.
+        running: Number of its requests that are being answered.
+        waiting: Number of its requests that wait for it or for a slot.
+        restarts: Number of loads that followed an error.
+        problem: Reason of the state `error`; null in others.
+        last_error: Its last error, kept after recovery; null if it had none.
+        rows: Answers that it computes, as of at most a second ago.
+    """
+
+    id: str
+    state: str
+    since: float
+    pinned: bool
+    expires_at: float | None
+    load_progress: float
+    bytes: int
+    running: int
+    waiting: int
+    restarts: int
+    problem: str | None
+    last_error: str | None
+    rows: tuple[AnswerRow, ...]
+
+
+@attrs.frozen
+class UsedModels:
+    """The response body of `GET /admin/models`: the models that were requested since the start."""
+
+    models: tuple[UsedModel, ...]
+
+
+@attrs.frozen
+class LoadedModel:
+    """The response body of `POST /admin/models/load`.
+
+    Args:
+        id: The model's own id.
+        seconds: Seconds until it was ready.
+    """
+
+    id: str
+    seconds: float
+
+
+@attrs.frozen
+class UnloadedModel:
+    """The response body of `POST /admin/models/unload`.
+
+    Args:
+        id: The model's own id.
+        freed_bytes: Bytes that it was measured to have freed; 0 if it was not in memory.
+    """
+
+    id: str
+    freed_bytes: int
+
+
+@attrs.frozen
+class PinnedModel:
+    """The response body of `POST /admin/models/pin`.
+
+    Args:
+        id: The model's own id.
+    """
+
+    id: str
+    pinned: bool
+
+
+@attrs.frozen
+class PlannedLoad:
+    """The response body of `POST /admin/models/plan`: the effect of a request for a model at present.
+
+    Args:
+        id: The model's own id.
+        outcome: `ready` if it is in memory, `loading`, `loads` if it would be loaded at once, `evicts` after
+            others are unloaded, `waits` until requests end or memory is free, or `refused`.
+        unload: Models that would be unloaded for it at once.
+        pause: Models that would finish their requests first and then be unloaded for it.
+        required_bytes: Bytes that it needs; null if unknown.
+        limit_bytes: Bytes that models may have together; null before any model has been opened.
+        available_bytes: Bytes that other programs leave; null if unknown.
+        reason: Reason of a refusal.
+    """
+
+    id: str
+    outcome: LoadOutcome
+    unload: tuple[str, ...]
+    pause: tuple[str, ...]
+    required_bytes: int | None
+    limit_bytes: int | None
+    available_bytes: int | None
+    reason: str | None
+
+
+@attrs.frozen
+class RequestInFlight:
+    """A request that waits for a model or uses one.
+
+    Args:
+        state: `preparing` uses a model without its weights, `waiting` waits for it, `running` is answered.
+        choices: Number of answers that it generates at once.
+        priority: Steps by which it waits behind others.
+        seconds: Seconds since its arrival.
+        rows: Answers that are being computed for it, as of at most a second ago.
+    """
+
+    id: str
+    model: str
+    state: RequestState
+    choices: int
+    priority: int
+    seconds: float
+    rows: tuple[AnswerRow, ...]
+
+
+@attrs.frozen
+class RequestsInFlight:
+    """The response body of `GET /admin/requests`."""
+
+    requests: tuple[RequestInFlight, ...]
+
+
+@attrs.frozen
+class CancelledRequest:
+    """The response body of `POST /admin/requests/{id}/cancel`.
+
+    Args:
+        cancelled: Number of its parts: a request of several prompts has one for each.
+    """
+
+    id: str
+    cancelled: int
+
+
+SettingSource = Literal["default", "file", "environment", "flag"]
+
+
+@attrs.frozen
+class EffectiveSetting:
+    """A setting as it holds.
+
+    Args:
+        value: Its value; null for a secret, or if it is not set.
+        source: Kind of source that set it.
+        secret: True if its value is not shown.
+        set: True if it has a value.
+    """
+
+    name: str
+    value: Any
+    source: SettingSource
+    secret: bool
+    set: bool
+
+
+@attrs.frozen
+class EffectiveSettings:
+    """The response body of `GET /admin/settings`."""
+
+    settings: tuple[EffectiveSetting, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import attrs
 
 from greenroom.schemas.events.events import Usage
@@ -65,6 +67,27 @@ class SpeculationStatistics:
 
 
 @attrs.frozen
+class RowStatistics:
+    """An answer that is being computed: a row of a batch, or one that waits to become one.
+
+    Args:
+        request_id: Id of its request.
+        index: Index of the choice within the request.
+        stage: `waiting` until its prompt is begun, `prefill` while that is computed, then `decode`.
+        prompt_tokens: Length of the prompt in tokens.
+        cached_tokens: Tokens of the prompt that were restored from the prefix cache.
+        generated_tokens: Tokens of the answer so far.
+    """
+
+    request_id: str
+    index: int
+    stage: Literal["waiting", "prefill", "decode"]
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+@attrs.frozen
 class EngineSnapshot:
     """The figures of a loaded model of any kind at one moment, for operators.
 
@@ -76,6 +99,7 @@ class EngineSnapshot:
         speculation: Numbers of drafted and accepted tokens; None if the model drafts none.
         preempted: Number of preemptions since the load.
         token_intervals: Seconds between the tokens of an answer, since the load; None if it writes none.
+        rows: Answers that are being generated, with their lengths; empty for models that generate no text.
     """
 
     running: int
@@ -86,6 +110,7 @@ class EngineSnapshot:
     speculation: SpeculationStatistics | None = None
     preempted: int = 0
     token_intervals: HistogramSnapshot | None = None
+    rows: tuple[RowStatistics, ...] = ()
 
 
 @attrs.frozen
@@ -118,11 +143,12 @@ class TextEngineStatistics:
     speculation: SpeculationStatistics | None
     token_intervals: HistogramSnapshot
 
-    def snapshot(self, usage: Usage) -> EngineSnapshot:
+    def snapshot(self, usage: Usage, rows: tuple[RowStatistics, ...]) -> EngineSnapshot:
         """Return the figures for operators.
 
         Args:
             usage: Usage of the unfinished answers.
+            rows: Progress of these answers.
         """
         running = self.prefilling + self.prefilled + self.decoding
         return EngineSnapshot(
@@ -134,4 +160,5 @@ class TextEngineStatistics:
             self.speculation,
             self.admission.preempted,
             self.token_intervals,
+            rows,
         )

@@ -15,6 +15,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.operator_protocol import OperatorMessage, PinModel, PlanLoad
 from greenroom.schemas.protocols.probe_protocol import ProbeModel
 
 
@@ -55,6 +56,7 @@ class ModelStatus:
         snapshot: Latest figures of its engine; None if it is not loaded.
         expires_at: Unix time in seconds at which it is unloaded if no further request comes; None for never.
         totals: Its figures since the server's start; None while only a request has named it, and no catalog.
+        pinned: True if it is never unloaded for others, or for being idle.
     """
 
     key: ModelKey
@@ -76,6 +78,7 @@ class ModelStatus:
     snapshot: EngineSnapshot | None = None
     expires_at: float | None = None
     totals: ModelTotals | None = attrs.field(default=None, repr=False)
+    pinned: bool = False
 
     @property
     def documented_state(self) -> str:
@@ -136,10 +139,12 @@ class UnloadModel:
 
     Args:
         spares_pinned: True to refuse if the operator has pinned the model.
+        now: True to fail its requests instead of waiting for their ends.
     """
 
     key: ModelKey
     spares_pinned: bool = False
+    now: bool = False
 
 
 @attrs.frozen
@@ -238,4 +243,7 @@ class Drained:
     """Confirmation that no request is left."""
 
 
-PoolMessage = Acquire | QueryPrompt | UnloadModel | ProbeModel | DescribeModel | DescribePool | Drain
+NamedMessage = Acquire | QueryPrompt | UnloadModel | PinModel | PlanLoad
+"""Messages about a model, whose name may be an alias."""
+
+PoolMessage = NamedMessage | OperatorMessage | ProbeModel | DescribeModel | DescribePool | Drain

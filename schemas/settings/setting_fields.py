@@ -19,6 +19,7 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     one_of: tuple[str | int, ...] = (),
+    secret: bool = False,
 ) -> Any:
     """Return the attrs field of a setting.
 
@@ -29,6 +30,7 @@ def setting(
         high: Greatest value.
         above: Value that must be exceeded.
         one_of: Permitted values; empty for any.
+        secret: True if its value is shown to nobody.
     """
     among = attrs.validators.in_(one_of if default is not None else (None, *one_of))
     numbers = tuple(value for value in one_of if isinstance(value, int))
@@ -36,7 +38,7 @@ def setting(
     return attrs.field(
         default=default,
         validator=among if one_of else _check_range,
-        metadata={**ends, "meaning": meaning},
+        metadata={**ends, "meaning": meaning, "secret": secret},
     )
 
 

@@ -20,6 +20,7 @@ from greenroom.actors.pool.planning.pool_events import (
     MemoryRead,
     ModelEvent,
     ModelStarted,
+    PinSet,
     PoolEvent,
     PreloadAsked,
     Reported,
@@ -99,6 +100,8 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
             return attrs.evolve(_without_shortage(model), state=state, need=None)
         case Configured(pinned=pinned, ttl=ttl):
             return attrs.evolve(model, pinned=pinned, ttl=ttl, usual_ttl=ttl)
+        case PinSet(pinned=pinned):
+            return attrs.evolve(model, pinned=pinned)
         case PreloadAsked():
             return attrs.evolve(model, preload=True)
         case KeepAliveSet(ttl=ttl):

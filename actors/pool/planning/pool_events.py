@@ -65,6 +65,14 @@ class Configured:
 
 
 @attrs.frozen
+class PinSet:
+    """The operator's wish that a model is never unloaded for others, or may be again."""
+
+    key: ModelKey
+    pinned: bool
+
+
+@attrs.frozen
 class PreloadAsked:
     """The operator's wish, at the start, to load a model without a request."""
 
@@ -163,6 +171,7 @@ ModelEvent = (
     | ActorStopped
     | RequestsFailed
     | Configured
+    | PinSet
     | PreloadAsked
     | KeepAliveSet
     | UnloadAsked

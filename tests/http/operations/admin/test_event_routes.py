@@ -1,0 +1,137 @@
+"""News of models and lines of the log, followed by an operator of a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from greenroom.http.process.log_ring import LINES, LONGEST, LogRing
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers import server_processes
+from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, fetch, serving
+
+EVENTS = "/admin/events"
+
+
+@asynccontextmanager
+async def following(served: Served, path: str = EVENTS) -> AsyncIterator[RawClient]:
+    """Open a stream of events, up to its head."""
+    async with connected(served.server) as client:
+        await client.request("GET", path)
+        assert b"200" in await client.read_until(b"\r\n")
+        await client.read_until(b"\r\n\r\n")
+        yield client
+
+
+async def next_event(client: RawClient) -> tuple[str, dict[str, Any]]:
+    await client.read_until(b"event: ")
+    name = (await client.read_until(b"\n")).decode().strip()
+    await client.read_until(b"data: ")
+    return name, json.loads(await client.read_until(b"\n"))
+
+
+async def events_until(client: RawClient, stage: str) -> list[tuple[str, dict[str, Any]]]:
+    found = [await next_event(client)]
+    while found[-1][1].get("stage") != stage:
+        found.append(await next_event(client))
+    return found
+
+
+async def test_loads_evictions_and_failures_are_told_with_stage_and_fraction(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    source = tiny_model("llama")
+    for file in source.iterdir():
+        data = file.read_bytes()
+        (broken / file.name).write_bytes(data[: len(data) // 2] if file.suffix == ".safetensors" else data)
+    folders = str(tiny_model("qwen3")), str(source), str(broken)
+    settings = Settings(models=folders, max_loaded_models=1, shutdown_timeout=60.0)
+    async with serving(settings) as served, following(served) as client:
+        await fetch(served.server, "POST", "/admin/models/load", {"model": "qwen3"})
+        loaded = await events_until(client, "ready")
+        assert {(name, event["model"]) for name, event in loaded} == {("load", "qwen3")}
+        fractions = [event["fraction"] for _, event in loaded if "fraction" in event]
+        assert fractions == sorted(fractions)
+        assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+        assert all(event["time"] > 1e9 for _, event in loaded)
+        await fetch(served.server, "POST", "/admin/models/load", {"model": "llama"})
+        seen = await events_until(client, "ready")
+        evicted = next(event for name, event in seen if name == "eviction")
+        assert (evicted["model"], evicted["for"]) == ("qwen3", "llama")
+        freed = next(event for name, event in seen if name == "unload" and event["stage"] == "idle")
+        assert freed["freed_bytes"] > 0
+        assert (await fetch(served.server, "POST", "/admin/models/load", {"model": "broken"})).status >= 400
+        name, failed = (await events_until(client, "failed"))[-1]
+        assert (name, failed["model"]) == ("load", "broken")
+        assert failed["detail"]
+        async with following(served) as late:
+            present = {(await next_event(late))[1]["model"] for _ in range(3)}
+            assert present == {"qwen3", "llama", "broken"}
+
+
+async def test_a_stream_of_events_does_not_hold_up_the_end_of_the_server() -> None:
+    async with serving(Settings(shutdown_timeout=600.0)) as served:
+        async with following(served) as events, following(served, "/admin/logs") as logs:
+            await served.system.drain()
+            assert (await next_event(events))[1]["code"] == "draining"
+            assert await logs.read_until(b"0\r\n\r\n")
+        late = await fetch(served.server, "GET", EVENTS)
+        assert b'"code":"draining"' in late.body
+
+
+def logged(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    return (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
+
+
+def test_the_log_of_a_process_is_read_and_followed() -> None:
+    with (
+        server_processes.serving("--db", ":memory:") as server,
+        httpx2.Client(base_url=server.address, timeout=60) as client,
+    ):
+        with client.stream("GET", "/admin/logs") as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            lines = logged(response.iter_lines())
+            assert any(line["event"] == "listening" for line in lines)
+            client.post("/v1/completions", json={"model": "default", "prompt": "A", "max_tokens": 1})
+            admitted = next(line for line in lines if line["event"] == "request admitted")
+            assert admitted["level"] == "info"
+            assert admitted["request_id"].startswith("req_")
+        last = client.get("/admin/logs", params={"lines": 1, "follow": "false"})
+        assert len(list(logged(iter(last.text.splitlines())))) == 1
+        for query in ("lines=-1", "lines=x", "follow=maybe"):
+            assert client.get(f"/admin/logs?{query}").status_code == 400
+
+
+def test_the_ring_keeps_the_last_lines_and_cuts_long_ones() -> None:
+    ring = LogRing()
+    for number in range(LINES + 10):
+        event = {"event": "step", "number": number, "_record": object()}
+        assert ring.record(None, "info", event) is event
+    lines, position = ring.after(0)
+    assert (len(lines), position) == (LINES, LINES + 10)
+    assert json.loads(lines[0]) == {"event": "step", "number": 10}
+    assert ring.after(position) == ([], position)
+    ring.record(None, "info", {"event": "x" * 100_000, "level": "info"})
+    ring.record(None, "info", {"event": "odd", "what": object(), "not": float("nan")})
+    no_string: Any = ("no", "string")
+    ring.record(None, "info", {"event": "key", no_string: 1})
+    (long, odd, key), _ = ring.after(position)
+    assert len(long) <= LONGEST
+    assert json.loads(long)["cut"] is True
+    assert "odd" in json.loads(odd)["event"]
+    assert json.loads(key)["event"] == "key"
+
+
+@pytest.mark.parametrize("name", ["events", "logs", "requests", "settings", "models"])
+async def test_no_route_for_operators_answers_a_proxy(server_without_model: Served, name: str) -> None:
+    refused = await fetch(server_without_model.server, "GET", f"/admin/{name}", x_forwarded_for="192.0.2.1")
+    assert (refused.status, refused.json()["error"]["code"]) == (403, "loopback_only")

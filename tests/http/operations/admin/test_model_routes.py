@@ -1,0 +1,144 @@
+"""Models loaded, unloaded, pinned and planned by an operator of a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, fetch, serving
+
+MODELS = "/admin/models"
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+async def served(tiny_model: TinyModel) -> AsyncIterator[Served]:
+    """Run a server with two models, one of which fits into memory at a time."""
+    folders = str(tiny_model("qwen3")), str(tiny_model("llama"))
+    async with serving(Settings(models=folders, max_loaded_models=1, shutdown_timeout=60.0)) as served:
+        yield served
+
+
+async def post(served: Served, verb: str, body: Any, status: int = 200) -> Any:
+    answer = await fetch(served.server, "POST", f"{MODELS}/{verb}", body)
+    assert answer.status == status, answer.body
+    return answer.json()
+
+
+async def one(served: Served, model: str) -> dict[str, Any]:
+    models = (await fetch(served.server, "GET", MODELS)).json()["models"]
+    [found] = [each for each in models if each["id"] == model]
+    return dict(found)
+
+
+@asynccontextmanager
+async def endless_chat(served: Served, model: str) -> AsyncIterator[tuple[RawClient, str]]:
+    """Stream a chat that ends only with its connection; yield that and the request's id."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    async with connected(served.server) as client:
+        await client.request("POST", CHAT, json.dumps({**body, "max_tokens": 20_000}).encode())
+        head = (await client.read_until(b"\r\n\r\n")).decode().lower()
+        yield client, head.split("x-request-id: ")[1].split()[0]
+
+
+async def test_a_model_is_loaded_and_unloaded(served: Served) -> None:
+    loaded = await post(served, "load", {"model": "default"})
+    assert (loaded["id"], loaded["seconds"] > 0) == ("qwen3", True)
+    shown = await one(served, "qwen3")
+    assert (shown["state"], shown["running"], shown["pinned"]) == ("ready", 0, False)
+    assert shown["bytes"] > 0
+    unloaded = await post(served, "unload", {"model": "qwen3"})
+    assert unloaded["freed_bytes"] > 0
+    assert (await one(served, "qwen3"))["state"] == "idle"
+    assert (await post(served, "unload", {"model": "qwen3", "mode": "now"}))["freed_bytes"] == 0
+
+
+async def test_the_rows_of_a_running_batch_are_shown_and_now_fails_them(served: Served) -> None:
+    async with endless_chat(served, "qwen3") as (client, ident):
+
+        async def decoding() -> bool:
+            rows = (await one(served, "qwen3"))["rows"]
+            return [(row["request_id"], row["stage"]) for row in rows] == [(ident, "decode")]
+
+        await eventually(decoding)
+        [row] = (await one(served, "qwen3"))["rows"]
+        assert row["prompt_tokens"] > 0
+        assert row["generated_tokens"] > 0
+        [request] = (await fetch(served.server, "GET", "/admin/requests")).json()["requests"]
+        assert (request["id"], request["model"], request["state"]) == (ident, "qwen3", "running")
+        assert request["rows"][0]["index"] == 0
+        unloaded = await post(served, "unload", {"model": "qwen3", "mode": "now"})
+        assert unloaded["freed_bytes"] > 0
+        assert b'"code":"model_unloaded"' in await client.read_until(b"data: [DONE]\n\n")
+    assert (await one(served, "qwen3"))["rows"] == []
+
+
+async def test_a_drain_waits_for_the_answer(served: Served) -> None:
+    async with trio.open_nursery() as nursery, endless_chat(served, "qwen3"):
+        nursery.start_soon(post, served, "unload", {"model": "qwen3", "mode": "drain"})
+
+        async def leaves() -> bool:
+            plan = await post(served, "plan", {"model": "qwen3"})
+            return bool(plan["outcome"] == "waits")
+
+        await eventually(leaves)
+        assert (await one(served, "qwen3"))["running"] == 1
+        # The hang-up ends the answer, and with it the wait.
+    assert (await one(served, "qwen3"))["state"] == "idle"
+
+
+async def test_a_plan_names_what_would_be_evicted_and_evicts_nothing(served: Served) -> None:
+    first = await post(served, "plan", {"model": "default"})
+    assert (first["id"], first["outcome"], first["unload"]) == ("qwen3", "loads", [])
+    assert first["required_bytes"] > 0
+    await post(served, "load", {"model": "qwen3"})
+    assert (await post(served, "plan", {"model": "qwen3"}))["outcome"] == "ready"
+    other = await post(served, "plan", {"model": "llama"})
+    assert (other["outcome"], other["unload"], other["pause"]) == ("evicts", ["qwen3"], [])
+    assert other["limit_bytes"] > 0
+    async with endless_chat(served, "qwen3"):
+        assert (await post(served, "plan", {"model": "llama"}))["outcome"] == "waits"
+    assert (await one(served, "qwen3"))["state"] == "ready"
+    await post(served, "load", {"model": "llama"})
+    assert (await one(served, "qwen3"))["state"] == "idle"
+
+
+async def test_a_pinned_model_stays_until_it_is_unpinned(served: Served) -> None:
+    await post(served, "load", {"model": "qwen3"})
+    assert await post(served, "pin", {"model": "default"}) == {"id": "qwen3", "pinned": True}
+    assert (await one(served, "qwen3"))["pinned"] is True
+    planned = await post(served, "plan", {"model": "llama"})
+    assert (planned["outcome"], "llama" in planned["reason"]) == ("refused", True)
+    assert (await post(served, "load", {"model": "llama"}, 507))["error"]["code"] == "insufficient_memory"
+    assert await post(served, "pin", {"model": "qwen3", "pinned": False}) == {"id": "qwen3", "pinned": False}
+    await post(served, "load", {"model": "llama"})
+    # The operator's own wish to unload is not hindered by a pin.
+    await post(served, "pin", {"model": "llama"})
+    assert (await post(served, "unload", {"model": "llama"}))["freed_bytes"] > 0
+
+
+@pytest.mark.parametrize("verb", ["load", "unload", "pin", "plan", "probe"])
+async def test_a_wrong_body_is_a_400_that_names_the_field_and_an_unknown_model_a_404(
+    server_without_model: Served, verb: str
+) -> None:
+    served = server_without_model
+    for body, field in (({}, "model"), ({"model": 7}, "model"), ({"model": " "}, "model"), ([], None)):
+        assert (await post(served, verb, body, 400))["error"]["param"] == field
+    assert (await post(served, verb, {"model": "no/such"}, 404))["error"]["code"] == "model_not_found"
+    wrong: dict[str, dict[str, Any]] = {
+        "unload": {"mode": "soon"},
+        "pin": {"pinned": "yes"},
+        "probe": {"max_tokens": 0},
+    }
+    for field, value in wrong.get(verb, {}).items():
+        refused = await post(served, verb, {"model": "default", field: value}, 400)
+        assert refused["error"]["param"] == field
+        assert field in refused["detail"]
