@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.ref import Ref
+from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
@@ -18,8 +19,10 @@ class ActorRefs:
         pool: Pool of models, for inference requests.
         store: Store of everything that outlives its request.
         responses: Actor that generates responses and stores them.
+        downloads: Actor that fetches models from the hub.
     """
 
     pool: Ref[PoolMessage]
     store: Ref[StoreMessage]
     responses: Ref[ResponsesMessage]
+    downloads: Ref[DownloadMessage]

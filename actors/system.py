@@ -17,6 +17,7 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.activity import Activity
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
+from greenroom.actors.downloads.downloads import Downloads
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.pool.pool import Pool
@@ -61,14 +62,13 @@ class System:
         self,
         settings: Settings,
         pool: Pool,
-        store: Store,
-        responses: Responses,
+        refs: ActorRefs,
         children: trio.Nursery,
         workers: Workers,
     ) -> None:
         self.settings = settings
         self.pool: Ref[PoolMessage] = pool.ref
-        self.refs = ActorRefs(pool.ref, store.ref, responses.ref)
+        self.refs = refs
         self.device_lost = workers.device_lost
         self.hung = False
         self._actor = pool
@@ -165,6 +165,8 @@ async def open_system(
     engines = engines or Engines(settings, _probed_models(settings, database))
     probing = Probing(engines, workers, store.ref)
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
+    downloads = Downloads(pool.ref, engines)
+    engines.downloads = downloads.fetch_from_thread
     responses = Responses(pool.ref, store.ref)
     watch_imports(activity.set_importing if activity is not None else None)
     interval = sys.getswitchinterval()
@@ -178,10 +180,12 @@ async def open_system(
             try:
                 async with trio.open_nursery() as actors:
                     actors.start_soon(pool.run)
+                    actors.start_soon(downloads.run)
                     async with trio.open_nursery() as runs:
                         runs.start_soon(responses.run)
                         async with trio.open_nursery() as children:
-                            system = System(settings, pool, store, responses, children, workers)
+                            refs = ActorRefs(pool.ref, store.ref, responses.ref, downloads.ref)
+                            system = System(settings, pool, refs, children, workers)
                             actors.start_soon(system.tell_loss)
                             yield system
                             children.cancel_scope.cancel("the system closes")

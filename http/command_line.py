@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from greenroom.schemas.download import Download
     from greenroom.schemas.models.capabilities import ModelType
+    from greenroom.schemas.protocols.download_protocol import DownloadProgress
     from greenroom.schemas.settings.settings import Settings
 
 COMMANDS = {
@@ -36,6 +37,7 @@ COMMANDS = {
     "transcribe": "Transcribe a recording.",
     "probe": "Find out what a model can do, and remember it.",
     "models": "List the models that requests can name.",
+    "pull": "Fetch a model of the hub.",
     "show": "Show what is known about a model, and where its settings come from.",
     "service": "Run the server in the background, from login on and again after crashes.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
@@ -130,16 +132,28 @@ class EngineModels:
         return [hub_id for hub_id in ids if find_cached_model(hub_id, hub_cache_folder()) is None]
 
     def fetch(
-        self, hub_id: str, settings: Settings, tell: Callable[[Download], None], *, progress: bool
-    ) -> None:
-        """Download a model; call `tell` before the download of anything large.
+        self,
+        name: str,
+        settings: Settings,
+        tell: Callable[[Download], None],
+        report: Callable[[DownloadProgress], None],
+    ) -> str:
+        """Download a model, and return its folder; call `tell` before the download of anything large.
+
+        Args:
+            name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
+            report: Callback for the progress, a few times each second.
 
         Raises:
             ProblemError: It cannot be downloaded.
         """
-        from greenroom.engine.catalog.hub.download import download
+        import trio
 
-        download(hub_id, settings.trust_remote_code, tell=tell, progress=progress)
+        from greenroom.actors.transfers.fetch_model import Wish, fetch_model
+        from greenroom.engine.catalog.hub.repository import split_name
+
+        wish = Wish(*split_name(name), trust_remote_code=settings.trust_remote_code)
+        return str(trio.run(fetch_model, wish, report, tell))
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""

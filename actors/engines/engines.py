@@ -5,7 +5,6 @@ No MLX module is imported before a worker calls these functions.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,12 +14,13 @@ import attrs
 
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
-from greenroom.actors.engines.listed_models import ListedModels, draft_folder
+from greenroom.actors.engines.listed_models import ListedModels, draft_folder, missing_draft
 from greenroom.actors.engines.probed_models import ProbedModels
-from greenroom.schemas.download import Download
+from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, load_failed
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,47 +70,39 @@ class Engines(ListedModels):
 
     Attributes:
         residences: Measured memory of the loaded models.
+        downloads: Function that fetches a model's files; a system shares downloads among all who want them.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
         self._broken = BrokenModels()
-        self._downloads = threading.Lock()
+        self.downloads: FetchFiles = fetch_here
         self._account: MemoryAccount | None = None
 
-    def fetch(self, name: str) -> ModelFiles:
-        """Download the model's files if necessary, however long that takes.
+    def fetch(self, name: str, report: Callable[[DownloadProgress], None] | None = None) -> ModelFiles:
+        """Fetch the model's files if necessary, and those of its draft model, however long that takes.
 
         Args:
             name: The model's own id.
+            report: Callback for the progress of a download, on any thread.
 
         Raises:
             ProblemError: The model does not exist, or cannot be downloaded.
         """
-        from greenroom.engine.catalog.hub.download import download
-
         entry = self.find(name)
         if isinstance(entry, Problem):
             raise ProblemError(entry)
-        if entry.folder is not None:
-            return ModelFiles(entry.id, entry.folder)
-        if entry.unlisted:
-            return ModelFiles(entry.id, self._fetch_unlisted(entry.id))
-        return ModelFiles(entry.id, download(entry.hub_id or entry.id, self._settings.trust_remote_code))
-
-    def _fetch_unlisted(self, hub_id: str) -> Path:
-        """Download a model that only a request has named: one at a time, and if the disk can hold it.
-
-        Raises:
-            ProblemError: 404 if the hub has no such model; 503 for any other failure.
-        """
-        from greenroom.engine.catalog.hub.download import download
-
-        def tell(size: Download) -> None:
-            log.info("downloading", model=size.model, files=size.files, bytes=size.nbytes, source=size.source)
-
-        with self._downloads:
-            return download(hub_id, tell=tell)
+        # Code that only a request brings is never run.
+        trust = self._settings.trust_remote_code and not entry.unlisted
+        wish = Wish(entry.hub_id or entry.id, trust_remote_code=trust)
+        folder = entry.folder or self.downloads(wish, report)
+        if (draft := missing_draft(self._settings.applied_to(entry.id))) is not None:
+            try:
+                self.downloads(Wish(draft, trust_remote_code=self._settings.trust_remote_code), report)
+            except ProblemError as error:  # no request has named the draft model, so it is no 404
+                failed = load_failed(draft, "")
+                raise ProblemError(attrs.evolve(failed, detail=error.problem.detail)) from error
+        return ModelFiles(entry.id, folder)
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         """Create the adapter that prepares a model's requests.

@@ -55,6 +55,15 @@ class ListedModels:
         """True if the meaning of `default` depends on which models could be loaded."""
         return bool(self._settings.default)
 
+    @property
+    def model_dirs(self) -> tuple[str, ...]:
+        """The operator's folders of models."""
+        return self._settings.model_dir
+
+    def rescan(self) -> None:
+        """Look at the disk anew with the next question, since models were fetched or deleted."""
+        self._open_catalog().rescan()
+
     def find(self, name: str) -> CatalogEntry | Problem:
         """Return the catalog entry for a model name, or a 404 with similar names."""
         return self._open_catalog().find(name)
@@ -131,7 +140,7 @@ class ListedModels:
             record=record,
             parsers=(chosen.tool_parser, chosen.reasoning_parser),
             needed=needed,
-            fits=None if needed is None else needed <= self._room(),
+            fits=None if needed is None else needed <= self.room(),
         )
 
     def _size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
@@ -145,7 +154,12 @@ class ListedModels:
             return LoadSize(0)
         return with_measured_working(size, self.residences.working_bytes(model))
 
-    def _room(self) -> int:
+    def has_place(self, loaded: int) -> bool:
+        """Return whether the operator's settings let one more model be loaded beside others."""
+        most = self._settings.max_loaded_models
+        return most is None or loaded < most
+
+    def room(self) -> int:
         """Return the bytes that all models may have together in a server with these settings."""
         from greenroom.engine.memory.device_memory import USABLE_SHARE, main_memory
 
@@ -167,6 +181,16 @@ class ListedModels:
             if self._catalog is None:
                 self._catalog = Catalog.of(self._settings, self._has_failed)
             return self._catalog
+
+
+def missing_draft(settings: Settings) -> str | None:
+    """Return the hub id of a model's draft model that is not on this machine; None if nothing is missing."""
+    from greenroom.engine.catalog.entries import resolve_folder
+
+    draft, drafts = settings.draft_model, settings.speculation in (None, "draft")
+    if draft is None or not drafts or resolve_folder(draft) is not None:
+        return None
+    return draft if draft_folder(settings) is None else None
 
 
 def draft_folder(settings: Settings) -> Path | None:

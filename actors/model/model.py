@@ -24,6 +24,7 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,
     FailRequests,
@@ -197,7 +198,7 @@ class Model:
                 self._opened = opened
                 self._report(PreparingChanged(None))
                 self._proceed()
-            case LoadProgress() | Trimmed() | EngineSnapshot():
+            case LoadProgress() | DownloadProgress() | Trimmed() | EngineSnapshot():
                 self._report(report)
             case Loaded(admits_all) if self._lifecycle.state is ModelState.LOADING:
                 self._change(ModelState.READY, admits_all)

@@ -19,6 +19,7 @@ from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.kinds import wrong_kind
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 
 log = get_logger()
 
@@ -49,7 +50,7 @@ class TokenizerLoopEnded:
     problem: Problem | None = None
 
 
-TokenizerReport = Opened | PromptPrepared
+TokenizerReport = Opened | PromptPrepared | DownloadProgress
 
 
 @attrs.define(eq=False)
@@ -114,7 +115,7 @@ class TokenizerLoop:
     def _run(self, heartbeat: Heartbeat) -> TokenizerLoopEnded:
         try:
             heartbeat.pause()
-            files = self._engines.fetch(self._key.model)
+            files = self._engines.fetch(self._key.model, self._report)
             heartbeat.beat()
             opened = self._engines.open_model(files)
         except ProblemError as error:

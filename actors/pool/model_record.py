@@ -20,6 +20,7 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_hung, queue_full
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,
     LoadFailed,
@@ -49,6 +50,7 @@ class ModelRecord:
         progress: Fraction of the weights that is loaded, 0 to 1.
         last_error: Last error, kept after recovery.
         figures: Figures of its engine, and totals over all loads.
+        download: Progress of the download of its files; None if there is none.
     """
 
     use: ModelUse
@@ -67,6 +69,7 @@ class ModelRecord:
     progress: float = 0.0
     last_error: LastError | None = None
     figures: ModelFigures = attrs.field(factory=ModelFigures)
+    download: DownloadProgress | None = None
 
     model_slots: int = attrs.field(init=False)
     """Number of answers generated at once."""
@@ -97,6 +100,13 @@ class ModelRecord:
             case PreparingChanged(problem):
                 self.preparing = problem
 
+    def takes_no_decision(self, report: ModelReport) -> bool:
+        """Record figures and a download's progress; return whether a report consists of nothing else."""
+        if self.figures.record(report):
+            return True
+        self.download = report if isinstance(report, DownloadProgress) else None
+        return self.download is not None
+
     def add_actor(self, model: PooledModel) -> None:
         """Record a new actor, with the number of its slots."""
         self.model = model
@@ -106,7 +116,7 @@ class ModelRecord:
 
     def remove_actor(self) -> None:
         """Record that the actor stops or has crashed; it reports nothing more."""
-        self.model = self.preparing = None
+        self.model = self.preparing = self.download = None
 
     @property
     def key(self) -> ModelKey:
@@ -182,7 +192,7 @@ class ModelRecord:
         problem = self.problem if use.state is ModelState.ERROR else None
         return ModelStatus(
             self.key,
-            use.state,
+            ModelState.DOWNLOADING if self.download is not None else use.state,
             running=len(self.leases) + len(self.tickets) - use.waiting,
             slots=self.used_slots,
             waiting=use.waiting,
@@ -201,6 +211,7 @@ class ModelRecord:
             snapshot=self.figures.snapshot,
             totals=self.figures.totals() if self.figures.listed else None,
             pinned=use.pinned,
+            download=self.download,
         )
 
     @property

@@ -184,7 +184,7 @@ class ModelTable(PoolOverview):
     def record(self, model: PooledModel, report: ModelReport) -> None:
         """Record a model's report, unless its actor has been stopped."""
         record = self._ledger[model.key]
-        if model not in (record.model, record.remnant) or record.figures.record(report):
+        if model not in (record.model, record.remnant) or record.takes_no_decision(report):
             return
         now = time.monotonic()
         record.record_report(report, now)

@@ -88,6 +88,17 @@ def _common_status(record: ModelRecord, room: WaitingRoom, now: float) -> QueueS
     model, need = record.key.model, record.use.need
     if record.use.ready and not record.use.paused:
         return QueueStatus("queued", 0, model, required_bytes=need)
+    if (download := record.download) is not None:
+        return QueueStatus(
+            "downloading",
+            0,
+            model,
+            download.eta_ms,
+            required_bytes=need,
+            download_bytes=download.nbytes,
+            downloaded_bytes=download.received,
+            bytes_per_second=round(download.rate),
+        )
     if record.loading:
         loaded = None if need is None else round(need * record.progress)
         eta = record.eta_of_next(now)

@@ -119,6 +119,11 @@ class Catalog:
         known = [entry.id for entry in self.entries()]
         return model_not_found(model[:200], [ids[name] for name in near], known)
 
+    def rescan(self) -> None:
+        """Look through the folders again with the next question."""
+        with self._lock:
+            self._scanned = float("-inf")
+
     def owned(self) -> list[tuple[str, str]]:
         """Return the ids of named models and of those in `model_dir`, each with its folder or `the hub`."""
         named = {entry.folder for entry in self._named}

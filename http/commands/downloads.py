@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +15,9 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import status_of_signal
+from greenroom.http.terminal.download_display import download_bar, size_text
 from greenroom.schemas.download import Download
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -43,11 +45,12 @@ def fetch_missing(local: LocalModels, settings: Settings) -> None:
         else:
             log.info("downloading", **_fields(download))
 
-    with _ended_by_signals():
+    with ended_by_signals():
         for model in missing:
             began = time.monotonic()
             try:
-                local.fetch(model, settings, tell, progress=console and sys.stderr.isatty())
+                with download_bar() if console and sys.stderr.isatty() else nullcontext(_ignore) as show:
+                    local.fetch(model, settings, tell, show)
             except ProblemError as error:
                 raise click.ClickException(error.problem.detail) from error
             log.info("downloaded", model=model, seconds=round(time.monotonic() - began, 1))
@@ -55,13 +58,16 @@ def fetch_missing(local: LocalModels, settings: Settings) -> None:
 
 def sentence(download: Download) -> str:
     """Return a sentence about a download that is about to start."""
-    size, unit = (download.nbytes / 1e9, "GB") if download.nbytes >= 1e8 else (download.nbytes / 1e6, "MB")
     folder = download.folder.replace(str(Path.home()), "~", 1)
     files = "1 file" if download.files == 1 else f"{download.files} files"
     return (
-        f"{download.model} is not on this machine: downloading {size:.1f} {unit} in {files} from "
+        f"{download.model} is not on this machine: downloading {size_text(download.nbytes)} in {files} from "
         f"{download.source} to {folder}"
     )
+
+
+def _ignore(_: DownloadProgress) -> None:
+    pass
 
 
 def _fields(download: Download) -> dict[str, str | int]:
@@ -75,7 +81,9 @@ def _fields(download: Download) -> dict[str, str | int]:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
+    """End the process at once on SIGINT and SIGTERM within the block; what has arrived stays."""
+
     def end(number: int, _frame: FrameType | None) -> None:
         os._exit(status_of_signal(number))
 

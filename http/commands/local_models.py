@@ -10,6 +10,7 @@ import click
 from greenroom.http.commands.option_types import MODEL
 from greenroom.schemas.download import Download
 from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -32,9 +33,17 @@ class LocalModels(Protocol):
         """Return the hub ids among an operator's names whose models are not on this machine."""
 
     def fetch(
-        self, hub_id: str, settings: Settings, tell: Callable[[Download], None], *, progress: bool
-    ) -> None:
-        """Download a model; call `tell` before the download of anything large.
+        self,
+        name: str,
+        settings: Settings,
+        tell: Callable[[Download], None],
+        report: Callable[[DownloadProgress], None],
+    ) -> str:
+        """Download a model, and return its folder; call `tell` before the download of anything large.
+
+        Args:
+            name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
+            report: Callback for the progress, a few times each second.
 
         Raises:
             ProblemError: It cannot be downloaded.

@@ -162,8 +162,8 @@ class _AnswerView:
 
     def show(self, event: InferenceEvent) -> None:
         match event:
-            case QueueStatus(status="loading", model=model):
-                self._status.update(f"loading {model}")
+            case QueueStatus(status="loading" | "downloading" as status, model=model):
+                self._status.update(f"{status} {model}")
             case ReasoningDelta(text):
                 self._write(text, thinking=True)
             case TextDelta(text):

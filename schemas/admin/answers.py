@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.operator_protocol import LoadOutcome, RequestState
 
 
@@ -71,6 +72,7 @@ class UsedModel:
         pinned: True if it is never unloaded for others, or for being idle.
         expires_at: Unix time in seconds at which it is unloaded if no further request comes; null for never.
         load_progress: Fraction of the weights that is loaded, 0 to 1.
+        download: Progress of the download of its files in the state `downloading`; null in others.
         bytes: Bytes of memory that are granted to it.
         running: Number of its requests that are being answered.
         waiting: Number of its requests that wait for it or for a slot.
@@ -86,6 +88,7 @@ class UsedModel:
     pinned: bool
     expires_at: float | None
     load_progress: float
+    download: DownloadProgress | None
     bytes: int
     running: int
     waiting: int

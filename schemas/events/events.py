@@ -26,7 +26,8 @@ class QueueStatus:
     """The position of a waiting request (document 004, Queue Status).
 
     Args:
-        status: `queued` (for a slot), `waiting_for_model` (for memory in the pool), or `loading`.
+        status: `queued` (for a slot), `waiting_for_model` (for memory in the pool), `downloading` (its files
+            come from the hub), or `loading`.
         position: Number of requests for the model ahead of this one.
         model: Public id of the model.
         eta_ms: Estimated milliseconds until the request is served; None if unknown.
@@ -35,9 +36,12 @@ class QueueStatus:
         required_bytes: Bytes of memory that the model needs; None until its files have been read.
         available_bytes: Bytes that other models leave of the limit now; None without a limit.
         loaded_bytes: Bytes of the model that have been loaded; None unless it is loading.
+        download_bytes: Size of the files that it needs; None unless it is downloading, as for the next two.
+        downloaded_bytes: Bytes of them that are on this machine.
+        bytes_per_second: Rate at which they arrive.
     """
 
-    status: Literal["queued", "waiting_for_model", "loading"]
+    status: Literal["queued", "waiting_for_model", "downloading", "loading"]
     position: int
     model: str
     eta_ms: int | None = None
@@ -46,6 +50,9 @@ class QueueStatus:
     required_bytes: int | None = None
     available_bytes: int | None = None
     loaded_bytes: int | None = None
+    download_bytes: int | None = None
+    downloaded_bytes: int | None = None
+    bytes_per_second: int | None = None
 
 
 @attrs.frozen

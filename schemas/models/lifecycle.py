@@ -6,9 +6,13 @@ from enum import StrEnum
 
 
 class ModelState(StrEnum):
-    """The lifecycle state of a model."""
+    """The lifecycle state of a model.
+
+    DOWNLOADING is how the pool reports the time in LOADING in which the model's files arrive.
+    """
 
     IDLE = "idle"
+    DOWNLOADING = "downloading"
     WAITING = "waiting"
     LOADING = "loading"
     READY = "ready"
@@ -18,6 +22,7 @@ class ModelState(StrEnum):
 
 DOCUMENTED_NAMES: dict[ModelState, str] = {
     ModelState.IDLE: "Idle",
+    ModelState.DOWNLOADING: "Loading",
     ModelState.WAITING: "Switching",
     ModelState.LOADING: "Loading",
     ModelState.READY: "Ready",
@@ -28,9 +33,16 @@ DOCUMENTED_NAMES: dict[ModelState, str] = {
 
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),
+    ModelState.DOWNLOADING: frozenset({ModelState.LOADING, ModelState.UNLOADING, ModelState.ERROR}),
     ModelState.WAITING: frozenset({ModelState.LOADING, ModelState.IDLE, ModelState.ERROR}),
     ModelState.LOADING: frozenset(
-        {ModelState.READY, ModelState.WAITING, ModelState.UNLOADING, ModelState.ERROR}
+        {
+            ModelState.DOWNLOADING,
+            ModelState.READY,
+            ModelState.WAITING,
+            ModelState.UNLOADING,
+            ModelState.ERROR,
+        }
     ),
     ModelState.READY: frozenset({ModelState.UNLOADING, ModelState.ERROR}),
     ModelState.UNLOADING: frozenset({ModelState.IDLE, ModelState.ERROR}),

@@ -20,6 +20,7 @@ from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 
 
 @attrs.frozen
@@ -275,6 +276,7 @@ ModelReport = (
     StateChanged
     | Sized
     | LoadProgress
+    | DownloadProgress
     | EngineSnapshot
     | RequestEnded
     | Unloaded

@@ -15,6 +15,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.operator_protocol import OperatorMessage, PinModel, PlanLoad
 from greenroom.schemas.protocols.probe_protocol import ProbeModel
 
@@ -57,6 +58,7 @@ class ModelStatus:
         expires_at: Unix time in seconds at which it is unloaded if no further request comes; None for never.
         totals: Its figures since the server's start; None while only a request has named it, and no catalog.
         pinned: True if it is never unloaded for others, or for being idle.
+        download: Progress of the download of its files, in the state DOWNLOADING; else None.
     """
 
     key: ModelKey
@@ -79,6 +81,7 @@ class ModelStatus:
     expires_at: float | None = None
     totals: ModelTotals | None = attrs.field(default=None, repr=False)
     pinned: bool = False
+    download: DownloadProgress | None = None
 
     @property
     def documented_state(self) -> str:

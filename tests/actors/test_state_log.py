@@ -20,7 +20,7 @@ from greenroom.tests.support.actors.actor_systems import (
     until,
 )
 
-IDLE, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState
+IDLE, DOWNLOADING, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState
 
 
 async def test_every_change_of_state_is_logged_once_and_follows_from_the_one_before(

@@ -16,7 +16,7 @@ HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9]
 """Pattern of hub ids, `owner/name`; a match cannot lead out of the cache folder."""
 
 _MAX_REFERENCE_BYTES = 1_000
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json")
 
 
 def hub_cache_folder() -> Path:
@@ -64,7 +64,7 @@ def is_complete(folder: Path) -> bool:
     if _is_audio(folder):
         unfinished = any((folder.parents[1] / "blobs").glob("*.incomplete"))
         return not unfinished and any(path.is_file() for path in _weight_files(folder))
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
+    if not any((folder / name).is_file() for name in TOKENIZERS):
         return False
     shards = read_optional(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(shards, dict) and shards:

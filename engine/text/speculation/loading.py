@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
@@ -65,7 +64,7 @@ def _load_draft(
     is_abandoned: Callable[[], bool],
     reserve_memory: Callable[[int], None],
 ) -> Any:
-    folder = _folder(name, settings)
+    folder = _folder(name)
     draft_tokenizer = load_tokenizer(folder, settings.trust_remote_code, name)
     if draft_tokenizer.vocab != tokenizer.vocab:
         reason = f"the draft model '{name}' has another vocabulary; use one of the same family"
@@ -77,15 +76,17 @@ def _load_draft(
     return draft
 
 
-def _folder(name: str, settings: Settings) -> Path:
-    """Return the draft model's folder, downloading the model if necessary."""
-    from greenroom.engine.catalog.entries import local_folder
-    from greenroom.engine.catalog.hub.download import download
+def _folder(name: str) -> Path:
+    """Return the draft model's folder, which was fetched before the load.
 
-    try:
-        return local_folder(name) or download(name, settings.trust_remote_code)
-    except ProblemError as error:  # no request has named the draft model, so it is no 404
-        raise ProblemError(attrs.evolve(load_failed(name, ""), detail=error.problem.detail)) from error
+    Raises:
+        ProblemError: 503 `load_failed`: it is not on this machine.
+    """
+    from greenroom.engine.catalog.entries import local_folder
+
+    if (folder := local_folder(name)) is None:
+        raise ProblemError(load_failed(name, f"it is not on this machine; run `greenroom pull {name}`."))
+    return folder
 
 
 def _bytes(model: Any) -> int:

@@ -8,6 +8,7 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.operations.admin.event_routes import event_routes
 from greenroom.http.operations.admin.model_routes import model_routes
 from greenroom.http.operations.admin.probe_routes import probe_routes
+from greenroom.http.operations.admin.pull_routes import pull_routes
 from greenroom.http.operations.admin.request_routes import request_routes
 from greenroom.http.operations.admin.settings_routes import settings_routes
 from greenroom.http.operations.admin.status_routes import status_routes
@@ -19,6 +20,7 @@ def admin_routes(services: RouteServices) -> tuple[Blueprint, ...]:
         status_routes(services),
         model_routes(services),
         probe_routes(services),
+        pull_routes(services),
         request_routes(services),
         event_routes(services),
         settings_routes(services),

@@ -130,6 +130,7 @@ def _used_model(status: ModelStatus) -> UsedModel:
         pinned=status.pinned,
         expires_at=None if status.expires_at is None else round(status.expires_at, 3),
         load_progress=round(status.load_progress, 4),
+        download=status.download,
         bytes=status.nbytes,
         running=status.running,
         waiting=status.waiting,

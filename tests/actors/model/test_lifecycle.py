@@ -9,12 +9,12 @@ import pytest
 from greenroom.actors.model.lifecycle import ImpossibleTransition, Lifecycle
 from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 
-IDLE, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState
+IDLE, DOWNLOADING, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState
 
 
 def test_states_follow_the_table_only() -> None:
     life = Lifecycle()
-    for step in (WAITING, LOADING, READY, UNLOADING, IDLE):
+    for step in (WAITING, LOADING, DOWNLOADING, LOADING, READY, UNLOADING, IDLE):
         life.to(step)
     with pytest.raises(ImpossibleTransition, match="idle to ready"):
         life.to(READY)

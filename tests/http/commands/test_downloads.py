@@ -12,7 +12,7 @@ import pytest
 
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.hub_server import hub_server
+from greenroom.tests.support.servers.hub_server import HubRequest, hub_server
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 
 CHAT = {"model": "default", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
@@ -32,8 +32,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def hub(
     tiny_model: TinyModel, tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[str]]:
-    """Run a hub with two models; yield the list of requested paths."""
+) -> Iterator[list[HubRequest]]:
+    """Run a hub with two models; yield the list of its requests."""
     models = {"org/chat": files_of(tiny_model("llama")), "org/bert": files_of(tiny_encoder("bert"))}
     with hub_server(models) as (address, asked):
         monkeypatch.setenv("HF_ENDPOINT", address)
@@ -41,7 +41,7 @@ def hub(
 
 
 def test_a_server_downloads_before_it_listens_and_says_how_much(
-    cache: Path, hub: list[str], tiny_model: TinyModel
+    cache: Path, hub: list[HubRequest], tiny_model: TinyModel
 ) -> None:
     with serving("org/chat") as server:
         events = [line["event"] for line in server.log]
@@ -57,7 +57,7 @@ def test_a_server_downloads_before_it_listens_and_says_how_much(
         assert len(hub) == asked
 
 
-def test_a_command_says_so_beside_its_output(cache: Path, hub: list[str]) -> None:
+def test_a_command_says_so_beside_its_output(cache: Path, hub: list[HubRequest]) -> None:
     first = run_greenroom("embed", "org/bert", "hello")
     said = (
         r"org/bert is not on this machine: downloading \d+\.\d MB in 1 file from http://127\.0\.0\.1:\d+ to "
@@ -70,7 +70,9 @@ def test_a_command_says_so_beside_its_output(cache: Path, hub: list[str]) -> Non
     assert "'org/bert' is a model for embeddings: name one for speech" in wrong.stderr
 
 
-def test_what_cannot_be_downloaded_ends_the_server_with_a_sentence(cache: Path, hub: list[str]) -> None:
+def test_what_cannot_be_downloaded_ends_the_server_with_a_sentence(
+    cache: Path, hub: list[HubRequest]
+) -> None:
     for endpoint, why in (
         ({}, "http://127.0.0.1:{port} has no model of that name"),
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 cannot be reached ("),

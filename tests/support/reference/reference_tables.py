@@ -23,6 +23,7 @@ from greenroom.http.command_line import COMMANDS
 from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
+from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
@@ -72,7 +73,12 @@ def served_routes() -> Mapping[str, set[str]]:
 
 def _served() -> dict[str, tuple[set[str], str]]:
     """Return the methods of each path, and a description of its handler."""
-    refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
+    refs = ActorRefs(
+        Inbox[PoolMessage]().ref,
+        Inbox[StoreMessage]().ref,
+        Inbox[ResponsesMessage]().ref,
+        Inbox[DownloadMessage]().ref,
+    )
     services = RouteServices(refs, Settings())
     app = create_app_with(services)
     found: dict[str, tuple[set[str], str]] = {}

@@ -24,7 +24,6 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded
 from greenroom.tests.support.models.tiny_kinds import VOCABULARY
 from greenroom.tests.support.servers.http_servers import fetch, serving
-from greenroom.tests.support.servers.hub_server import hub_server
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
@@ -195,13 +194,9 @@ def test_a_draft_model_of_another_vocabulary_is_refused(tiny_model: TinyModel, t
     assert (refused.value.problem.status, refused.value.problem.code) == (503, "load_failed")
 
 
-def test_a_draft_model_that_the_hub_does_not_have_is_no_404(
-    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with hub_server({}) as (address, _):
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        with pytest.raises(ProblemError, match="has no model of that name") as refused:
-            load(tiny_model("qwen3"), "org/unknown")
+def test_a_draft_model_that_is_not_here_is_no_404(tiny_model: TinyModel) -> None:
+    with pytest.raises(ProblemError, match="run `greenroom pull org/unknown`") as refused:
+        load(tiny_model("qwen3"), "org/unknown")
     assert (refused.value.problem.status, refused.value.problem.code) == (503, "load_failed")
 
 

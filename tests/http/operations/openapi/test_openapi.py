@@ -16,6 +16,7 @@ from greenroom.http.app import create_app_with
 from greenroom.http.operations.openapi.document import all_rules, openapi_document
 from greenroom.http.operations.openapi.json_schema import WireSchemas
 from greenroom.schemas.openai.answers import ChatCompletion
+from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
@@ -24,7 +25,12 @@ from greenroom.tests.support.servers.http_servers import Served, fetch
 
 
 def _app() -> QuartTrio:
-    refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
+    refs = ActorRefs(
+        Inbox[PoolMessage]().ref,
+        Inbox[StoreMessage]().ref,
+        Inbox[ResponsesMessage]().ref,
+        Inbox[DownloadMessage]().ref,
+    )
     return create_app_with(RouteServices(refs, Settings()))
 
 

@@ -1,0 +1,76 @@
+"""Deletion of a model's files, after it was unloaded."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.engines.engines import Engines
+from greenroom.engine.catalog.hub.removal import Removal, plan_removal, remove
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.download_protocol import ModelDeleted
+from greenroom.schemas.protocols.pool_protocol import (
+    DescribePool,
+    ModelUnloaded,
+    PoolMessage,
+    PoolStatus,
+    UnloadModel,
+)
+
+log = get_logger(actor="downloads")
+
+
+async def delete_model(name: str, pool: Ref[PoolMessage], engines: Engines) -> ModelDeleted:
+    """Unload a model and delete its files.
+
+    Raises:
+        ProblemError: 404 if there is none, 403 if it lies elsewhere, 409 if requests use it or it is pinned,
+            503 if the disk refuses.
+    """
+    removal, listed = await trio.to_thread.run_sync(partial(_plan, name, engines))
+    key = ModelKey(removal.model)
+    if listed:
+        await _check_unused(pool, key)
+        await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
+        await _check_unused(pool, key)
+    try:
+        with trio.CancelScope(shield=True):
+            freed = await trio.to_thread.run_sync(remove, removal)
+    finally:
+        engines.rescan()
+    log.info("model deleted", model=removal.model, folder=str(removal.folder), freed_bytes=freed)
+    return ModelDeleted(removal.model, freed)
+
+
+def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
+    """Return the model that is to be deleted, and whether the catalog lists it.
+
+    Raises:
+        ProblemError: See `delete_model`.
+    """
+    model = name.partition("@")[0]
+    entry = engines.find(model)
+    known = None if isinstance(entry, Problem) or entry.folder is None else entry
+    if known is not None and (known.id != model or known.profile is not None):
+        detail = f"'{name[:200]}' is another name of '{known.id}': name the model itself to delete it."
+        raise ProblemError(Problem(400, "invalid_value", detail, "model"))
+    folder = None if known is None else known.folder
+    return plan_removal(name, folder, engines.model_dirs), known is not None
+
+
+async def _check_unused(pool: Ref[PoolMessage], key: ModelKey) -> None:
+    """Refuse to go on while requests use a model.
+
+    Raises:
+        ProblemError: 409 `model_in_use`.
+    """
+    status = await ask_actor(pool, DescribePool(), PoolStatus)
+    used = sum(model.leases + model.queue for model in status.models if model.key == key)
+    if used:
+        detail = f"{used} requests use '{key}': it is not deleted before they have ended."
+        raise ProblemError(Problem(409, "model_in_use", detail, "model", retry_after=10))

@@ -1,0 +1,246 @@
+"""The downloads actor: fetches models from the hub, one transfer for all who want the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from greenroom.actors.core.ref import ActorStopped, Control, Envelope, Inbox, Ref
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.downloads.deleting import delete_model
+from greenroom.actors.downloads.probe_after_pull import probe_if_it_fits
+from greenroom.actors.downloads.pull_table import Pull, PullTable
+from greenroom.actors.engines.engines import Engines
+from greenroom.actors.transfers.fetch_model import Wish, fetch_model
+from greenroom.engine.catalog.hub.repository import split_name
+from greenroom.engine.catalog.hub.search import search_hub
+from greenroom.schemas.download import Download
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
+from greenroom.schemas.protocols.download_protocol import (
+    CancelPull,
+    DeleteModel,
+    DownloadMessage,
+    DownloadProgress,
+    FoundModels,
+    ListPulls,
+    PullCancelled,
+    Pulled,
+    PullModel,
+    Pulls,
+    PullStatus,
+    SearchHub,
+)
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+
+_SEARCH_SECONDS = 30.0
+"""Longest search."""
+
+_AT_ONCE = 2
+"""Number of models that are fetched at the same time; others wait for their turn."""
+
+
+@attrs.frozen(eq=False)
+class _Progressed:
+    pull: Pull
+    progress: DownloadProgress
+
+
+@attrs.frozen(eq=False)
+class _Ended:
+    """The end of a fetch; the result is None if it was cancelled."""
+
+    pull: Pull
+    result: Path | Problem | None
+
+
+@attrs.frozen(eq=False)
+class _Left:
+    pull: Pull
+    reply: Reply
+
+
+class Downloads:
+    """The actor that fetches and deletes models.
+
+    Args:
+        pool: Pool that unloads a model before it is deleted, and probes one that was pulled.
+    """
+
+    def __init__(self, pool: Ref[PoolMessage], engines: Engines) -> None:
+        self._inbox: Inbox[DownloadMessage] = Inbox()
+        self.ref: Ref[DownloadMessage] = self._inbox.ref
+        self._control: Control[Any] = Control()
+        self._token = trio.lowlevel.current_trio_token()
+        self._pool = pool
+        self._engines = engines
+        self._pulls = PullTable()
+        self._turns = trio.CapacityLimiter(_AT_ONCE)
+        self._log = get_logger().bind(actor="downloads")
+        self._nursery: trio.Nursery
+
+    def fetch_from_thread(self, wish: Wish, report: Callable[[DownloadProgress], None] | None = None) -> Path:
+        """Fetch a model, or join its fetch, on behalf of a thread, which waits.
+
+        Args:
+            report: Callback for the progress, on the Trio thread.
+
+        Raises:
+            ProblemError: It cannot be fetched, or the server ends.
+        """
+        try:
+            return trio.from_thread.run(self._fetch, wish, report, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled, ActorStopped):
+            raise ProblemError(draining()) from None
+
+    async def run(self) -> None:
+        """Receive messages until cancelled; running fetches end with it, and are resumed by the next."""
+        self._log.debug("started")
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._inbox.forward, self._control)
+                while True:
+                    self._receive(await self._control.receive())
+        finally:
+            self._pulls.fail_all(draining())
+            self._control.close(draining())
+            self._log.debug("stopped")
+
+    def _receive(self, report: Any) -> None:
+        match report:
+            case Envelope(message, reply):
+                self._receive_message(message, reply or Reply())
+            case _Progressed(pull, progress):
+                self._pulls.note(pull, progress)
+            case _Left(pull, reply):
+                self._pulls.leave(pull, reply)
+            case _Ended(pull, result):
+                self._pulls.end(pull, result)
+                self._engines.rescan()
+                if isinstance(result, Path) and pull.probes:
+                    self._nursery.start_soon(probe_if_it_fits, pull.wish.hub_id, self._pool, self._engines)
+
+    def _receive_message(self, message: DownloadMessage, reply: Reply) -> None:
+        match message:
+            case PullModel():
+                self._pull(message, reply)
+            case ListPulls():
+                reply.send(Pulls(self._pulls.statuses()))
+                reply.end()
+            case CancelPull(ident):
+                self._cancel(ident, reply)
+            case SearchHub():
+                self._nursery.start_soon(_search, message, reply)
+            case DeleteModel(name) if self._pulls.is_running(name.partition("@")[0]):
+                detail = f"'{name[:200]}' is being fetched: cancel that first."
+                reply.fail(Problem(409, "model_in_use", detail, "model"))
+            case DeleteModel(name):
+                self._nursery.start_soon(self._delete, name, reply)
+
+    def _pull(self, message: PullModel, reply: Reply) -> None:
+        try:
+            hub_id, revision = split_name(message.name)
+        except ProblemError as error:
+            reply.fail(error.problem)
+            return
+        wish = Wish(hub_id, revision, message.trust_remote_code)
+        pull = self._pulls.join(wish, reply, attached=message.attached, probes=message.probes)
+        if isinstance(pull, Problem):
+            reply.fail(pull)
+            return
+        if not pull.begun:
+            pull.begun = True
+            self._nursery.start_soon(self._run_pull, pull)
+        reply.watch(partial(self._control.send, _Left(pull, reply)))
+
+    def _cancel(self, ident: str, reply: Reply) -> None:
+        pull = self._pulls.find(ident)
+        if pull is None or pull.state != "running":
+            why = "has ended already" if pull is not None else "does not exist"
+            status = 409 if pull is not None else 404
+            reply.fail(Problem(status, "pull_not_running", f"The pull '{ident[:100]}' {why}.", "id"))
+            return
+        pull.replies.append(reply)
+        pull.stop()
+
+    async def _run_pull(self, pull: Pull) -> None:
+        """Fetch a model, and report its end, whatever that is."""
+        wish = pull.wish
+        log = self._log.bind(model=wish.hub_id, revision=wish.revision)
+        result: Path | Problem | None = None
+
+        def tell(size: Download) -> None:
+            log.info(
+                "downloading", files=size.files, bytes=size.nbytes, source=size.source, folder=size.folder
+            )
+
+        with trio.CancelScope() as scope:
+            pull.cancel = scope.cancel
+            if pull.cancelled:
+                scope.cancel()
+            began = trio.current_time()
+            try:
+                async with self._turns:
+                    result = await fetch_model(wish, partial(self._report, pull), tell)
+                log.info("downloaded", seconds=round(trio.current_time() - began, 1))
+            except ProblemError as error:
+                result = error.problem
+                log.warning("download failed", detail=error.problem.detail)
+            except Exception:
+                result = internal_error()
+                log.exception("download failed")
+        if scope.cancelled_caught:
+            log.info("download cancelled")
+        self._control.send(_Ended(pull, result))
+
+    async def _delete(self, name: str, reply: Reply) -> None:
+        try:
+            reply.send(await delete_model(name, self._pool, self._engines))
+            reply.end()
+        except ProblemError as error:
+            reply.fail(error.problem)
+        except Exception:
+            self._log.exception("delete failed", model=name)
+            reply.fail(internal_error())
+
+    def _report(self, pull: Pull, progress: DownloadProgress) -> None:
+        self._control.send(_Progressed(pull, progress))
+
+    async def _fetch(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
+        name = f"{wish.hub_id}@{wish.revision}"
+        message = PullModel(name, probes=False, trust_remote_code=wish.trust_remote_code)
+        with await self.ref.stream(message) as replies:
+            async for event in replies:
+                match event:
+                    case PullStatus(progress=progress) if report is not None:
+                        report(progress)
+                    case Pulled(folder=folder):
+                        return Path(folder)
+                    case PullCancelled():
+                        detail = f"The download of '{wish.hub_id}' was cancelled by the operator."
+                        raise ProblemError(Problem(503, "download_cancelled", detail))
+                    case Failed(problem):
+                        raise ProblemError(problem)
+        raise ActorStopped("the downloads ended")
+
+
+async def _search(message: SearchHub, reply: Reply) -> None:
+    scope = trio.CancelScope()
+    reply.watch(scope.cancel)
+    with scope:
+        with trio.move_on_after(_SEARCH_SECONDS):
+            searching = partial(search_hub, message.words, message.limit)
+            try:
+                reply.send(FoundModels(await trio.to_thread.run_sync(searching, abandon_on_cancel=True)))
+                reply.end()
+            except ProblemError as error:
+                reply.fail(error.problem)
+        detail = f"The hub did not answer within {_SEARCH_SECONDS:g} seconds."
+        reply.fail(Problem(504, "search_failed", detail))  # unless it has been answered

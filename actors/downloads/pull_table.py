@@ -1,0 +1,164 @@
+"""The fetches of a server: those that run, and the latest ended ones; plain state without any use of Trio."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.transfers.fetch_model import Wish
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.download_protocol import (
+    DownloadProgress,
+    PullCancelled,
+    Pulled,
+    PullState,
+    PullStatus,
+)
+
+MAX_RUNNING = 32
+"""Maximum number of fetches that run or wait for their turn."""
+
+_KEPT = 50
+"""Number of ended fetches that are listed."""
+
+
+@attrs.define(eq=False)
+class Pull:
+    """A fetch.
+
+    Args:
+        cancel: Function that ends it; set once it runs.
+        replies: Replies to those who want it.
+        attached: True if it ends with the last of them.
+        probes: True if the model is to be probed afterwards.
+    """
+
+    wish: Wish
+    id: str = attrs.field(factory=lambda: f"pull-{uuid.uuid4().hex[:12]}")
+    started: float = attrs.field(factory=time.time)
+    state: PullState = "running"
+    progress: DownloadProgress = attrs.field(factory=lambda: DownloadProgress("resolving"))
+    ended: float | None = None
+    problem: Problem | None = None
+    replies: list[Reply] = attrs.field(factory=list)
+    cancel: Callable[[], None] | None = None
+    begun: bool = False
+    cancelled: bool = False
+    attached: bool = True
+    probes: bool = False
+
+    @property
+    def status(self) -> PullStatus:
+        """State of the fetch."""
+        return PullStatus(
+            self.id,
+            self.wish.hub_id,
+            self.wish.revision,
+            self.state,
+            self.progress,
+            self.started,
+            self.ended,
+            self.problem,
+        )
+
+    def stop(self) -> None:
+        """Cancel the fetch."""
+        self.cancelled = True
+        if self.cancel is not None:
+            self.cancel()
+
+
+class PullTable:
+    """The fetches of a server."""
+
+    def __init__(self) -> None:
+        self._pulls: dict[str, Pull] = {}
+
+    def join(self, wish: Wish, reply: Reply, *, attached: bool, probes: bool) -> Pull | Problem:
+        """Return the fetch of a wish, which the reply now hears of; a new one is not `begun`."""
+        if (pull := self._running(wish)) is None:
+            if sum(each.state == "running" for each in self._pulls.values()) >= MAX_RUNNING:
+                detail = f"{MAX_RUNNING} models are being fetched; try again when one of them has arrived."
+                return Problem(503, "too_many_pulls", detail, retry_after=60)
+            pull = Pull(wish)
+            self._pulls[pull.id] = pull
+        pull.attached &= attached
+        pull.probes |= probes
+        pull.replies.append(reply)
+        reply.send(pull.status)
+        return pull
+
+    def is_running(self, hub_id: str) -> bool:
+        """Return whether a model is being fetched."""
+        return any(each.state == "running" and each.wish.hub_id == hub_id for each in self._pulls.values())
+
+    def find(self, ident: str) -> Pull | None:
+        """Return a fetch by its id."""
+        return self._pulls.get(ident)
+
+    def leave(self, pull: Pull, reply: Reply) -> None:
+        """Note that a reply has closed; the last one ends a fetch that only replies wanted."""
+        if reply in pull.replies:
+            pull.replies.remove(reply)
+        if not pull.replies and pull.attached and pull.state == "running":
+            pull.stop()
+
+    def note(self, pull: Pull, progress: DownloadProgress) -> None:
+        """Note the progress of a fetch, and tell it."""
+        pull.progress = progress
+        for reply in pull.replies:
+            reply.send(pull.status)
+
+    def end(self, pull: Pull, result: Path | Problem | None) -> None:
+        """Note the end of a fetch, and tell it.
+
+        Args:
+            result: Folder of the model; None if it was cancelled.
+        """
+        pull.ended, pull.cancel = time.time(), None
+        replies, pull.replies = pull.replies, []
+        match result:
+            case Path():
+                pull.state = "completed"
+                event: Pulled | PullCancelled = Pulled(pull.wish.hub_id, str(result))
+            case None:
+                pull.state, event = "cancelled", PullCancelled(pull.id)
+            case problem:
+                pull.state, pull.problem = "failed", problem
+                for reply in replies:
+                    reply.fail(problem)
+                replies = []
+        for reply in replies:
+            reply.send(event)
+            reply.end()
+        self._forget()
+
+    def statuses(self) -> tuple[PullStatus, ...]:
+        """Return the states of all fetches, the newest last."""
+        return tuple(pull.status for pull in self._pulls.values())
+
+    def fail_all(self, problem: Problem) -> None:
+        """Fail all who wait for a fetch."""
+        for pull in self._pulls.values():
+            for reply in pull.replies:
+                reply.fail(problem)
+
+    def _running(self, wish: Wish) -> Pull | None:
+        return next(
+            (
+                each
+                for each in self._pulls.values()
+                if each.wish == wish and each.state == "running" and not each.cancelled
+            ),
+            None,
+        )
+
+    def _forget(self) -> None:
+        ended = [ident for ident, pull in self._pulls.items() if pull.state != "running"]
+        for ident in ended[:-_KEPT]:
+            del self._pulls[ident]

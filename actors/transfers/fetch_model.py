@@ -1,0 +1,240 @@
+"""Fetch of a model from the hub into its cache: resumed, checked, and shared with other processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import httpx2
+import trio
+
+from greenroom.actors.transfers.fetch_file import PAUSES, FileTransfer, Origin, TransferError
+from greenroom.actors.transfers.progress import ProgressMeter
+from greenroom.actors.transfers.repository_lock import repository_lock
+from greenroom.engine.catalog.hub.download_failures import describe_failure
+from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder, model_folder
+from greenroom.engine.catalog.hub.needed_files import metadata_files, weight_files
+from greenroom.engine.catalog.hub.part_file import PartFile
+from greenroom.engine.catalog.hub.repository import (
+    RemoteFile,
+    Repository,
+    download_failed,
+    hub_address,
+    hub_token,
+    read_repository,
+)
+from greenroom.engine.catalog.hub.snapshot_folder import SnapshotFolder
+from greenroom.schemas.download import Download
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.download_protocol import DownloadProgress
+
+_LISTING_SECONDS = 60.0
+"""Longest wait for the hub's list of files."""
+
+_TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
+_AT_ONCE = 4
+"""Number of files that are fetched at the same time."""
+
+
+@attrs.frozen
+class Wish:
+    """A model that is to be fetched.
+
+    Args:
+        revision: Branch, tag or commit.
+        trust_remote_code: Whether to fetch the model's own Python code too.
+        pauses: Seconds before another try, by the number of tries in a row that brought nothing.
+    """
+
+    hub_id: str
+    revision: str = "main"
+    trust_remote_code: bool = False
+    pauses: tuple[float, ...] = PAUSES
+
+
+FetchFiles = Callable[[Wish, Callable[[DownloadProgress], None] | None], Path]
+"""Function that fetches a model's files on the calling thread, and returns their folder; it raises
+ProblemError."""
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def fetch_here(wish: Wish, report: Callable[[DownloadProgress], None] | None = None) -> Path:
+    """Fetch a model's files with an event loop of the calling thread; see `fetch_model`."""
+    return trio.run(fetch_model, wish, report or _ignore)
+
+
+async def fetch_model(
+    wish: Wish,
+    report: Callable[[DownloadProgress], None] = _ignore,
+    tell: Callable[[Download], None] = _ignore,
+    cache: Path | None = None,
+) -> Path:
+    """Fetch the files of a model that are missing, and return its snapshot's folder.
+
+    It may be cancelled at any time: whole files and parts stay for the next try.
+
+    Args:
+        report: Callback for the progress, a few times each second.
+        tell: Callback with number and size of the missing files, before weights are fetched.
+        cache: Hub cache folder; None for the usual one.
+
+    Raises:
+        ProblemError: 503 `load_failed`: the detail says why, and what to do.
+    """
+    return await _Fetch(wish, report, tell, hub_cache_folder() if cache is None else cache).run()
+
+
+class _Fetch:
+    def __init__(
+        self,
+        wish: Wish,
+        report: Callable[[DownloadProgress], None],
+        tell: Callable[[Download], None],
+        cache: Path,
+    ) -> None:
+        self._wish = wish
+        self._tell = tell
+        self._cache = cache
+        self._meter = ProgressMeter(report)
+        self._source = hub_address()
+        self._parts: dict[str, PartFile] = {}
+        self._there = 0
+
+    async def run(self) -> Path:
+        wish = self._wish
+        try:
+            repository = await self._list()
+            folder = SnapshotFolder(repository, self._cache)
+            lock = self._cache / ".locks" / model_folder(wish.hub_id, self._cache).name / "greenroom.lock"
+            async with repository_lock(lock, lambda: self._meter.enter("waiting")):
+                return await self._fetch(repository, folder)
+        except ProblemError:
+            raise
+        except (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            reason = describe_failure(error, self._source)
+            raise ProblemError(download_failed(wish.hub_id, reason)) from error
+
+    async def _list(self) -> Repository:
+        reading = partial(read_repository, self._wish.hub_id, self._wish.revision)
+        with trio.move_on_after(_LISTING_SECONDS):
+            return await trio.to_thread.run_sync(reading, abandon_on_cancel=True)
+        raise TransferError(f"{self._source} did not answer within {_LISTING_SECONDS:g} seconds")
+
+    async def _fetch(self, repository: Repository, folder: SnapshotFolder) -> Path:
+        trust = self._wish.trust_remote_code
+        metadata = metadata_files(repository, trust)
+        try:
+            await trio.to_thread.run_sync(folder.drop_stale_parts)
+            async with self._client(folder) as fetch:
+                if any(file.path == "config.json" for file in metadata):
+                    await fetch(repository, metadata)
+                else:
+                    metadata = ()
+                await trio.to_thread.run_sync(folder.draw_outline, metadata)
+                choosing = partial(weight_files, repository, folder.outline, trust)
+                files = (*metadata, *await trio.to_thread.run_sync(choosing))
+                await self._announce(repository, folder, files)
+                await fetch(repository, files)
+            return await trio.to_thread.run_sync(folder.link, files)
+        except ProblemError:
+            await trio.to_thread.run_sync(folder.erase_unlinked)
+            raise
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(folder.erase_outline)
+
+    async def _announce(
+        self, repository: Repository, folder: SnapshotFolder, files: Iterable[RemoteFile]
+    ) -> None:
+        """Tell the number and size of what is missing, if anything is."""
+        missing = {file.digest for file in files if not folder.has(file)}
+        size = folder.missing_bytes(files)
+        if missing:
+            self._tell(Download(repository.hub_id, len(missing), size, self._source, str(self._cache)))
+
+    @asynccontextmanager
+    async def _client(self, folder: SnapshotFolder) -> AsyncIterator[_FetchFiles]:
+        origin = Origin(self._source, hub_token(), self._wish.pauses)
+        async with httpx2.AsyncClient(timeout=_TIMEOUT) as client:
+            yield _FetchFiles(client, origin, folder, self._meter, self._cache)
+
+
+class _FetchFiles:
+    """The fetch of several files at once."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        origin: Origin,
+        folder: SnapshotFolder,
+        meter: ProgressMeter,
+        cache: Path,
+    ) -> None:
+        self._client = client
+        self._origin = origin
+        self._folder = folder
+        self._meter = meter
+        self._cache = cache
+
+    async def __call__(self, repository: Repository, files: tuple[RemoteFile, ...]) -> None:
+        """Fetch the files that are missing.
+
+        Raises:
+            TransferError: The hub does not give one of them.
+            OSError: The disk refuses, or has not enough room.
+        """
+        unique = {file.digest: file for file in files}.values()
+        there = {file.digest: self._folder.part_bytes(file) for file in unique}
+        size = sum(file.size for file in unique)
+        self._meter.enter("downloading", len(unique), size, sum(there.values()))
+        await trio.to_thread.run_sync(self._check_room, files)
+        failures: list[Exception] = []
+        turns = trio.CapacityLimiter(_AT_ONCE)
+
+        async def fetch(file: RemoteFile, nursery: trio.Nursery) -> None:
+            part = PartFile(file, self._folder.blob(file))
+
+            def arrived() -> None:
+                there[file.digest] = part.have
+                self._meter.set(sum(there.values()), force=part.is_whole)
+
+            try:
+                async with turns:
+                    await self._fetch_file(repository, part, arrived)
+            except (TransferError, OSError) as error:
+                failures.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for file in unique:
+                if not self._folder.has(file):
+                    nursery.start_soon(fetch, file, nursery)
+        if failures:
+            raise failures[0]
+
+    async def _fetch_file(self, repository: Repository, part: PartFile, arrived: Callable[[], None]) -> None:
+        try:
+            # A part of tens of gigabytes takes a minute to read, and is left at once when it is cancelled.
+            await trio.to_thread.run_sync(part.open, trio.from_thread.check_cancelled)
+            arrived()
+            await FileTransfer(self._client, self._origin, part, repository.url(part.file), arrived).run()
+        finally:
+            part.close()
+
+    def _check_room(self, files: tuple[RemoteFile, ...]) -> None:
+        """Refuse files that are larger than the free disk space.
+
+        Raises:
+            OSError: The message gives both sizes.
+        """
+        needed, free = self._folder.missing_bytes(files), shutil.disk_usage(self._cache).free
+        if needed > free:
+            sizes = f"it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+            raise OSError(f"{sizes} where {self._cache} lies")

@@ -1,0 +1,169 @@
+"""A model's repository on the hub: its files at one commit, with sizes and hashes, as the hub lists them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from greenroom.engine.catalog.hub.download_failures import describe_failure, is_unknown
+from greenroom.engine.catalog.hub.hub_cache import HUB_ID
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, unknown_to_hub
+
+_HUB = "https://huggingface.co"
+_MOST_FILES = 50_000
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_PART = re.compile(r"[^\x00-\x1f\x7f/\\]{1,255}")
+_REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
+
+
+@attrs.frozen
+class RemoteFile:
+    """A file of a repository.
+
+    Args:
+        path: Path within the repository, with slashes; it cannot leave a folder.
+        size: Size in bytes.
+        digest: SHA-256 of a large file (64 hexadecimal digits), or git's SHA-1 of a small one (40 digits).
+            The hub's cache names blobs by it.
+    """
+
+    path: str
+    size: int
+    digest: str
+
+
+@attrs.frozen
+class Repository:
+    """A model's repository at one commit.
+
+    Args:
+        revision: Branch, tag or commit that was asked for.
+        commit: Commit that it means, in hexadecimal digits.
+        source: Address of the hub.
+    """
+
+    hub_id: str
+    revision: str
+    commit: str
+    source: str
+    files: tuple[RemoteFile, ...]
+
+    def url(self, file: RemoteFile) -> str:
+        """Return the address of a file."""
+        from urllib.parse import quote
+
+        return f"{self.source}/{self.hub_id}/resolve/{self.commit}/{quote(file.path)}"
+
+
+def hub_address() -> str:
+    """Return the address of the hub, without a slash at its end."""
+    return (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
+
+
+def hub_token() -> str | None:
+    """Return the user's token for the hub, as huggingface_hub finds it; None if there is none."""
+    from huggingface_hub import get_token
+
+    token: str | None = get_token()
+    return token
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the hub id and the revision of `OWNER/NAME` or `OWNER/NAME@REVISION`.
+
+    Raises:
+        ProblemError: 400.
+    """
+    hub_id, at, revision = name.partition("@")
+    if not HUB_ID.fullmatch(hub_id):
+        detail = f"'{name[:200]}' is no model of a hub: name one as OWNER/NAME or OWNER/NAME@REVISION."
+        raise ProblemError(Problem(400, "invalid_value", detail, "model"))
+    if at and not _REVISION.fullmatch(revision):
+        detail = f"'{revision[:200]}' is no revision: name a branch, a tag or a commit."
+        raise ProblemError(Problem(400, "invalid_value", detail, "model"))
+    return hub_id, revision or "main"
+
+
+def read_repository(hub_id: str, revision: str = "main") -> Repository:
+    """Return a repository as the hub lists it now; blocks.
+
+    Raises:
+        ProblemError: 404 `model_not_found` if the hub has no such model; 503 `load_failed` if it does not
+            answer, or lists files that no snapshot can hold.
+    """
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    source = hub_address()
+    try:
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled
+        hub = HfApi(endpoint=source)
+        commit = str(hub.model_info(hub_id, revision=revision).sha)
+        entries = hub.list_repo_tree(hub_id, revision=commit, recursive=True)
+        files = _files(itertools.islice(entries, _MOST_FILES + 1))
+    except Exception as error:  # the library passes on any error of its HTTP client
+        failed = download_failed(hub_id, describe_failure(error, source))
+        raise ProblemError(unknown_to_hub(failed) if is_unknown(error) else failed) from error
+    if not _COMMIT.fullmatch(commit):
+        raise ProblemError(download_failed(hub_id, f"{source} names no commit of it"))
+    return Repository(hub_id, revision, commit, source, files)
+
+
+def download_failed(hub_id: str, reason: str) -> Problem:
+    """Return the problem of a download that failed.
+
+    Args:
+        reason: A clause without a full stop.
+    """
+    return load_failed(hub_id, f"downloading it failed: {reason}")
+
+
+def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
+    """Return the files among a tree's entries.
+
+    Raises:
+        ValueError: A name leaves the snapshot, a hash is none, or there are too many files.
+    """
+    files: dict[str, RemoteFile] = {}
+    for entry in entries:
+        digest = getattr(entry, "blob_id", None)
+        if digest is None:
+            continue  # a folder
+        large = entry.lfs
+        digest, size = (large.sha256, large.size) if large is not None else (digest, entry.size)
+        if not isinstance(size, int) or size < 0 or not isinstance(digest, str):
+            raise ValueError(f"it lists '{_shown(entry.path)}' without a size or a hash")
+        if not _DIGEST.fullmatch(digest):
+            raise ValueError(f"it lists '{_shown(entry.path)}' with a hash that is none")
+        check_path(entry.path)
+        files[entry.path] = RemoteFile(entry.path, size, digest)
+        if len(files) > _MOST_FILES:
+            raise ValueError(f"it has more than {_MOST_FILES:,} files")
+    for path in files:
+        inside = path
+        while inside := inside.rpartition("/")[0]:
+            if inside in files:
+                raise ValueError(f"'{_shown(inside)}' is a file and a folder in it")
+    return tuple(files.values())
+
+
+def check_path(path: str) -> None:
+    """Check that a file's name within a repository cannot leave the snapshot's folder.
+
+    Raises:
+        ValueError: One clause.
+    """
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or not _PART.fullmatch(part) for part in parts) or len(path) > 1_000:
+        raise ValueError(f"it has a file named '{_shown(path)}', which leaves its folder")
+
+
+def _shown(path: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in str(path)[:80])

@@ -1,0 +1,41 @@
+"""Search for models on the hub."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from greenroom.engine.catalog.hub.download_failures import describe_failure
+from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
+from greenroom.engine.catalog.hub.repository import hub_address
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.download_protocol import FoundModel
+
+
+def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
+    """Return the models of MLX's library whose ids match words, the most downloaded first; blocks.
+
+    Raises:
+        ProblemError: 503 `search_failed`.
+    """
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    source = hub_address()
+    try:
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled
+        found = HfApi(endpoint=source).list_models(
+            search=words, filter="mlx", sort="downloads", limit=limit, expand=["downloads", "likes", "gated"]
+        )
+        return tuple(map(_found, itertools.islice(found, limit)))
+    except Exception as error:  # the library passes on any error of its HTTP client
+        reason = describe_failure(error, source)
+        detail = f"Searching the hub failed: {reason}"
+        raise ProblemError(Problem(503, "search_failed", detail, retry_after=30)) from error
+
+
+def _found(entry: Any) -> FoundModel:
+    local = find_cached_model(entry.id, hub_cache_folder()) is not None
+    gated = entry.gated not in (None, False)
+    return FoundModel(str(entry.id)[:200], entry.downloads or 0, entry.likes or 0, gated, local)

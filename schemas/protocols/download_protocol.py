@@ -1,0 +1,182 @@
+"""The messages of downloads: models that are fetched from the hub, searched there, and deleted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from greenroom.schemas.problems import Problem
+
+DownloadStage = Literal["resolving", "waiting", "downloading"]
+"""The stage of a download: the hub is asked for its files, another process fetches the same model, or files
+arrive (and those of an earlier run are read again)."""
+
+
+PullState = Literal["running", "completed", "failed", "cancelled"]
+
+
+@attrs.frozen
+class DownloadProgress:
+    """The progress of a download.
+
+    Args:
+        files: Number of files that the model needs; 0 until it is known.
+        nbytes: Size of these files in bytes.
+        received: Bytes of them that are on this machine, by this or an earlier run.
+        rate: Bytes that arrive per second, measured over the last seconds.
+    """
+
+    stage: DownloadStage
+    files: int = 0
+    nbytes: int = 0
+    received: int = 0
+    rate: float = 0.0
+
+    @property
+    def eta_ms(self) -> int | None:
+        """Estimated milliseconds until the end; None if unknown."""
+        return round(1000 * (self.nbytes - self.received) / self.rate) if self.rate > 0 else None
+
+
+@attrs.frozen
+class PullModel:
+    """Fetch a model from the hub, or join its fetch; closing the reply does not end it.
+
+    Reply: PullStatus at once and at each change, then Pulled or PullCancelled; or Failed at any point.
+
+    Args:
+        name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
+        probes: True to probe the model afterwards, if it fits into memory without unloading another.
+        trust_remote_code: Whether to fetch the model's own Python code too.
+        attached: True to end the fetch when the last reply closes that wanted it.
+    """
+
+    name: str
+    probes: bool = True
+    trust_remote_code: bool = False
+    attached: bool = False
+
+
+@attrs.frozen
+class PullStatus:
+    """The state of a fetch.
+
+    Args:
+        id: Id of the fetch.
+        revision: Branch, tag or commit that was asked for.
+        started: Unix time in seconds.
+        ended: Unix time in seconds; None while it runs.
+        problem: Reason of a failure.
+    """
+
+    id: str
+    model: str
+    revision: str
+    state: PullState
+    progress: DownloadProgress
+    started: float
+    ended: float | None = None
+    problem: Problem | None = None
+
+
+@attrs.frozen
+class Pulled:
+    """The end of a fetch: the model's files are on this machine.
+
+    Args:
+        folder: Folder of its snapshot.
+    """
+
+    model: str
+    folder: str
+
+
+@attrs.frozen
+class PullCancelled:
+    """The end of a fetch that was cancelled; what has arrived stays for the next one."""
+
+    id: str
+
+
+@attrs.frozen
+class ListPulls:
+    """List the fetches. Reply: Pulls."""
+
+
+@attrs.frozen
+class Pulls:
+    """The running fetches and the latest ended ones, the newest last."""
+
+    pulls: tuple[PullStatus, ...]
+
+
+@attrs.frozen
+class CancelPull:
+    """Cancel a fetch. Reply: PullCancelled, once it has ended; or Failed."""
+
+    id: str
+
+
+@attrs.frozen
+class SearchHub:
+    """Search the hub for models that MLX reads. Reply: FoundModels, or Failed.
+
+    Args:
+        words: Words of the models' names.
+        limit: Maximum number of models.
+    """
+
+    words: str
+    limit: int = 20
+
+
+@attrs.frozen
+class FoundModel:
+    """A model of the hub.
+
+    Args:
+        id: Hub id.
+        downloads: Number of downloads in the last month.
+        gated: True if its terms have to be accepted.
+        local: True if it is on this machine.
+    """
+
+    id: str
+    downloads: int
+    likes: int
+    gated: bool
+    local: bool
+
+
+@attrs.frozen
+class FoundModels:
+    """Models of the hub, the most downloaded first."""
+
+    models: tuple[FoundModel, ...]
+
+
+@attrs.frozen
+class DeleteModel:
+    """Unload a model that no request uses, and delete its files. Reply: ModelDeleted, or Failed.
+
+    Args:
+        name: The model's own id; with `@REVISION`, only that revision of a model of the hub.
+    """
+
+    name: str
+
+
+@attrs.frozen
+class ModelDeleted:
+    """The end of a deletion.
+
+    Args:
+        freed: Bytes of disk that are free again.
+    """
+
+    model: str
+    freed: int
+
+
+DownloadMessage = PullModel | ListPulls | CancelPull | SearchHub | DeleteModel
