@@ -36,6 +36,12 @@ COMMANDS = {
     "rerank": "Rank documents by how well they answer a query.",
     "transcribe": "Transcribe a recording.",
     "probe": "Find out what a model can do, and remember it.",
+    "ps": "List the models and the requests of a running server.",
+    "load": "Load a model of a running server.",
+    "unload": "Unload a model of a running server.",
+    "pin": "Keep a model of a running server in memory.",
+    "unpin": "Let a pinned model of a running server be unloaded again.",
+    "cancel": "Cancel a request of a running server.",
     "models": "List the models that requests can name.",
     "pull": "Fetch a model of the hub.",
     "show": "Show what is known about a model, and where its settings come from.",
@@ -44,6 +50,12 @@ COMMANDS = {
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
 
+
+_PLACES = {
+    "ps": ("operators.ps", "command"),
+    **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
+}
+"""Modules and names of commands that are not `command` of the module of their name."""
 
 DEFAULT = "default"
 
@@ -60,9 +72,10 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        place, name = _PLACES.get(cmd_name, (cmd_name, "command"))
         with deferred_imports():
-            module = importlib.import_module(f"greenroom.http.commands.{cmd_name}")
-        command: click.Command = module.command
+            module = importlib.import_module(f"greenroom.http.commands.{place}")
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(

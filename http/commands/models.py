@@ -13,6 +13,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -48,7 +49,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a model's name, type, architecture, context, size, and its folder or the problem with it."""
     place = row.get("problem") or row["folder"] or "not on this machine"
     context = f"{row['context_length']:,}" if row["context_length"] else ""
-    cells = (row["id"], _kind(row), row["architecture"] or "", context, _size(row["size_bytes"]), place)
+    cells = (row["id"], _kind(row), row["architecture"] or "", context, byte_size(row["size_bytes"]), place)
     return tuple("".join(each if each.isprintable() else " " for each in cell) for cell in cells)
 
 
@@ -83,9 +84,3 @@ def _kind(row: dict[str, Any]) -> str:
     if known.get("voices"):
         more = [f"{len(known['voices'])} voices"]
     return f"{known['type']} ({', '.join(more)})" if more else str(known["type"])
-
-
-def _size(size: int) -> str:
-    if not size:
-        return ""
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

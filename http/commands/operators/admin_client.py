@@ -1,0 +1,114 @@
+"""A running server, as commands of its operator speak to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+if TYPE_CHECKING:
+    import httpx2
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL = "http://localhost:8000"
+CONNECT_SECONDS = 10.0
+
+
+def _check_url(_ctx: click.Context, _option: click.Parameter, text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise click.BadParameter(f"'{text}' is not a URL such as {DEFAULT_URL}")
+    return text.rstrip("/")
+
+
+def url_option(command: F) -> F:
+    """Give a command the option `--url`, the address of the server."""
+    option = click.option(
+        "--url", default=DEFAULT_URL, show_default=True, callback=_check_url, help="Address of the server."
+    )
+    return option(command)
+
+
+class AdminClient:
+    """A client of a server's `/admin`.
+
+    Args:
+        url: Address of the server.
+    """
+
+    def __init__(self, url: str) -> None:
+        import httpx2
+
+        self._url = url
+        # A load or a drain may take long. Proxies of the environment would hide that we are on its machine.
+        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+        self._http = httpx2.Client(base_url=url, timeout=timeout, trust_env=False)
+
+    def get(self, path: str) -> Any:
+        """Return the answer to a GET.
+
+        Raises:
+            ClickException: The server cannot be reached or refuses.
+        """
+        return self._answer("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the answer to a POST.
+
+        Raises:
+            ClickException: The server cannot be reached or refuses.
+        """
+        return self._answer("POST", path, body)
+
+    def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the names and documents of the events of an answer to a POST.
+
+        Raises:
+            ClickException: The server cannot be reached, refuses, or stops.
+        """
+        import httpx2
+
+        name = ""
+        try:
+            with self._http.stream("POST", path, json=body) as response:
+                if response.is_error:
+                    response.read()
+                    raise _refusal(response)
+                for line in response.iter_lines():
+                    if line.startswith("event: "):
+                        name = line.removeprefix("event: ")
+                    elif line.startswith("data: "):
+                        yield name, json.loads(line.removeprefix("data: "))
+        except (httpx2.HTTPError, ValueError) as error:
+            raise self._unreachable(error) from error
+
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        import httpx2
+
+        try:
+            response = self._http.request(method, path, json=body)
+            if response.is_error:
+                raise _refusal(response)
+            return response.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> click.ClickException:
+        reason = str(error) or type(error).__name__
+        return click.ClickException(f"no Greenroom server answers at {self._url}: {reason[:300]}")
+
+
+def _refusal(response: httpx2.Response) -> click.ClickException:
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, TypeError, KeyError):
+        detail = f"the server at {response.url} answers {response.status_code}"
+    return click.ClickException(detail)
