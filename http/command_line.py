@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from greenroom.schemas.download import Download
+    from greenroom.schemas.machine_report import MachineReport
     from greenroom.schemas.models.capabilities import ModelType
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
     from greenroom.schemas.settings.settings import Settings
@@ -46,6 +47,7 @@ COMMANDS = {
     "pull": "Fetch a model of the hub.",
     "show": "Show what is known about a model, and where its settings come from.",
     "service": "Run the server in the background, from login on and again after crashes.",
+    "doctor": "Examine this machine for a server, and say what is wrong.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
@@ -167,6 +169,12 @@ class EngineModels:
 
         wish = Wish(*split_name(name), trust_remote_code=settings.trust_remote_code)
         return str(trio.run(fetch_model, wish, report, tell))
+
+    def examine_machine(self, device: str) -> MachineReport:
+        """Compute something small on the device of the settings, and return what is found."""
+        from greenroom.engine.loading.examine_machine import examine_machine
+
+        return examine_machine(device)
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""

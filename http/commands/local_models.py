@@ -9,6 +9,7 @@ import click
 
 from greenroom.http.commands.option_types import MODEL
 from greenroom.schemas.download import Download
+from greenroom.schemas.machine_report import MachineReport
 from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
@@ -48,6 +49,9 @@ class LocalModels(Protocol):
         Raises:
             ProblemError: It cannot be downloaded.
         """
+
+    def examine_machine(self, device: str) -> MachineReport:
+        """Compute something small on the device of the settings, and return what is found."""
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""

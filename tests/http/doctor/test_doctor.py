@@ -1,0 +1,140 @@
+"""`greenroom doctor` in a process of its own, on this machine and on broken ones."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from packaging.requirements import Requirement
+
+from greenroom.http.doctor.library_checks import check_versions
+from greenroom.http.doctor.machine_checks import check_descriptors, check_device
+from greenroom.schemas.machine_report import MachineReport
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import fetch, serving
+from greenroom.tests.support.servers.server_processes import run_greenroom
+
+HEALTHY = ("--port", "0", "--db", ":memory:")
+
+
+def wrong(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Return the texts of what is wrong, by subject; the exit status must tell the same."""
+    assert done.stderr == ""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
+    assert done.returncode == bool(lines), done.stdout
+    return {line[6:20].strip(): line[20:] for line in lines}
+
+
+def test_this_machine_is_well(tiny_model: TinyModel) -> None:
+    done = run_greenroom("doctor", str(tiny_model("qwen3")), *HEALTHY)
+    assert wrong(done) == {}
+    subjects = [line[6:20].strip() for line in done.stdout.splitlines() if line.startswith("ok")]
+    assert subjects == [
+        *("greenroom", "python", "system", "libraries", "device", "memory", "descriptors"),
+        *("hub cache", "database", "uploads", "port", "settings", "models"),
+    ]
+    assert done.stdout.endswith("\nAll is well.\n")
+
+
+@pytest.mark.parametrize("broken", ["file", "below a file", "dangling link"])
+def test_a_broken_cache_folder_is_wrong(broken: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    if broken == "dangling link":
+        cache.symlink_to(tmp_path / "nowhere")
+    else:
+        cache.write_text("no folder")
+    folder = cache / "hub" if broken == "below a file" else cache
+    done = run_greenroom(
+        "doctor", *HEALTHY, "--prefix-cache-dir", str(folder / "prefixes"), HF_HUB_CACHE=str(folder)
+    )
+    found = wrong(done)
+    assert found.keys() == {"hub cache", "prefix cache"}
+    assert found["hub cache"].startswith(f"{folder}: cannot be read and written (")
+    assert done.stdout.endswith("\n2 things are wrong.\n")
+
+
+def test_no_folder_is_created(tmp_path: Path) -> None:
+    folders = tmp_path / "cache", tmp_path / "data"
+    done = run_greenroom(
+        "doctor",
+        *(
+            "--port",
+            "0",
+            "--prefix-cache-dir",
+            str(folders[0] / "prefixes"),
+            "--db",
+            str(folders[1] / "a.db"),
+        ),
+        HF_HUB_CACHE=str(folders[0]),
+    )
+    assert wrong(done) == {}
+    assert done.stdout.count("not there yet") == 3
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_port_in_use_by_another_program_is_wrong() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        found = wrong(run_greenroom("doctor", "--port", port, "--db", ":memory:"))
+    assert found == {"port": f"localhost:{port} is in use by another program: use --port"}
+
+
+@pytest.mark.parametrize("db", [":memory:", "/dev/null"])
+async def test_a_running_server_is_asked_for_its_problems(db: str) -> None:
+    async with serving(Settings(db=db, shutdown_timeout=20.0)) as served:
+        stored = await fetch(served.server, "POST", "/v1/conversations", {})
+        place = "--host", "127.0.0.1", "--port", str(served.server.port)
+        done = await trio.to_thread.run_sync(partial(run_greenroom, "doctor", *place, "--db", ":memory:"))
+    assert f"port          127.0.0.1:{served.server.port} is in use by greenroom " in done.stdout
+    found = wrong(done)
+    assert found.keys() == (set() if stored.status == 200 else {"server"})
+    assert (stored.status == 200) is (db == ":memory:")
+
+
+def test_a_model_that_cannot_be_loaded_is_wrong_and_its_name_cannot_paint_the_terminal(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_model("qwen3"), tmp_path / "evil\x1b[31m\nok    device")
+    (folder / "config.json").write_text('{"model_type": "no_such_model"}')
+    whole = str(tiny_model("llama"))
+    done = run_greenroom("doctor", whole, str(folder), *HEALTHY)
+    found = wrong(done)
+    assert found.keys() == {"model"}
+    assert "no_such_model" in found["model"]
+    assert "\x1b" not in done.stdout
+
+
+def test_a_crash_of_mlx_is_a_finding_and_the_others_follow(tmp_path: Path) -> None:
+    fake = tmp_path / "mlx"
+    fake.mkdir()
+    (fake / "core.py").write_text("import os\nos.abort()\n")
+    done = run_greenroom("doctor", *HEALTHY, PYTHONPATH=str(tmp_path))
+    assert wrong(done)["device"] == "it ended with status -6"
+    assert "\nok    models " in done.stdout
+
+
+def test_versions_that_were_not_tested_are_wrong() -> None:
+    lines = ("trio>=0.35", "mlx>=0.32,<0.33", "gone>=1", "absent>=1; extra == 'cuda'", "old<1; extra == 'x'")
+    asked = [Requirement(line) for line in lines]
+    found = {"trio": "0.35.0", "mlx": "0.33.1", "gone": None, "absent": None, "old": "2"}
+    told = list(check_versions(asked, found))
+    assert all(each.wrong for each in told)
+    assert [each.text.split(":")[0] for each in told] == ["mlx 0.33.1 was not tested", "gone is missing"]
+
+
+def test_more_memory_or_connections_than_there_are_is_wrong() -> None:
+    report = MachineReport("gpu", 8_000_000_000, 6_800_000_000)
+    [_, memory] = check_device(Settings(memory_bytes=9_000_000_000), report)
+    assert memory.wrong
+    assert memory.text.startswith("models may have 9.0 GB of 8.0 GB")
+    [device, memory] = check_device(Settings(), report)
+    assert not device.wrong
+    assert not memory.wrong
+    [descriptors] = check_descriptors(Settings(max_connections=100_000_000))
+    assert descriptors.wrong
