@@ -9,6 +9,7 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.operators.admin_client import url_option
 from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings.settings import Settings
@@ -22,17 +23,18 @@ FLAGS = ("db", "device", "dtype", "kv_bits", "max_context", "memory_bytes", "tru
     "--max-tokens", type=click.IntRange(min=1), help="Longest answer to a question (default: 1,024 tokens)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a list.")
+@url_option
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
-    local: LocalModels, settings: Settings, model: str, max_tokens: int | None, as_json: bool
+    local: LocalModels, settings: Settings, model: str, max_tokens: int | None, as_json: bool, url: str
 ) -> None:
     """Find out what a model can do, and remember it.
 
     The model is loaded and asked some questions: its calls of tools and its reasoning are read by the
     parsers for its family, then by all others; other kinds embed, speak or transcribe a little. Servers
     and commands follow the findings from its next load on, until its files change. MODEL is a local folder
-    or a hub id. No server may be running with the same database.
+    or a hub id. Where a running server has the database open, that server (`--url`) probes the model.
 
     \b
     Examples:
@@ -54,18 +56,19 @@ def command(
     settings = locate_database(settings)
     database = Path(str(settings.db)).expanduser()
     try:
-        if has_live_server(database):
-            raise click.ClickException(f"a server has {database} open; stop it, then probe the model")
+        served = has_live_server(database)
     except sqlite3.Error as error:
         raise click.ClickException(f"{database} cannot be read: {error}") from error
-    fetch_missing(local, settings)
+    if served:
+        from greenroom.http.commands.operators.probe_by_server import probe_by_server
 
-    from rich.console import Console
+        probe_by_server(url, database, model, max_tokens, as_json=as_json)
+        return
+    fetch_missing(local, settings)
 
     from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.probe_findings import print_findings
     from greenroom.schemas.protocols.probe_protocol import ProbeModel
 
     message = ProbeModel("default", max_tokens)
-    console = Console(stderr=True)
-    run_with_system(settings, lambda system: print_findings(system.pool, message, console, as_json=as_json))
+    run_with_system(settings, lambda system: print_findings(system.pool, message, as_json=as_json))

@@ -26,6 +26,7 @@ class ServerStatus:
         waiting: Number of requests that wait for a model or for a slot in it.
         model_bytes: Bytes of memory that are granted to models.
         memory_limit: Bytes that models may have together, as set; null for the device's own limit.
+        database: Path of the database; null if nothing outlives the server.
     """
 
     status: Literal["ok", "degraded", "draining"]
@@ -39,6 +40,7 @@ class ServerStatus:
     waiting: int
     model_bytes: int
     memory_limit: int | None
+    database: str | None
 
 
 @attrs.frozen
@@ -149,6 +151,7 @@ class PlannedLoad:
 
     Args:
         id: The model's own id.
+        folder: Folder with its files; null if they are not on this machine.
         outcome: `ready` if it is in memory, `loading`, `loads` if it would be loaded at once, `evicts` after
             others are unloaded, `waits` until requests end or memory is free, or `refused`.
         unload: Models that would be unloaded for it at once.
@@ -160,6 +163,7 @@ class PlannedLoad:
     """
 
     id: str
+    folder: str | None
     outcome: LoadOutcome
     unload: tuple[str, ...]
     pause: tuple[str, ...]

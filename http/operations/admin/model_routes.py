@@ -114,8 +114,9 @@ def model_routes(services: RouteServices) -> Blueprint:
     async def plan() -> Response:
         _, key = await read(ModelRequest)
         found = await ask_actor(pool, DescribeModel(key.model), ModelDescriptions)
-        planned = await ask_actor(pool, PlanLoad(key, found.models[0].needed), LoadPlan)
-        return json_response(attrs.asdict(_planned_load(planned)))
+        known = found.models[0]
+        planned = await ask_actor(pool, PlanLoad(key, known.needed), LoadPlan)
+        return json_response(attrs.asdict(_planned_load(planned, known.folder)))
 
     return routes
 
@@ -141,9 +142,10 @@ def _used_model(status: ModelStatus) -> UsedModel:
     )
 
 
-def _planned_load(plan: LoadPlan) -> PlannedLoad:
+def _planned_load(plan: LoadPlan, folder: str | None) -> PlannedLoad:
     return PlannedLoad(
         id=plan.key.model,
+        folder=folder,
         outcome=plan.outcome,
         unload=tuple(key.model for key in plan.unload),
         pause=tuple(key.model for key in plan.pause),

@@ -6,11 +6,13 @@ import os
 import time
 from collections import Counter
 from importlib.metadata import version
+from pathlib import Path
 
 import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, described
 from greenroom.http.answering.requests.route_services import RouteServices
@@ -45,10 +47,15 @@ def status_routes(services: RouteServices) -> Blueprint:
             waiting=sum(model.waiting for model in models),
             model_bytes=sum(model.nbytes for model in models),
             memory_limit=settings.memory_bytes,
+            database=_path(settings.db),
         )
         return json_response(attrs.asdict(answer))
 
     return routes
+
+
+def _path(database: str | None) -> str | None:
+    return None if database in (None, MEMORY) else str(Path(str(database)).expanduser().resolve())
 
 
 def _problems(pool: PoolStatus, store: StoreStatus) -> list[str]:

@@ -1,8 +1,9 @@
-"""`greenroom probe` as a process: servers follow its findings, and none may run meanwhile."""
+"""`greenroom probe` as a process: servers follow its findings, and probe models themselves."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import httpx2
@@ -42,20 +43,33 @@ def test_a_server_reads_the_calls_that_a_probe_has_found(tmp_path: Path) -> None
     assert "model not probed" not in [line["event"] for line in server.log]
 
 
-def test_a_probe_is_refused_while_a_server_has_the_database_open(
+def test_the_server_that_has_the_database_open_probes_the_model(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     folder, database = str(tiny_model("qwen3")), str(tmp_path / "db")
+    probe = ("probe", folder, "--db", database, "--max-tokens", "4")
     with serving(folder, "--db", database) as server:
         body = {"model": "default", "input": "Hello", "max_output_tokens": 16}
         httpx2.post(f"{server.address}/v1/responses", json=body, timeout=600).raise_for_status()
-        refused = run_greenroom("probe", folder, "--db", database)
+        lost = run_greenroom(*probe, "--url", "http://127.0.0.1:9")
+        done = run_greenroom(*probe, "--url", server.address, "--json")
         shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"greenroom: a server has {database} open; stop it, then probe the model\n"
-    assert shown[0]["capabilities"]["probed"] is False
+        other = shutil.copytree(folder, tmp_path / "other" / "qwen3")
+        mistaken = run_greenroom("probe", str(other), "--db", database, "--url", server.address)
+        with serving(folder, "--db", str(tmp_path / "elsewhere")) as elsewhere:
+            astray = run_greenroom(*probe, "--url", elsewhere.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["model_family"] == "qwen"
+    assert shown[0]["capabilities"]["probed"] is True
+    for refused, named in (
+        (lost, "no Greenroom server answers at http://127.0.0.1:9"),
+        (mistaken, "the server means another folder by 'qwen3'"),
+        (astray, "but not the one at"),
+    ):
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert named in refused.stderr
     # A killed server does not count.
-    after = run_greenroom("probe", folder, "--db", database, "--max-tokens", "4")
+    after = run_greenroom(*probe)
     assert after.returncode == 0
     assert "tool_parser_id" not in after.stdout
     assert "model_family: qwen\n" in after.stdout
