@@ -14,6 +14,7 @@ import attrs
 
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
+from greenroom.actors.engines.held_prefixes import HeldPrefixes
 from greenroom.actors.engines.listed_models import ListedModels, draft_folder, missing_draft
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
@@ -71,10 +72,12 @@ class Engines(ListedModels):
     Attributes:
         residences: Measured memory of the loaded models.
         downloads: Function that fetches a model's files; a system shares downloads among all who want them.
+        held: Prefixes that unloaded models have left.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
+        self.held = HeldPrefixes()
         self._broken = BrokenModels()
         self.downloads: FetchFiles = fetch_here
         self._account: MemoryAccount | None = None
@@ -193,6 +196,7 @@ class Engines(ListedModels):
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account, settings = self._open_account(), self._settings.applied_to(opened.id)
         residence = self.residences.begin(opened.id, account)
+        self.held.begin(opened.id, opened.folder, account)
         # Parts of models of sound, such as codecs and processors, are in folders of their own.
         own = opened.record.model_type not in ("speech", "transcription")
         elsewhere = _parts_elsewhere(opened.id, settings)

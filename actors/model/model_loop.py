@@ -258,6 +258,8 @@ class ModelLoop:
     def _close(self, engine: Engine[Any]) -> None:
         residence = self._engines.residences.of(self._opened.id)
         try:
+            if self._abandoned:  # as at a shutdown, which must not wait for copies that nobody will use
+                self._engines.held.drop(self._opened.id)
             if residence is not None:
                 residence.begin_unload()
             engine.close()

@@ -20,10 +20,10 @@ from greenroom.actors.pool.planning.pool_events import (
     ActorCrashed,
     ActorEnded,
     ActorStopped,
+    HeldReleased,
     KeepAliveSet,
     LeaseGranted,
     LeaseReleased,
-    MemoryRead,
     ModelStarted,
     PreloadAsked,
     Reported,
@@ -42,7 +42,6 @@ from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.actors.pool.unload_requests import UnloadRequests
 from greenroom.actors.pool.waiting_time import RETRY_UNKNOWN
-from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_crashed, queue_full
@@ -67,6 +66,9 @@ class Callbacks:
         on_ticket_closed: Callback for a ticket whose reply closes or ends.
         on_lease_closed: Callback for a lease that closes.
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
+        held_memory: Function that returns the bytes that unloaded models have left for their next loads.
+        drop_held: Function that drops these bytes of a model, by its own name, and returns their number.
+        release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
         rule_of: Function that returns the operator's settings for the residence of a model.
     """
 
@@ -74,6 +76,9 @@ class Callbacks:
     on_ticket_closed: Callable[[ModelRecord, Ticket], None]
     on_lease_closed: Callable[[ModelRecord, Lease], None]
     available_memory: Callable[[], int | None]
+    held_memory: Callable[[], int]
+    drop_held: Callable[[str], int]
+    release_held: Callable[[ModelKey], None]
     rule_of: Callable[[str], ResidenceRule]
 
 
@@ -85,9 +90,9 @@ class ModelTable(PoolOverview):
         self._max_queue = settings.max_queue
         self._queue_timeout = settings.queue_timeout
         self._callbacks = callbacks
-        self._unloads = UnloadRequests()
-        super().__init__(Ledger(settings, callbacks.rule_of), MemoryReading(callbacks.available_memory))
-        self._log = get_logger().bind(actor="pool")
+        self._unloads = UnloadRequests(callbacks.drop_held)
+        memory = MemoryReading(callbacks.available_memory, callbacks.held_memory)
+        super().__init__(Ledger(settings, callbacks.rule_of), memory)
 
     def preload(self, key: ModelKey) -> None:
         """Load a model without a request, if there is free memory for it."""
@@ -96,10 +101,15 @@ class ModelTable(PoolOverview):
 
     def unload(self, key: ModelKey, reply: Reply, message: UnloadModel) -> None:
         """Unload a model once its leases have ended, or reject that."""
-        if self._unloads.add(self._ledger[key], reply, spares_pinned=message.spares_pinned):
+        if self._unloads.add(self._ledger[key], reply, message):
             if message.now:
                 self.fail_requests(self._ledger[key])
             self._ledger.apply(UnloadAsked(key))
+
+    def record_held_released(self, event: HeldReleased) -> None:
+        """Record that all held memory is free."""
+        self._ledger.apply(event)
+        self._memory.expire()
 
     def admit(self, key: ModelKey, reply: Reply, message: Acquire, *, listed: bool = True) -> None:
         """Queue a request for its model, which the catalog has if `listed`, or reject it."""
@@ -225,7 +235,7 @@ class ModelTable(PoolOverview):
         now = time.monotonic()
         self._grant_all(now)
         if self._ledger.needs_decision(now):
-            decided = self._ledger.decide(MemoryRead(self._memory.available(now), now))
+            decided = self._ledger.decide(self._memory.latest(now))
             self._grant_all(now)
             self._carry_out(decided)
         for record in self._ledger.records:
@@ -235,6 +245,8 @@ class ModelTable(PoolOverview):
     def _carry_out(self, decided: Plan) -> None:
         for key, command in commands_of(decided, self._ledger.state.models):
             self._started(self._ledger[key]).send(command)
+        if decided.held_for is not None:
+            self._callbacks.release_held(decided.held_for)
         for key in decided.wait:  # an opened model that has to wait is in memory no more
             self._unloads.answer(self._ledger[key])
         for refusal in decided.refused:

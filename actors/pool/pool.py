@@ -19,6 +19,7 @@ from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.keep_awake import KeepAwake
 from greenroom.actors.pool.lease import ProfileFound
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
+from greenroom.actors.pool.planning.pool_events import HeldReleased
 from greenroom.actors.pool.pool_reports import (
     Crashed,
     Described,
@@ -108,6 +109,9 @@ class Pool:
             lambda record, ticket: self._control.send(TicketClosed(record, ticket)),
             lambda record, lease: self._control.send(LeaseClosed(record, lease)),
             engines.available_memory,
+            engines.held.nbytes,
+            engines.held.drop,
+            lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
             partial(rule_for, settings),
         )
         self._models = ModelTable(settings, callbacks)
@@ -168,6 +172,8 @@ class Pool:
                 self._models.record_crash(model)
             case Exited(model):
                 self._models.record_exit(model)
+            case HeldReleased():
+                self._models.record_held_released(report)
             case FailAll():
                 self._models.fail_all(self._lost or draining())
             case DeviceLost(problem):
@@ -285,6 +291,11 @@ def _make_local(
     report: Callable[[ModelReport], None],
 ) -> Model:
     return Model(key, engines, workers, report, state=state, slots=slots)
+
+
+async def _release_held(engines: Engines, control: Control[Any], key: ModelKey) -> None:
+    freed = await trio.to_thread.run_sync(engines.held.release)
+    control.send(HeldReleased(key, freed))
 
 
 async def _tick_later(control: Control[Any]) -> None:

@@ -13,7 +13,7 @@ from greenroom.actors.pool.memory_reading import MemoryReading
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.planning.load_plan import plan_load
 from greenroom.actors.pool.planning.model_news import news_of, present_news
-from greenroom.actors.pool.planning.pool_events import MemoryRead, PinSet, PoolEvent
+from greenroom.actors.pool.planning.pool_events import PinSet, PoolEvent
 from greenroom.actors.pool.refusal_problems import refusal_problem
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
@@ -116,9 +116,7 @@ class PoolOverview:
     def _plan(self, message: PlanLoad) -> LoadPlan:
         record, now = self._ledger[message.key], time.monotonic()
         state = self._ledger.state
-        found, decided = plan_load(
-            state, message.key, message.needed, MemoryRead(self._memory.available(now), now)
-        )
+        found, decided = plan_load(state, message.key, message.needed, self._memory.without_held(now))
         if (broken := record.refusal(now)) is not None:
             return attrs.evolve(found, outcome="refused", unload=(), pause=(), problem=broken)
         for refusal in decided.refused:

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.planning.pool_state import Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, model_hung, model_pinned
 from greenroom.schemas.protocols.model_protocol import ModelReport, Unloaded
-from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, Unloading
+from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, Unloading, UnloadModel
 
 
 class UnloadRequests:
-    """The replies that wait for models to leave the memory."""
+    """The replies that wait for models to leave the memory.
 
-    def __init__(self) -> None:
-        self._waiting: dict[ModelKey, list[Reply]] = {}
+    Args:
+        drop_held: Function that drops what a model has left, by its own name, and returns the bytes.
+    """
 
-    def add(self, record: ModelRecord, reply: Reply, *, spares_pinned: bool) -> bool:
+    def __init__(self, drop_held: Callable[[str], int]) -> None:
+        self._drop_held = drop_held
+        self._waiting: dict[ModelKey, list[tuple[Reply, UnloadModel]]] = {}
+
+    def add(self, record: ModelRecord, reply: Reply, message: UnloadModel) -> bool:
         """Answer a request at once, or keep it; return whether the model is to be unloaded."""
         if record.use.hung:
             reply.fail(model_hung(record.key.model))
-        elif spares_pinned and record.use.pinned:
+        elif message.spares_pinned and record.use.pinned:
             reply.fail(model_pinned(record.key.model))
         else:
             reply.send(Unloading(record.key))
+            held = self._dropped(record.key, message)
             if record.use.resident:
-                self._waiting.setdefault(record.key, []).append(reply)
+                self._waiting.setdefault(record.key, []).append((reply, message))
                 return True
-            reply.send(ModelUnloaded(record.key, 0))
+            reply.send(ModelUnloaded(record.key, held))
             reply.end()
         return False
 
@@ -38,8 +46,9 @@ class UnloadRequests:
             self._fail(record.key, model_hung(record.key.model))
         elif record.use.residency is Residency.NONE:
             freed = report.freed if isinstance(report, Unloaded) else None
-            for reply in self._waiting.pop(record.key, ()):
-                reply.send(ModelUnloaded(record.key, freed or 0))
+            for reply, message in self._waiting.pop(record.key, ()):
+                held = self._dropped(record.key, message)  # a load that began later may have left some
+                reply.send(ModelUnloaded(record.key, (freed or 0) + held))
                 reply.end()
 
     def fail_all(self, problem: Problem) -> None:
@@ -47,6 +56,9 @@ class UnloadRequests:
         for key in [*self._waiting]:
             self._fail(key, problem)
 
+    def _dropped(self, key: ModelKey, message: UnloadModel) -> int:
+        return 0 if message.keeps_prefixes else self._drop_held(key.model)
+
     def _fail(self, key: ModelKey, problem: Problem) -> None:
-        for reply in self._waiting.pop(key, ()):
+        for reply, _ in self._waiting.pop(key, ()):
             reply.fail(problem)

@@ -12,6 +12,7 @@ import threading
 import attrs
 
 from greenroom.engine.memory.buffer_budget import BufferBudget
+from greenroom.engine.memory.held_memory import HeldMemory, HeldPiece
 from greenroom.engine.memory.share import Share
 
 
@@ -23,6 +24,7 @@ class AccountStatistics:
         weights: Bytes of all models' weights.
         running: Bytes of the caches of running prompts and answers, including copies in progress.
         cached: Bytes of the prefix caches.
+        held: Bytes of host memory that unloaded models have left for their next loads.
         peak: Largest sum of `running` and `cached` so far.
         cached_buffers: Number of buffers in the prefix caches.
     """
@@ -30,6 +32,7 @@ class AccountStatistics:
     weights: int
     running: int
     cached: int
+    held: int
     peak: int
     cached_buffers: int
 
@@ -54,6 +57,7 @@ class MemoryAccount:
         self._has_defaults = False
         self._shares: list[Share] = []
         self._changed = threading.Condition()
+        self.held = HeldMemory(self._changed, self._held_excess)
         self._peak = 0
         self._reservation_orders = itertools.count()
         self._changes = 0
@@ -88,7 +92,8 @@ class MemoryAccount:
                 sum(getattr(share, name) for share in self._shares)
                 for name in ("weights", "running", "cached")
             )
-            return AccountStatistics(weights, running, cached, self._peak, self.buffers.cached)
+            held, buffers = self.held.nbytes, self.buffers.cached
+            return AccountStatistics(weights, running, cached, held, self._peak, buffers)
 
     @property
     def charged(self) -> int:
@@ -157,12 +162,26 @@ class MemoryAccount:
         """Return a number larger than all before."""
         return next(self._reservation_orders)
 
-    def record_change(self, share: Share) -> None:
-        """Update the peak, and wake the threads that wait for a change."""
+    def record_change(self, share: Share) -> list[HeldPiece]:
+        """Update the peak, and wake the threads that wait for a change.
+
+        Returns:
+            Held memory that gives way to the charges, to be destroyed without the lock.
+        """
         self._changes += 1
         share.changes += 1
         self._peak = max(self._peak, sum(share.running + share.cached for share in self._shares))
         self._changed.notify_all()
+        return self.held.drop(self._held_excess())
+
+    def _held_excess(self) -> int:
+        """Return the bytes of held memory for which the charges leave no room; <= 0 if there is room."""
+        caches = sum(share.running + share.cached for share in self._shares) + self.held.nbytes
+        excess = 0 if self.kv_limit is None else caches - self.kv_limit
+        if self.present_limit is None:
+            return excess
+        weights = sum(share.weights for share in self._shares)
+        return max(excess, caches + weights - self.present_limit)
 
     def request_eviction(self, requester: Share, missing: int) -> bool:
         """Request that other models evict cached prefixes; return whether they have any."""

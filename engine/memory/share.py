@@ -57,8 +57,9 @@ class Share:
                 return available
             self.weights = nbytes
             self._account.evict_excess(self)
-            self._account.record_change(self)
-            return None
+            dropped = self._account.record_change(self)
+        dropped.clear()  # outside of the lock, since it takes time
+        return None
 
     def charge_running(self, running: int, *, new: bool = False) -> bool:
         """Set the bytes of running caches; return whether they fit. A decrease always does.
@@ -73,8 +74,9 @@ class Share:
                 if available is not None and running + self.cached > available:
                     return False
             self.running = running
-            self._account.record_change(self)
-            return True
+            dropped = self._account.record_change(self)
+        dropped.clear()
+        return True
 
     def charge_cached(self, cached: int) -> int:
         """Set the bytes of the prefix cache to as many of these as fit; return that number."""
@@ -83,8 +85,9 @@ class Share:
             if available is not None:
                 cached = min(cached, max(0, available - self.running))
             self.cached = cached
-            self._account.record_change(self)
-            return cached
+            dropped = self._account.record_change(self)
+        dropped.clear()
+        return cached
 
     def available_for_running(self) -> int | None:
         """Return the bytes that running caches may have once all prefix caches are evicted, if limited."""

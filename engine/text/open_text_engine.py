@@ -10,6 +10,7 @@ from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.text.prefix_cache.disk.tier import open_disk_tier
+from greenroom.engine.text.prefix_cache.host_tier import open_host_tier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.sequences.prompt_features import FeatureSource
@@ -48,6 +49,7 @@ def open_text_engine(
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     log.info("thinking", **adapter.thinking.describe())
     prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
+    on_host = open_host_tier(load.account.held, folder, settings)
     with load.open_share() as (share, charge):
         unproved: list[BackgroundCheck] = []
         model = load_model(
@@ -55,7 +57,9 @@ def open_text_engine(
         )
         prefix_cache = None
         if settings.prefix_cache_bytes:
-            prefix_cache = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
+            on_disk = settings.prefix_cache_dir is not None
+            stored = open_disk_tier(folder, settings, model) if on_disk else on_host
+            prefix_cache = PrefixCache(settings.prefix_cache_bytes, stored)
         speculation = load_speculation(model, tokenizer, settings, is_abandoned, charge)
         return TextEngine(
             model,

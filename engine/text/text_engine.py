@@ -99,8 +99,8 @@ class TextEngine:
     @property
     def has_work(self) -> bool:
         """True if `step` would do anything."""
-        disk = self.prefix_cache.disk if self.prefix_cache is not None else None
-        writing = disk is not None and disk.pending
+        stored = self.prefix_cache.stored if self.prefix_cache is not None else None
+        writing = stored is not None and stored.pending
         return bool(
             self._outputs.events or len(self._batches) or len(self._prefill) or len(self.admission) or writing
         )
@@ -201,8 +201,8 @@ class TextEngine:
                 self._outputs.append_token(batch, sequence, token)
                 progresses = True
         self._batches.timer.on_tokens_read()
-        if self.prefix_cache is not None and self.prefix_cache.disk is not None:
-            self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
+        if self.prefix_cache is not None and self.prefix_cache.stored is not None:
+            self.prefix_cache.stored.advance(idle=not len(self._batches) and not len(self._prefill))
         for batch in self._batches:
             self._outputs.fail_all(batch.sample())
         self._batches.remove_finished()

@@ -22,7 +22,7 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
     """
     key, wish = parse_model_key(name), parse_keep_alive(keep_alive)
     if wish is not None and wish.seconds == 0:
-        await ask_actor(pool, UnloadModel(key, spares_pinned=True), Unloading)
+        await ask_actor(pool, UnloadModel(key, spares_pinned=True, keeps_prefixes=True), Unloading)
         return "unload"
     granted = await ask_actor(pool, Acquire(key, request_id(), keep_alive=wish, limited=True), Granted)
     granted.lease.close()

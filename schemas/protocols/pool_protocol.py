@@ -143,11 +143,13 @@ class UnloadModel:
     Args:
         spares_pinned: True to refuse if the operator has pinned the model.
         now: True to fail its requests instead of waiting for their ends.
+        keeps_prefixes: True if its prefixes may stay in main memory for its next load.
     """
 
     key: ModelKey
     spares_pinned: bool = False
     now: bool = False
+    keeps_prefixes: bool = False
 
 
 @attrs.frozen

@@ -14,6 +14,7 @@ from greenroom.actors.pool.planning.pool_events import (
     ActorStopped,
     Configured,
     Decided,
+    HeldReleased,
     KeepAliveSet,
     LeaseGranted,
     LeaseReleased,
@@ -55,14 +56,16 @@ MAX_RETRY_SECONDS = 8.0
 def apply(state: PoolState, event: PoolEvent) -> PoolState:
     """Return the state after an event."""
     match event:
-        case MemoryRead(available, now):
-            return attrs.evolve(state, available=available, now=now)
+        case MemoryRead(available, now, held):
+            return attrs.evolve(state, available=available, now=now, held=held)
         case Decided(plan):
             return _carry_out(state, plan)
     model = state.models.get(event.key) or ModelUse(event.key)
     changed = _with_freed(state, model, event)
     changed = attrs.evolve(changed, models={**changed.models, event.key: _changed(model, event)})
     match event:
+        case HeldReleased():
+            return attrs.evolve(changed, held=0, releasing=False)
         case Reported(report=Sized(limit=limit)):
             return attrs.evolve(changed, limit=limit, now=event.now)
         case RequestQueued() | LeaseGranted() | LeaseReleased() | Reported():
@@ -108,6 +111,8 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
             return attrs.evolve(model, ttl=ttl)
         case UnloadAsked() if model.resident and not model.hung:
             return attrs.evolve(model, leaving=True, paused=True)
+        case HeldReleased(nbytes=nbytes) if model.waits_for_memory:
+            return attrs.evolve(model, freed=model.freed + nbytes)
         case RequestsFailed():
             return _without_shortage(attrs.evolve(model, tickets=0, suspended=False))
     return model
@@ -205,7 +210,8 @@ def _carry_out(state: PoolState, plan: Plan) -> PoolState:
     change(plan.trim, lambda model: attrs.evolve(model, frees_for=plan.trimmed_for))
     for key, beneficiary in zip(plan.unload, plan.beneficiaries, strict=True):
         models[key] = attrs.evolve(models[key], frees_for=beneficiary)
-    return attrs.evolve(state, models=models)
+    releasing = state.releasing or plan.held_for is not None
+    return attrs.evolve(state, models=models, releasing=releasing)
 
 
 def _granted(state: PoolState, model: ModelUse) -> ModelUse:

@@ -53,6 +53,7 @@ class Plan:
         short: Models that wait for memory which no model of the pool can free.
         trim: Loaded models that release their caches, before such a wait ends in a refusal.
         trimmed_for: Model that needs this memory.
+        held_for: Model that needs the held memory, which is released; None if none does.
         refused: Models whose requests fail.
     """
 
@@ -66,4 +67,5 @@ class Plan:
     short: frozenset[ModelKey] = frozenset()
     trim: tuple[ModelKey, ...] = ()
     trimmed_for: ModelKey | None = None
+    held_for: ModelKey | None = None
     refused: tuple[Refusal, ...] = ()

@@ -16,8 +16,8 @@ memory is freed for it:
 Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
 beside these, and its requests are refused. A model that takes no room is loaded at once, and stays.
 
-Memory that the pool counts as free, but cannot be had, is waited for: meanwhile idle models are unloaded and
-caches released.
+Memory that the pool counts as free, but cannot be had, is waited for: meanwhile prefixes of unloaded models
+are dropped, idle models unloaded and caches released, in this order.
 
 Besides, a model is unloaded when it has been idle for its time to live, or when an operator asks for it and
 its last lease has ended. A model to preload is loaded if there is free memory, one after another.
@@ -73,11 +73,12 @@ def refusal_of(state: PoolState, model: ModelUse) -> Refusal | None:
         can_have = state.need_of(model) <= state.left_by(other for other in fixed if not other.hung)
         reason = Reason.HUNG if hung and can_have else Reason.TOO_LARGE
         return Refusal(model.key, reason, need, max(0, available), model.freed)
-    if model.short_since is None:
+    if model.short_since is None or state.held or state.releasing:
         return None
-    if state.now - model.short_since >= MEMORY_TIMEOUT or model.attempts >= MAX_ATTEMPTS:
-        if model.shortfall:
-            return Refusal(model.key, Reason.TOO_LARGE, need, model.left, model.freed)
+    waited = state.now - model.short_since >= MEMORY_TIMEOUT
+    if model.shortfall and (waited or model.attempts >= MAX_ATTEMPTS):
+        return Refusal(model.key, Reason.TOO_LARGE, need, model.left, model.freed)
+    if waited and not model.shortfall and state.lacks_memory(model):
         return Refusal(model.key, Reason.OTHERS, need, state.available or 0, model.freed)
     return None
 
@@ -152,10 +153,12 @@ class _Planner:
         """Load an opened model without requests if it fits into free memory; else give up its load."""
         self._drop(model)
         need = self._needed(model)
-        if self._missing(need) > 0 or not self._is_free(model, need) or self._lacks_memory(model):
+        if self._missing(need) > 0 or not self._is_free(model, need):
             self._remove((model,), None)
-        else:
+        elif not self._lacks_memory(model):
             self._grant(model)
+        elif not self._release_held(model):
+            self._remove((model,), None)
 
     def _needed(self, model: ModelUse) -> int:
         """Return the bytes to free for a load; more after a refused load, up to all that can be freed."""
@@ -182,13 +185,7 @@ class _Planner:
 
     def _lacks_memory(self, model: ModelUse) -> bool:
         """Return whether the system lacks memory although the pool's limit leaves enough."""
-        if self._state.now < model.retry_at:
-            return True
-        available = self._state.available
-        if available is None or model.need is None:
-            return False
-        loading = sum(other.nbytes for other in self._resident if other.loads)
-        return self._state.need_of(model) > available - loading - self._granted
+        return self._state.now < model.retry_at or self._state.lacks_memory(model, self._granted)
 
     def _make_room(self, model: ModelUse, need: int) -> None:
         """Choose models to unload: idle ones first, then others, paused until their requests have ended."""
@@ -204,8 +201,18 @@ class _Planner:
                 self._drop(held)
                 self._pause(held)
 
+    def _release_held(self, model: ModelUse) -> bool:
+        """Release held memory for a model; return whether there is any, or some is being released."""
+        if self._state.held and not self._state.releasing:
+            self.decided = attrs.evolve(self.decided, held_for=self.decided.held_for or model.key)
+        return self._state.held > 0 or self._state.releasing
+
     def _release_memory(self, model: ModelUse) -> None:
-        """Unload an idle model to free system memory; if none is idle, mark the waiting model as short."""
+        """Release held memory, or unload an idle model; without any, mark the waiting model as short."""
+        if self._release_held(model):
+            if model.short_since is not None:  # its wait for memory goes on
+                self.decided = attrs.evolve(self.decided, short=self.decided.short | {model.key})
+            return
         leaving = self.decided.unload or self.decided.expired
         if leaving or any(other.residency is Residency.RECLAIMED for other in self._resident):
             return

@@ -145,11 +145,29 @@ class RequestsFailed:
 
 
 @attrs.frozen
+class HeldReleased:
+    """The release of all held memory for a model.
+
+    Args:
+        nbytes: Bytes that this freed.
+    """
+
+    key: ModelKey
+    nbytes: int
+
+
+@attrs.frozen
 class MemoryRead:
-    """The bytes that other programs leave, read before a decision; None if unknown."""
+    """The state of memory, read before a decision.
+
+    Args:
+        available: Bytes that other programs leave; None if unknown.
+        held: Bytes that unloaded models have left for their next loads.
+    """
 
     available: int | None
     now: float
+    held: int = 0
 
 
 @attrs.frozen
@@ -175,5 +193,6 @@ ModelEvent = (
     | PreloadAsked
     | KeepAliveSet
     | UnloadAsked
+    | HeldReleased
 )
 PoolEvent = ModelEvent | MemoryRead | Decided

@@ -177,6 +177,8 @@ class PoolState:
         limit: Bytes for all models together; None if unknown, as before the first model has been opened.
         max_loaded_models: Maximum number of models in memory; None for no limit but that of bytes.
         available: Bytes that other programs leave to new loads; None if unknown.
+        held: Bytes that unloaded models have left in main memory, outside of the limit: any need takes them.
+        releasing: True while all of them are being released.
     """
 
     models: Mapping[ModelKey, ModelUse] = attrs.field(factory=dict)
@@ -184,6 +186,8 @@ class PoolState:
     limit: int | None = None
     max_loaded_models: int | None = None
     available: int | None = None
+    held: int = 0
+    releasing: bool = False
 
     def need_of(self, model: ModelUse) -> int:
         """Return the bytes to grant for a load; no model is refused for an estimate beside pinned ones."""
@@ -193,6 +197,17 @@ class PoolState:
     def reach_of(self, model: ModelUse) -> int:
         """Return the bytes that a model can have once all others are unloaded that can be."""
         return self.left_by(other for other in self.fixed if other.key != model.key)
+
+    def lacks_memory(self, model: ModelUse, granted: int = 0) -> bool:
+        """Return whether the system lacks memory for a load, whatever the limit leaves.
+
+        Args:
+            granted: Bytes of loads that are about to begin.
+        """
+        if self.available is None or model.need is None:
+            return False
+        loading = sum(other.nbytes for other in self.models.values() if other.resident and other.loads)
+        return self.need_of(model) > self.available - loading - granted
 
     @property
     def fixed(self) -> list[ModelUse]:

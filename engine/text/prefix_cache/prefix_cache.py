@@ -1,4 +1,4 @@
-"""Prefix cache: computed prefixes of prompts for reuse, in memory and optionally on disk."""
+"""Prefix cache: computed prefixes of prompts for reuse, in memory and in a tier that outlasts the model."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import attrs
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.text.prefix_cache.disk.index import DiskMatch
 from greenroom.engine.text.prefix_cache.disk.offload import MIN_TOKENS
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
-from greenroom.engine.text.prefix_cache.disk_reads import insert_from_disk
 from greenroom.engine.text.prefix_cache.memory import kv_tensors
 from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.text.prefix_cache.memory.tree import pack
 from greenroom.engine.text.prefix_cache.restoration import Restoration, RestorationSteps
+from greenroom.engine.text.prefix_cache.stored_reads import insert_stored
+from greenroom.engine.text.prefix_cache.stored_tier import StoredTier
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.schemas.events.statistics import PrefixCacheStatistics
 
@@ -27,28 +27,28 @@ class CachedPrefix:
         usable: Number of tokens that `restore` would fill in.
         shared: Number of tokens in common with an earlier prompt; more than `usable` if there is no
             checkpoint at that point.
-        on_disk: Whether files must be read to restore it.
+        stored: Whether the tier below memory must be read to restore it.
     """
 
     usable: int
     shared: int
-    on_disk: bool = False
+    stored: bool = False
 
 
 class PrefixCache:
-    """Prefixes in memory and optionally on disk, from where they are restored via memory.
+    """Prefixes in memory, and optionally in a stored tier, from where they are restored via memory.
 
     An entry is copied out of a sequence's cache once and never written to. If a model has recurrent or
     rotating layers, a prompt can continue only at the end of an entry.
 
     Args:
         budget: Most bytes of memory to hold; 0 disables the cache.
-        disk: Disk tier for prefixes without an adapter; None for none.
+        stored: Tier on disk or in host memory, for prefixes without an adapter; None for none.
     """
 
-    def __init__(self, budget: int, disk: DiskTier | None = None) -> None:
+    def __init__(self, budget: int, stored: StoredTier | None = None) -> None:
         self.memory = MemoryTier(budget)
-        self.disk = disk
+        self.stored = stored
         self._hits = self._misses = 0
 
     def statistics(self) -> PrefixCacheStatistics:
@@ -67,7 +67,7 @@ class PrefixCache:
         packed = pack(tokens[:-1])
         match = self.memory.match(key, packed)
         usable = match.usable(stateful).length
-        found = self._match_on_disk(key, packed, usable) or DiskMatch()
+        found = self._match_stored(key, packed, usable) or DiskMatch()
         more = found.usable(stateful)
         return CachedPrefix(max(usable, more), max(match.length, found.length), more - usable >= MIN_TOKENS)
 
@@ -116,49 +116,47 @@ class PrefixCache:
             lambda start, stop: kv_tensors.copy_kv(cache, row, start, stop, length),
             (lambda: kv_tensors.copy_states(cache, row)) if stateful and not unfinished else None,
         )
-        if inserted and self.disk is not None and key.adapter is None and not unfinished:
-            self.disk.insert(tree, packed, stateful)
+        if inserted and self.stored is not None and key.adapter is None and not unfinished:
+            self.stored.insert(tree, packed, stateful)
         return inserted
 
     def discard(self) -> None:
-        """Release all memory after a crash, and remove files that may be wrong."""
-        if self.disk is not None:
-            self.disk.drop()
+        """Release all memory after a crash, and drop what is stored and may be wrong."""
+        if self.stored is not None:
+            self.stored.drop()
         self.memory.clear()
 
     def close(self, seconds: float) -> None:
-        """Write pending prefixes to disk and release everything.
+        """Store prefixes for the next load, and release everything.
 
         Args:
-            seconds: Timeout for writing, in seconds.
+            seconds: Timeout for storing, in seconds.
 
         Raises:
-            RuntimeError: The device has failed; doubtful prefixes are discarded from memory and disk.
+            RuntimeError: The device has failed; doubtful prefixes are discarded everywhere.
         """
         try:
-            if self.disk is not None:
-                self.disk.close(seconds)
+            if self.stored is not None:
+                self.stored.close(self.memory, seconds)
         finally:
             self.memory.clear()
 
-    def _match_on_disk(self, key: PrefixKey, packed: bytes, usable: int) -> DiskMatch | None:
-        """Return the match on disk; None if it cannot exceed the `usable` tokens in memory."""
-        if self.disk is None or key.adapter is not None or len(packed) // 4 - usable < MIN_TOKENS:
+    def _match_stored(self, key: PrefixKey, packed: bytes, usable: int) -> DiskMatch | None:
+        """Return the match in the stored tier; None if it cannot exceed the `usable` tokens in memory."""
+        if self.stored is None or key.adapter is not None or len(packed) // 4 - usable < MIN_TOKENS:
             return None
-        return self.disk.match(packed)
+        return self.stored.match(packed)
 
     def _restore(self, key: PrefixKey, packed: bytes, cache: Cache, room: int) -> RestorationSteps:
         stateful = kv_tensors.is_stateful(cache)
         usable = self.memory.match(key, packed).usable(stateful).length
-        disk, on_disk = self.disk, self._match_on_disk(key, packed, usable)
-        if disk is not None and on_disk is not None:
-            if on_disk.usable(stateful) - usable >= MIN_TOKENS:
-                prefix = packed[: on_disk.usable(stateful) * 4]
-                yield from insert_from_disk(
-                    disk, self.memory, self.memory.tree(key), prefix, on_disk, stateful
-                )
+        tier, match = self.stored, self._match_stored(key, packed, usable)
+        if tier is not None and match is not None:
+            if match.usable(stateful) - usable >= MIN_TOKENS:
+                prefix = packed[: match.usable(stateful) * 4]
+                yield from insert_stored(tier, self.memory, self.memory.tree(key), prefix, match, stateful)
             else:
-                disk.misses += 1
+                tier.misses += 1
         found = self.memory.match(key, packed).usable(stateful)
         if not found.length:
             self._misses += 1

@@ -17,7 +17,7 @@ from greenroom.actors.pool.planning.eviction_policy import (
     next_expiry,
     plan,
 )
-from greenroom.actors.pool.planning.pool_events import Decided
+from greenroom.actors.pool.planning.pool_events import Decided, HeldReleased
 from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -312,6 +312,9 @@ states = st.builds(
     st.none() | st.integers(1, 4),
     limits,
 )
+pressed_states = st.builds(
+    lambda state, available: attrs.evolve(state, available=available), states, st.none() | st.integers(0, 40)
+)
 
 
 def resident(state: PoolState) -> list[ModelUse]:
@@ -436,3 +439,44 @@ def test_a_model_far_larger_than_the_need_leaves_only_if_the_others_do_not_suffi
         small = [use for use in others if use.idle and use.nbytes <= LARGE * need]
         used = sum(use.nbytes for use in others if use.residency is GRANTED)
         assert used - sum(use.nbytes for use in small) + need > limit
+
+
+@given(pressed_states, st.integers(1, 1 << 40))
+def test_held_bytes_go_before_any_model_leaves_for_memory_and_make_no_load_wait_or_fail(
+    state: PoolState, held: int
+) -> None:
+    holding = attrs.evolve(state, held=held)
+    decided, free = plan(holding), plan(state)
+    if decided.held_for is None:
+        assert decided == free  # they count for nothing
+        return
+    lacking = state.models[decided.held_for]
+    assert lacking.key not in (*free.load, *free.open)
+    assert set(decided.unload) <= set(free.unload)
+    assert decided.trim == ()
+    assert {refusal.key for refusal in decided.refused} <= {refusal.key for refusal in free.refused}
+    # While they are released nothing leaves for them either, and afterwards everything is as without them.
+    releasing = apply(holding, Decided(decided))
+    assert plan(releasing).held_for is None
+    assert set(plan(releasing).unload) <= set(free.unload)
+    after = apply(apply(holding, Decided(Plan(held_for=lacking.key))), HeldReleased(lacking.key, held))
+    assert after.held == 0
+    assert attrs.evolve(plan(after), refused=()) == attrs.evolve(free, refused=())
+    refused = [attrs.evolve(refusal, freed=0) for refusal in plan(after).refused]
+    assert refused == [attrs.evolve(refusal, freed=0) for refusal in free.refused]
+
+
+@given(pressed_states, st.floats(0, 2 * MEMORY_TIMEOUT))
+def test_nobody_is_refused_for_memory_of_others_that_is_there_now(state: PoolState, waited: float) -> None:
+    models = {
+        key: attrs.evolve(use, short_since=NOW - waited) if use.waits_for_memory else use
+        for key, use in state.models.items()
+    }
+    state = attrs.evolve(state, models=models)
+    for refusal in plan(state).refused:
+        if refusal.reason is Reason.OTHERS:
+            assert waited >= MEMORY_TIMEOUT
+            assert refusal.required > (state.available or 0) - sum(
+                use.nbytes for use in models.values() if use.loads
+            )
+    assert not any(refusal.reason is Reason.OTHERS for refusal in plan(attrs.evolve(state, held=1)).refused)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import mlx.core as mx
 import pytest
 import structlog
@@ -227,23 +228,98 @@ async def second_turn(system: System, texts: str) -> tuple[Finished, Finished]:
     return first, await turn(texts + " And then?")
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("words", [150, pytest.param(1_000, marks=pytest.mark.soak)])
 async def test_a_long_chat_is_not_computed_again_after_another_model_had_the_memory(
-    tiny_model: Callable[..., Path], tmp_path: Path, words: int
+    tiny_model: Callable[..., Path], tmp_path: Path, words: int, on_disk: bool
 ) -> None:
-    models = tuple(str(tiny_model(kind, max_position_embeddings=8192)) for kind in ("qwen3", "llama"))
-    names = [Path(model).name for model in models]
-    settings = Settings(
-        models=models,
-        model_settings=tuple((name, ModelSettings(alias=(name.partition("-")[0],))) for name in names),
-        max_loaded_models=1,
-        prefix_cache_dir=str(tmp_path),
-        prefix_cache_disk_free_bytes=0,
-        shutdown_timeout=60.0,
-    )
+    settings = room_for_one_of_two(tiny_model, str(tmp_path) if on_disk else None)
     text = " ".join(f"word{number}" for number in range(words))
-    async with open_system(settings) as system:
+    engines = ForgottenEngines(settings, Faults())
+    async with open_system(settings, engines=engines) as system:
+        for name in ("qwen3", "llama"):
+            assert isinstance(await end_of(system, chat(name, "first", "Hello")), Finished)
+        start = await unload_all(system, ("qwen3", "llama"))
         first, second = await second_turn(system, text)
+        held = engines.held.nbytes()
+        left = await unload_all(system, ("qwen3", "llama"))
+        assert engines.held.nbytes() == 0
+        account = engines.held.account
+        assert account is not None
+        charges = account.statistics()
+        assert (charges.weights, charges.running, charges.cached, charges.held) == (0, 0, 0, 0)
+    assert abs(left - start) < 2 * MEGABYTE
+    assert (held > 0) is not on_disk
     assert first.usage.prompt >= 4 * words
     assert first.usage.cached == 0
     assert second.usage.prompt - second.usage.cached <= 0.15 * first.usage.prompt
+
+
+def room_for_one_of_two(tiny_model: Callable[..., Path], prefix_folder: str | None) -> Settings:
+    models = tuple(str(tiny_model(kind, max_position_embeddings=8192)) for kind in ("qwen3", "llama"))
+    names = [Path(model).name for model in models]
+    return Settings(
+        models=models,
+        model_settings=tuple((name, ModelSettings(alias=(name.partition("-")[0],))) for name in names),
+        max_loaded_models=1,
+        prefix_cache_dir=prefix_folder,
+        prefix_cache_disk_free_bytes=0,
+        shutdown_timeout=60.0,
+    )
+
+
+async def test_only_an_operators_unload_drops_the_prefixes_of_a_model(
+    tiny_model: Callable[..., Path],
+) -> None:
+    settings = room_for_one_of_two(tiny_model, None)
+    engines = ForgottenEngines(settings, Faults())
+    text = " ".join(f"word{number}" for number in range(100))
+    async with open_system(settings, engines=engines) as system:
+
+        async def is_held() -> bool:
+            return engines.held.nbytes() > 0
+
+        async def ask(keep_alive: KeepAlive | None = None) -> int:
+            request = attrs.evolve(chat("qwen3", "r", text, max_tokens=2), keep_alive=keep_alive)
+            end = await end_of(system, request)
+            assert isinstance(end, Finished), end
+            return end.usage.cached
+
+        assert await ask(KeepAlive(0.0)) == 0
+        await eventually(is_held)
+        assert await ask() > 300
+        kept = await answer_or_failed(
+            system.pool, UnloadModel(ModelKey("qwen3"), keeps_prefixes=True), ModelUnloaded
+        )
+        assert isinstance(kept, ModelUnloaded)
+        held = engines.held.nbytes()
+        assert held > 0
+        # The model is not in memory any more, but an operator means all of it.
+        assert await unload(system, "qwen3") == ModelUnloaded(kept.key, held)
+        assert await ask() == 0
+        assert isinstance(await unload(system, "qwen3"), ModelUnloaded)
+        assert engines.held.nbytes() == 0
+        assert await ask() == 0
+
+
+async def test_held_prefixes_are_released_before_a_model_is_unloaded_or_a_request_refused(
+    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = attrs.evolve(room_for_one_of_two(tiny_model, None), max_loaded_models=None)
+    engines = ForgottenEngines(settings, Faults())
+    text = " ".join(f"word{number}" for number in range(100))
+    monkeypatch.setattr(engines, "available_memory", lambda: 0 if engines.held.nbytes() else None)
+    with structlog.testing.capture_logs() as logs:
+        async with open_system(settings, engines=engines) as system:
+            request = attrs.evolve(chat("qwen3", "r", text, max_tokens=2), keep_alive=KeepAlive(0.0))
+            assert isinstance(await end_of(system, request), Finished)
+
+            async def is_held() -> bool:
+                return engines.held.nbytes() > 0
+
+            await eventually(is_held)
+            assert isinstance(await end_of(system, chat("llama", "other", "Hello")), Finished)
+            assert engines.held.nbytes() == 0
+    decisions = replay(events_in(logs), PoolState())
+    assert [decided.plan.held_for for decided in decisions if decided.plan.held_for] != []
+    assert not any(decided.plan.unload for decided in decisions)

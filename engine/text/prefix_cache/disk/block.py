@@ -60,8 +60,8 @@ class HostTensor:
         return self if stop is None else HostTensor(self.dtype, self.words[:, :, start:stop])
 
     def to_array(self) -> mx.array:
-        """Return a copy as an MLX array."""
-        return mx.array(self.words).view(_DTYPES[self.dtype])
+        """Return a copy as an MLX array, in the order that `view` needs whatever part this is."""
+        return mx.array(np.ascontiguousarray(self.words)).view(_DTYPES[self.dtype])
 
 
 HostTensors = tuple[HostTensor | None, ...]

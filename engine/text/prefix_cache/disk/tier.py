@@ -16,6 +16,7 @@ from greenroom.engine.text.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.text.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.text.prefix_cache.disk.index import DiskIndex, DiskMatch
 from greenroom.engine.text.prefix_cache.disk.offload import Offload
+from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.text.prefix_cache.memory.tree import PrefixTree
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import Settings
@@ -104,7 +105,7 @@ class DiskTier:
             DiskMatch() if self._stuck is not None and not self._stuck.done() else self._index.match(tokens)
         )
 
-    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
+    def read(self, block: CacheBlock, *, whole: bool = True) -> Future[HostTensors | None]:
         """Start reading a file; the result is None if the file is unusable."""
         return self._reader.submit(partial(self._read, block))
 
@@ -136,7 +137,7 @@ class DiskTier:
         """Stop writing and remove doubtful files after a device failure."""
         self._offload.drop()
 
-    def close(self, seconds: float) -> None:
+    def close(self, memory: MemoryTier, seconds: float) -> None:
         """Write the remaining prefixes.
 
         Args:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 
 from greenroom.engine.text.prefix_cache.memory import kv_tensors
-from greenroom.engine.text.prefix_cache.memory.tree import Match, Node, PrefixTree
+from greenroom.engine.text.prefix_cache.memory.tree import Match, Node, PrefixTree, tokens_up_to
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
 
 NODE_BYTES = 32 * 1024 * 1024
@@ -165,6 +165,19 @@ class MemoryTier:
         self.nbytes = self.buffers = 0
         self._charge()
         self.version += 1
+
+    def drain(self, key: PrefixKey) -> Iterator[tuple[bytes, Node]]:
+        """Yield the nodes of a tree with all tokens up to their ends, the most recently used first.
+
+        A node comes after its parent, and its arrays are released after its turn.
+        """
+        for node in sorted(self.tree(key), key=lambda node: (-node.used_at, node.start)):
+            yield tokens_up_to(node), node
+            self.nbytes -= node.kv_bytes + node.states_bytes
+            self.buffers -= kv_tensors.buffers_of(node.kv) + kv_tensors.buffers_of(node.states or ())
+            node.kv, node.states = (), None
+            node.kv_bytes = node.states_bytes = 0
+            self._charge()
 
     def _split(self, tree: PrefixTree, node: Node, length: int) -> Node:
         self.nbytes -= node.kv_bytes

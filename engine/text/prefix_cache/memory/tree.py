@@ -128,6 +128,15 @@ class PrefixTree:
             yield node
 
 
+def tokens_up_to(node: Node) -> bytes:
+    """Return the packed tokens of a prefix, from the first one up to the end of a node."""
+    parts, at = list[bytes](), node
+    while at.parent is not None:
+        parts.append(at.tokens)
+        at = at.parent
+    return b"".join(reversed(parts))
+
+
 def common_length(one: bytes, other: bytes) -> int:
     """Return the length in bytes of the common prefix in whole token ids, by binary search on byte slices."""
     low, high = 0, min(len(one), len(other)) // _WIDTH

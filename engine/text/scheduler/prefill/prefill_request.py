@@ -23,7 +23,7 @@ class PrefillRequest:
         client: Client that sent the request.
         conversation: Key of the client's conversation.
         checkpoints: Token positions at which chunks must end.
-        on_disk: Whether files must be read for the cached prefix.
+        stored: Whether stored blocks must be read for the cached prefix.
         alone: Whether it must not share chunks: a shared chunk failed, or its prompt is scored.
         cache_version: Version of the prefix cache at the last match; matching happens before the first chunk.
     """
@@ -35,7 +35,7 @@ class PrefillRequest:
     client: str = ""
     conversation: str = ""
     checkpoints: tuple[int, ...] = ()
-    on_disk: bool = False
+    stored: bool = False
     alone: bool = attrs.field(
         default=attrs.Factory(lambda self: self.sequence.prompt_logprobs is not None, takes_self=True)
     )

@@ -73,7 +73,7 @@ class PrefixReuse:
         for request in requests:
             if request.cache is None and request.cache_version != version:
                 found = self._prefix_cache.match(request.sequence)
-                request.computed, request.on_disk = found.usable, found.on_disk
+                request.computed, request.stored = found.usable, found.stored
                 request.cache_version = version
 
     def should_wait(self, request: PrefillRequest) -> bool:
@@ -82,7 +82,7 @@ class PrefixReuse:
             return request.restoration.is_waiting()
         if request.cache is not None:
             return False
-        reading = request.on_disk and self._reading is not None  # one reads the file for all
+        reading = request.stored and self._reading is not None  # one reads it for all
         return reading or self._sharing.should_wait(request.sequence, request.computed)
 
     def wait_for_disk(self, seconds: float) -> None:
@@ -172,7 +172,7 @@ class PrefixReuse:
         request.cache, request.restoration = self._prefix_cache.restore(
             request.sequence, self._room(len(request.sequence.prefill_tokens))
         )
-        if request.on_disk:
+        if request.stored:
             self._reading = request
 
     def _compute_instead(self, request: PrefillRequest) -> None:

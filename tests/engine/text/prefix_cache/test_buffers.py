@@ -87,8 +87,8 @@ def test_a_prefix_comes_back_bit_by_bit_from_memory_and_from_disk(
     assert cache.memory.buffers == 0
     later = PrefixCache(GENEROUS, DiskTier(tmp_path, fingerprint, GENEROUS))
     assert_equal(restored(later, folder, prompt, kv_bits), exact, len(prompt))
-    assert later.disk is not None
-    assert later.disk.statistics().hits == 1
+    assert later.stored is not None
+    assert later.stored.hits == 1
     later.close(60.0)
 
 

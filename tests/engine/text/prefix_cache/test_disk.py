@@ -278,7 +278,7 @@ def test_what_memory_evicts_before_it_is_written_is_not(tiny_model: TinyModel, t
         prompt = words(100, seed)
         prefixes.insert(KEY, prompt, prefilled_cache(model, prompt), None)
         disk.insert(prefixes.memory.tree(KEY), pack(prompt), True)
-    disk.close(10)
+    disk.close(prefixes.memory, 10)
     held = [seed for seed in range(30) if prefixes.match(KEY, [*words(100, seed), 1], True).usable]
     assert 0 < len(held) < 30
     found = [seed for seed in range(30) if disk.match(pack(words(100, seed))).usable(True)]

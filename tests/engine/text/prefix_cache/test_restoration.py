@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.text.prefix_cache import client, disk_reads
+from greenroom.engine.text.prefix_cache import client, stored_reads
 from greenroom.engine.text.prefix_cache.disk.block import HostTensors
 from greenroom.engine.text.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
@@ -227,8 +227,8 @@ def test_nobody_else_waits_for_the_disk(tiny_model: TinyModel, tmp_path: Path) -
     assert [cached_tokens(driver, request) for request in waiting] == [len(PROMPT)] * 2
     cache = driver.engine.prefix_cache
     assert cache is not None
-    assert cache.disk is not None
-    assert cache.disk.statistics().hits == 1  # one reading for both
+    assert cache.stored is not None
+    assert cache.stored.hits == 1  # one reading for both
     driver.engine.close()
 
 
@@ -237,7 +237,7 @@ def test_a_disk_that_answers_too_late_is_not_waited_for(
 ) -> None:
     folder = tiny_model("qwen3")
     driver, disk = stuck(folder, tmp_path)
-    monkeypatch.setattr(disk_reads, "READ_TIMEOUT", 0.0)
+    monkeypatch.setattr(stored_reads, "READ_TIMEOUT", 0.0)
     prompt = [*PROMPT, *words(30, 3)]
     assert ask(driver, prompt, 8) == (expected(folder, tuple(prompt), 8), 0)
     cache = driver.engine.prefix_cache

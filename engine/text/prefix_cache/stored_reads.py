@@ -1,4 +1,4 @@
-"""Restoration of prefixes from disk: another thread reads one file ahead, the model's thread copies."""
+"""Restoration of stored prefixes: another thread reads one file ahead, the model's thread copies."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from functools import partial
 
 import mlx.core as mx
 
-from greenroom.engine.text.prefix_cache.disk.block import HostTensors
+from greenroom.engine.text.prefix_cache.disk.block import CacheBlock, HostTensors
 from greenroom.engine.text.prefix_cache.disk.index import DiskMatch
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
 from greenroom.engine.text.prefix_cache.memory.kv_tensors import LayerTensors, slice_kv
 from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.text.prefix_cache.memory.tree import PrefixTree
+from greenroom.engine.text.prefix_cache.stored_tier import StoredTier
 
 READ_TIMEOUT = 5.0
-"""Timeout in seconds for one file; a slower disk costs more than prefill."""
+"""Timeout in seconds for one block; a slower disk costs more than prefill."""
 
 Reading = Future["HostTensors | None"]
 
 
-def insert_from_disk(
-    disk: DiskTier, memory: MemoryTier, tree: PrefixTree, packed: bytes, found: DiskMatch, stateful: bool
+def insert_stored(
+    stored: StoredTier, memory: MemoryTier, tree: PrefixTree, packed: bytes, found: DiskMatch, stateful: bool
 ) -> Generator[int | Reading, None, None]:
-    """Insert these tokens into the memory tier from files, as far as memory and file integrity allow.
+    """Insert these tokens into the memory tier from stored blocks, as far as memory and they allow.
 
     Yields:
         Bytes of each copy before it is made, or the pending read.
@@ -41,8 +41,8 @@ def insert_from_disk(
         wanted.append((found.states, length))
     reading: Reading | None = None
     for index, (block, stop) in enumerate(wanted):
-        tensors = yield from _wait(disk, reading or disk.read(block))
-        reading = disk.read(wanted[index + 1][0]) if index + 1 < len(wanted) else None
+        tensors = yield from _wait(stored, reading or _read(stored, known, block, stop))
+        reading = _read(stored, known, *wanted[index + 1]) if index + 1 < len(wanted) else None
         if tensors is None:
             return
         if block.kind == "state":
@@ -58,14 +58,19 @@ def insert_from_disk(
                 tree, packed[: stop * 4], copy_kv, None
             ):
                 return
-    disk.record_use(found)
+    stored.record_use(found)
 
 
-def _wait(disk: DiskTier, reading: Reading) -> Generator[Reading, None, HostTensors | None]:
+def _read(stored: StoredTier, known: int, block: CacheBlock, stop: int) -> Reading:
+    whole = block.kind == "state" or (known <= block.start and stop == block.end)
+    return stored.read(block, whole=whole)
+
+
+def _wait(stored: StoredTier, reading: Reading) -> Generator[Reading, None, HostTensors | None]:
     began = time.monotonic()
     while not reading.done():
         if time.monotonic() - began > READ_TIMEOUT:
-            disk.abandon(reading)
+            stored.abandon(reading)
             return None
         yield reading
     return reading.result()

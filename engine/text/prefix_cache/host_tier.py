@@ -1,0 +1,154 @@
+"""Host tier of the prefix cache: prefixes that an unloaded model leaves in main memory for its next load."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+import attrs
+
+from greenroom.engine.catalog.files.fingerprint import fingerprint
+from greenroom.engine.device.device_errors import synchronize_streams
+from greenroom.engine.memory.available_memory import available_memory
+from greenroom.engine.memory.device_memory import main_memory
+from greenroom.engine.memory.held_memory import HeldMemory, HeldPiece
+from greenroom.engine.text.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, token_hash
+from greenroom.engine.text.prefix_cache.disk.index import DiskIndex, DiskMatch
+from greenroom.engine.text.prefix_cache.memory.kv_tensors import LayerTensors
+from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
+from greenroom.engine.text.prefix_cache.memory.tree import PrefixTree
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.settings.settings import Settings
+
+log = get_logger()
+
+_LEFT_FREE = 16
+"""Divisor of the machine's memory that yields the bytes that nothing is held in."""
+
+
+@attrs.frozen(eq=False)
+class _Held:
+    block: CacheBlock
+    tensors: HostTensors
+
+
+class HostTier:
+    """Blocks of one model as plain bytes, which belong to no thread; used on the model's thread.
+
+    A block that is restored whole moves back into MLX's memory, so it is never in memory twice.
+
+    Args:
+        held: Host memory of all models, which any need may drop.
+        owner: Name of the model among them.
+        stamp: Text that changes with everything that a cached prefix depends on.
+        limit: Most bytes to hold.
+    """
+
+    def __init__(self, held: HeldMemory, owner: str, stamp: str, limit: int) -> None:
+        self.hits = self.misses = 0
+        self._held = held
+        self._owner = owner
+        self._limit = limit
+        self._index = DiskIndex()
+        for left in held.claim(owner, stamp):
+            self._index.insert(left.block)
+
+    @property
+    def pending(self) -> bool:
+        """True if `advance` has work to do; never."""
+        return False
+
+    def match(self, tokens: bytes) -> DiskMatch:
+        """Return the longest held prefix of a packed prompt."""
+        return self._index.match(tokens)
+
+    def read(self, block: CacheBlock, *, whole: bool) -> Future[HostTensors | None]:
+        """Return a block's tensors, already read; None if another need has dropped them.
+
+        Args:
+            whole: True if all of its tokens go into the memory tier: it is not held any more then.
+        """
+        found: _Held | None = self._held.find(self._owner, block.name, takes=whole)
+        if found is None:
+            self._index.remove(block.name)
+        reading: Future[HostTensors | None] = Future()
+        reading.set_result(None if found is None else found.tensors)
+        return reading
+
+    def abandon(self, reading: Future[HostTensors | None]) -> None:
+        """Do nothing: no read is slow."""
+
+    def record_use(self, match: DiskMatch) -> None:
+        """Count a prompt whose prefix came back."""
+        self.hits += 1
+        log.debug("prefix read", actor="model", tokens=match.length, blocks=len(match.blocks))
+
+    def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
+        """Do nothing: prefixes are copied when the model is unloaded."""
+
+    def advance(self, *, idle: bool) -> None:
+        """Do nothing."""
+
+    def drop(self) -> None:
+        """Drop all blocks after a failure, and hold none at the unload."""
+        self._held.refuse(self._owner)
+
+    def close(self, memory: MemoryTier, seconds: float) -> None:
+        """Move the most recently used prefixes into host memory.
+
+        Args:
+            seconds: Timeout in seconds.
+
+        Raises:
+            RuntimeError: The device has failed; all blocks are dropped.
+        """
+        try:
+            synchronize_streams()
+        except RuntimeError:
+            self.drop()
+            raise
+        if not self._held.accepts(self._owner):
+            return
+        pieces, nbytes = list[HeldPiece](), 0
+        deadline, floor = time.monotonic() + seconds, main_memory() // _LEFT_FREE
+        for tokens, node in memory.drain(PrefixKey()):
+            free = available_memory()
+            nbytes += node.kv_bytes + node.states_bytes
+            if nbytes > self._limit or time.monotonic() > deadline:
+                break
+            if free is not None and free < floor + node.kv_bytes + node.states_bytes:
+                break
+            before = token_hash(tokens[: node.start * 4])
+            own = CacheBlock("kv", before, node.start, node.tokens)
+            pieces.append(_copied(own, node.kv))
+            if node.states is not None:
+                states = CacheBlock("state", token_hash(tokens), node.end)
+                pieces.append(_copied(states, node.states))
+        # The last to be dropped are those that were used last, and the beginnings of all prefixes.
+        for piece in reversed(pieces):
+            self._held.hold(self._owner, piece.content.block.name, piece)
+        self._held.limit(self._owner, self._limit)
+        if pieces:
+            log.info("prefixes held", actor="model", blocks=len(pieces), bytes=sum(p.nbytes for p in pieces))
+
+
+def open_host_tier(held: HeldMemory, folder: Path, settings: Settings) -> HostTier:
+    """Open the host tier of a model that is about to be loaded; call it before its files are read.
+
+    Args:
+        folder: Folder of the model.
+    """
+    stamp = f"{fingerprint(folder)} {settings.dtype} {settings.kv_bits}"
+    return HostTier(held, str(folder), stamp, settings.prefix_cache_bytes)
+
+
+def _copied(block: CacheBlock, arrays: LayerTensors) -> HeldPiece:
+    tensors = tuple(None if array is None else _copy(HostTensor.view(array)) for array in arrays)
+    nbytes = len(block.tokens) + sum(tensor.words.nbytes for tensor in tensors if tensor is not None)
+    return HeldPiece(_Held(block, tensors), nbytes)
+
+
+def _copy(view: HostTensor) -> HostTensor:
+    return HostTensor(view.dtype, view.words.copy())
