@@ -24,11 +24,13 @@ from greenroom.actors.pool.pool import Pool
 from greenroom.actors.requests.probing import Probing
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.database.database_file import MEMORY
-from greenroom.actors.store.read_capabilities import read_capabilities
+from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
 from greenroom.actors.store.store import Store
 from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.models.working_space import WorkingSpace
 from greenroom.schemas.problems import device_lost
+from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings.settings import Settings
 
@@ -135,6 +137,21 @@ def _probed_models(settings: Settings, database: Database | sqlite3.Connection |
     return ProbedModels(partial(read_capabilities, Path(settings.db)))
 
 
+def _keep_working_space(
+    engines: Engines, settings: Settings, store: Store, database: Database | sqlite3.Connection | None
+) -> None:
+    """Let the measured working space of models outlive the system, where its database does."""
+
+    def save(measured: WorkingSpace) -> None:
+        store.keep(SaveWorkingSpace(measured))
+
+    if database is not None:
+        connection = database if isinstance(database, sqlite3.Connection) else database.conn
+        engines.residences.connect(partial(tuple, read_working_space(connection)), save)
+    elif settings.db is not None and settings.db != MEMORY:
+        engines.residences.connect(partial(read_working_space, Path(settings.db)), save)
+
+
 @asynccontextmanager
 async def open_system(
     settings: Settings,
@@ -163,6 +180,7 @@ async def open_system(
     workers = Workers(hang_timeout, activity)
     store = Store(settings, workers, database)
     engines = engines or Engines(settings, _probed_models(settings, database))
+    _keep_working_space(engines, settings, store, database)
     probing = Probing(engines, workers, store.ref)
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
     downloads = Downloads(pool.ref, engines)

@@ -195,7 +195,7 @@ class Engines(ListedModels):
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account, settings = self._open_account(), self._settings.applied_to(opened.id)
-        residence = self.residences.begin(opened.id, account)
+        residence = self.residences.begin(opened.id, opened.folder, settings, account)
         self.held.begin(opened.id, opened.folder, account)
         # Parts of models of sound, such as codecs and processors, are in folders of their own.
         own = opened.record.model_type not in ("speech", "transcription")

@@ -152,7 +152,7 @@ class ListedModels:
             size = load_size(folder, record, settings, draft_folder(settings), checked=False)
         except (OSError, ValueError):
             return LoadSize(0)
-        return with_measured_working(size, self.residences.working_bytes(model))
+        return with_measured_working(size, self.residences.working_bytes(model, folder, settings))
 
     def has_place(self, loaded: int) -> bool:
         """Return whether the operator's settings let one more model be loaded beside others."""

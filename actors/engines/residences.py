@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.engines.engine_protocol import Engine
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.models.working_space import WorkingSpace
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.memory.account import MemoryAccount
@@ -19,12 +24,32 @@ class Residences:
 
     def __init__(self) -> None:
         self._residences: dict[str, Residence] = {}
-        self._working: dict[str, int] = {}
+        self._stamps: dict[str, str] = {}
+        self._working: dict[str, WorkingSpace] = {}
+        self._lock = threading.Lock()
+        self._read: Callable[[], Iterable[WorkingSpace]] = tuple
+        self._save: Callable[[WorkingSpace], None] = lambda measured: None
 
-    def begin(self, model: str, account: MemoryAccount) -> Residence:
-        """Return new measurements for a model that is about to be loaded."""
+    def connect(
+        self, read: Callable[[], Iterable[WorkingSpace]], save: Callable[[WorkingSpace], None]
+    ) -> None:
+        """Keep the measured working space outside of this process.
+
+        Args:
+            read: Reader of what was measured before; called once, on the thread that first asks.
+            save: Function that takes a new measurement; called on any thread, it must not block.
+        """
+        self._read, self._save = read, save
+
+    def begin(self, model: str, folder: Path, settings: Settings, account: MemoryAccount) -> Residence:
+        """Return new measurements for a model that is about to be loaded.
+
+        Args:
+            settings: Settings of the model.
+        """
         from greenroom.engine.memory.residence import Residence
 
+        self._stamps[model] = _stamp(folder, settings)
         residence = self._residences[model] = Residence(account)
         return residence
 
@@ -32,9 +57,26 @@ class Residences:
         """Return the measurements of a loaded model; None if nothing is measured."""
         return self._residences.get(model)
 
-    def working_bytes(self, model: str) -> int | None:
-        """Return the working space measured at a model's last load; None before its first."""
-        return self._working.get(model)
+    def working_bytes(self, model: str, folder: Path, settings: Settings) -> int | None:
+        """Return the working space measured at a model's last load; None before its first.
+
+        What was measured with other files, or other settings of batches and numbers, does not count.
+        The first call may read the disk.
+        """
+        with self._lock:
+            known, self._read = self._read(), tuple
+            self._working = {each.model_id: each for each in known} | self._working
+            measured = self._working.get(model)
+        return measured.nbytes if measured and measured.stamp == _stamp(folder, settings) else None
+
+    def note(self, model: str) -> None:
+        """Note the working space measured so far, since the process may end before the next unload."""
+        residence, known = self._residences.get(model), self._working.get(model)
+        if residence is None or residence.working is None:
+            return
+        stamp = self._stamps[model]
+        if known is None or known.stamp != stamp or residence.working > known.nbytes:
+            self._record(WorkingSpace(model, residence.working, stamp))
 
     def release_caches(self, model: str, engine: Engine[Any]) -> int:
         """Release an engine's caches on its thread; return the bytes that this freed."""
@@ -52,7 +94,7 @@ class Residences:
         if residence is None:
             return None
         if residence.working is not None:
-            self._working[model] = residence.working
+            self._record(WorkingSpace(model, residence.working, self._stamps[model]))
         freed = residence.end()
         figures = {"expected": freed.expected, "freed": freed.nbytes, "measured": freed.measured}
         if freed.held:
@@ -60,3 +102,16 @@ class Residences:
         else:
             log.info("memory freed", actor="model", model=model, **figures)
         return freed.nbytes
+
+    def _record(self, measured: WorkingSpace) -> None:
+        with self._lock:
+            if self._working.get(measured.model_id) == measured:
+                return
+            self._working[measured.model_id] = measured
+        self._save(measured)
+
+
+def _stamp(folder: Path, settings: Settings) -> str:
+    from greenroom.engine.catalog.files.fingerprint import fingerprint
+
+    return f"{fingerprint(folder)} {settings.dtype} {settings.kv_bits} {settings.max_batch} {settings.device}"

@@ -198,6 +198,7 @@ class ModelLoop:
                 if idle and self._commands.empty():
                     self._coalescer.flush()
                     self._publisher.publish(engine.snapshot, idle=True)
+                    self._engines.residences.note(self._opened.id)
                     self._heartbeat.pause()
                 command = self._commands.get(block=idle, timeout=engine.idle_delay if idle else None)
             except Empty:

@@ -86,8 +86,7 @@ class ModelTable(PoolOverview):
     """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models."""
 
     def __init__(self, settings: Settings, callbacks: Callbacks) -> None:
-        self._slots = settings.max_batch
-        self._max_queue = settings.max_queue
+        self._max_queries = settings.max_batch + settings.max_queue
         self._queue_timeout = settings.queue_timeout
         self._callbacks = callbacks
         self._unloads = UnloadRequests(callbacks.drop_held)
@@ -143,7 +142,7 @@ class ModelTable(PoolOverview):
         if reply.closed:
             return
         record = self._ledger[key]
-        if len(record.prompt_queries) >= self._slots + self._max_queue:
+        if len(record.prompt_queries) >= self._max_queries:
             reply.fail(queue_full(key.model, len(record.prompt_queries), RETRY_UNKNOWN))
             return
         reply.send(Found(record.key, self._started(record).ref))
@@ -162,8 +161,7 @@ class ModelTable(PoolOverview):
 
     def close_lease(self, record: ModelRecord, lease: Lease) -> None:
         """Release the slots of a lease."""
-        granted = record.leases.pop(lease, None)
-        if granted is not None:
+        if (granted := record.leases.pop(lease, None)) is not None:
             now = time.monotonic()
             record.waiting_time.observe(now - granted)
             self._ledger.apply(LeaseReleased(record.key, now))
@@ -250,9 +248,8 @@ class ModelTable(PoolOverview):
         for key in decided.wait:  # an opened model that has to wait is in memory no more
             self._unloads.answer(self._ledger[key])
         for refusal in decided.refused:
-            self._fail_waiting(
-                self._ledger[refusal.key], refusal_problem(refusal, self._ledger.state.models.values())
-            )
+            problem = refusal_problem(refusal, self._ledger.state.models.values())
+            self._fail_waiting(self._ledger[refusal.key], problem)
 
     def _started(self, record: ModelRecord) -> PooledModel:
         if record.model is not None:

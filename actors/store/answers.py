@@ -18,11 +18,13 @@ from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
 from greenroom.actors.store.tables.secrets_table import SecretsTable
 from greenroom.actors.store.tables.servers_table import ServersTable
+from greenroom.actors.store.tables.working_space_table import WorkingSpaceTable
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.capability_store_protocol import (
     CapabilityList,
     ListCapabilities,
     SaveCapabilities,
+    SaveWorkingSpace,
 )
 from greenroom.schemas.protocols.completion_store_protocol import (
     CompletionPage,
@@ -90,6 +92,7 @@ Writing = (
     | DeleteCompletion
     | FindSecret
     | SaveCapabilities
+    | SaveWorkingSpace
     | AcquireLock
     | ReleaseLock
 )
@@ -126,6 +129,7 @@ class Answers:
         self._completions = CompletionsTable(connection)
         self._secrets = SecretsTable(connection)
         self._capabilities = CapabilitiesTable(connection)
+        self._working_space = WorkingSpaceTable(connection)
         self._servers = ServersTable(connection, boot)
         self._locks = LocksTable(connection, self._servers, boot)
 
@@ -189,6 +193,9 @@ class Answers:
                 return Secret(self._secrets.find(name))
             case SaveCapabilities(record):
                 self._capabilities.save(record)
+                return Committed()
+            case SaveWorkingSpace(measured):
+                self._working_space.save(measured)
                 return Committed()
             case AcquireLock(owner, name):
                 self._locks.acquire(owner, name)

@@ -1,47 +1,70 @@
-"""Reading of probed capabilities without a store, by commands that are no server."""
+"""Reading of what is known about models without a store, by commands that are no server."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
-from greenroom.actors.store.tables.capabilities_table import FIELDS, TABLE, record_of
+from greenroom.actors.store.database.connection import Row
+from greenroom.actors.store.tables import capabilities_table, working_space_table
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import ProbedCapabilities
+from greenroom.schemas.models.working_space import WorkingSpace
 
 log = get_logger()
 
 _BUSY_SECONDS = 1.0
 
+Found = TypeVar("Found")
+
 
 def read_capabilities(database: Path | sqlite3.Connection) -> tuple[ProbedCapabilities, ...]:
-    """Return the records in a database; none if it is missing, has no such table, or cannot be read.
+    """Return the records of probes in a database; none if it is missing, has none, or cannot be read.
 
     Nothing is created or changed.
 
     Args:
         database: Path of a database file, or an open database that nothing else uses meanwhile.
     """
+    table = capabilities_table
+    return _read(database, table.TABLE, table.FIELDS, table.record_of)
+
+
+def read_working_space(database: Path | sqlite3.Connection) -> tuple[WorkingSpace, ...]:
+    """Return the measured working space of models in a database, as `read_capabilities` does."""
+    table = working_space_table
+    return _read(database, table.TABLE, table.FIELDS, table.working_space_of)
+
+
+def _read(
+    database: Path | sqlite3.Connection,
+    table: str,
+    fields: Sequence[str],
+    found_in: Callable[[Row], Found | None],
+) -> tuple[Found, ...]:
     try:
         if isinstance(database, sqlite3.Connection):
-            return _records_of(database)
-        path = database.expanduser()
-        if not path.is_file():
-            return ()
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, timeout=_BUSY_SECONDS, uri=True)) as connection:
-            return _records_of(connection)
+            rows = _rows_of(database, table, fields)
+        else:
+            path = database.expanduser()
+            if not path.is_file():
+                return ()
+            uri = f"{path.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, timeout=_BUSY_SECONDS, uri=True)) as connection:
+                rows = _rows_of(connection, table, fields)
     except (sqlite3.Error, OSError, RuntimeError, ValueError) as error:
         log.warning("capabilities unreadable", actor="store", db=str(database), reason=str(error))
         return ()
+    return tuple(each for row in rows if (each := found_in(row)) is not None)
 
 
-def _records_of(connection: sqlite3.Connection) -> tuple[ProbedCapabilities, ...]:
+def _rows_of(connection: sqlite3.Connection, table: str, fields: Sequence[str]) -> list[Row]:
     known = "select 1 from sqlite_master where type = 'table' and name = ?"
     with closing(connection.cursor()) as cursor:
-        if cursor.execute(known, (TABLE,)).fetchone() is None:
-            return ()
+        if cursor.execute(known, (table,)).fetchone() is None:
+            return []
         cursor.row_factory = sqlite3.Row
-        rows = cursor.execute(f"select {', '.join(FIELDS)} from {TABLE} order by model_id").fetchall()
-    return tuple(filter(None, map(record_of, rows)))
+        return cursor.execute(f"select {', '.join(fields)} from {table} order by model_id").fetchall()

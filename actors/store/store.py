@@ -20,6 +20,7 @@ from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreWorker
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
+from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, StoreMessage
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, StoreStatus
 from greenroom.schemas.settings.settings import Settings
@@ -74,6 +75,10 @@ class Store:
             max_bytes=settings.store_max_bytes,
         )
         self._worker = StoreWorker(opener, workers, self._control)
+
+    def keep(self, message: SaveWorkingSpace) -> None:
+        """Queue a message whose answer nobody waits for; on any thread."""
+        self._control.send_from_thread(Envelope(message))
 
     async def run(self) -> None:
         """Receive messages until stopped, not only cancelled: other actors may still store something."""

@@ -1,10 +1,11 @@
-"""Store messages for what probes have found out about models."""
+"""Store messages for what probes and loads have found out about models."""
 
 from __future__ import annotations
 
 import attrs
 
 from greenroom.schemas.models.capabilities import ProbedCapabilities
+from greenroom.schemas.models.working_space import WorkingSpace
 
 
 @attrs.frozen
@@ -12,6 +13,13 @@ class SaveCapabilities:
     """Store a model's probed capabilities, in place of its earlier ones. Reply: Committed."""
 
     record: ProbedCapabilities
+
+
+@attrs.frozen
+class SaveWorkingSpace:
+    """Store a model's measured working space, in place of its earlier one. Reply: Committed."""
+
+    measured: WorkingSpace
 
 
 @attrs.frozen

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 
 import attrs
 
-from greenroom.schemas.protocols.capability_store_protocol import ListCapabilities, SaveCapabilities
+from greenroom.schemas.protocols.capability_store_protocol import (
+    ListCapabilities,
+    SaveCapabilities,
+    SaveWorkingSpace,
+)
 from greenroom.schemas.protocols.completion_store_protocol import (
     DeleteCompletion,
     FindCompletion,
@@ -275,6 +279,7 @@ StoreMessage = (
     | DeleteCompletion
     | FindSecret
     | SaveCapabilities
+    | SaveWorkingSpace
     | ListCapabilities
     | Prune
     | DescribeStore

@@ -76,12 +76,21 @@ def create_capabilities(database: Database) -> None:
     )
 
 
+def create_working_space(database: Database) -> None:
+    """Create the table of the working space that was measured at the models' last loads."""
+    database.execute(
+        "create table greenroom_working_space (model_id text primary key, nbytes integer not null,"
+        " stamp text not null) without rowid"
+    )
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
     "claim_conversations": create_locks,
     "keep_system_prompts": keep_system_prompts,
     "create_capabilities": create_capabilities,
+    "create_working_space": create_working_space,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

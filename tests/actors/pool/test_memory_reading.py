@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ def test_however_slow_readings_take_one_percent_of_the_time(duration: float, pau
         asked = now
         told = reading.latest(asked)
         assert (told.available, told.now, told.held) == (len(spent), asked, 7)
-    between = [later - earlier for earlier, later in zip(spent, spent[1:], strict=False)]
+    between = [later - earlier for earlier, later in pairwise(spent)]
     assert all(gap >= MIN_AGE - 1e-9 and gap >= 99 * duration * (1 - 1e-9) for gap in between)
 
 

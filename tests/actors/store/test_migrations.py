@@ -16,6 +16,7 @@ WRITTEN = (
     "claim_conversations",
     "keep_system_prompts",
     "create_capabilities",
+    "create_working_space",
 )
 """Names that databases hold already; new ones are appended."""
 
