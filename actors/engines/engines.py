@@ -20,7 +20,7 @@ from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.problems import Problem, ProblemError, load_failed
+from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_failed
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
@@ -205,6 +205,8 @@ class Engines(ListedModels):
                 return open_engine(
                     model, settings, progress, is_abandoned, account, opened.adapter, residence
                 )
+        except NoRoomError:  # a reason to wait
+            raise
         except ProblemError:
             self.note_failure(opened.id)
             raise

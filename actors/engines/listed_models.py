@@ -70,11 +70,14 @@ class ListedModels:
 
     def resolve(self, name: str) -> ModelName | Problem:
         """Return the meaning of a model name, or a 404 with similar names."""
+        from greenroom.engine.catalog.names import DEFAULT_ID, LATEST
+
         entry = self.find(name)
         if isinstance(entry, Problem):
             return entry
         if entry.profile is None:
-            return ModelName(entry.id, listed=not entry.unlisted)
+            replaceable = self.chooses_default and name.removesuffix(LATEST) == DEFAULT_ID
+            return ModelName(entry.id, listed=not entry.unlisted, replaceable=replaceable)
         defaults = given_values(self._settings.all_profiles[entry.profile])
         del defaults["model"]
         return ModelName(entry.id, entry.profile, defaults)

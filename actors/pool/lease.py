@@ -68,10 +68,12 @@ class Found:
 
     Args:
         key: Key with the model's own name, even if the request used another (`default`).
+        replaceable: True if the name means another model after this one could not be loaded.
     """
 
     key: ModelKey
     model: Ref[ModelMessage]
+    replaceable: bool = False
 
 
 @attrs.frozen(eq=False)

@@ -53,7 +53,7 @@ from greenroom.schemas.protocols.model_protocol import (
     Trimmed,
     Unloaded,
 )
-from greenroom.schemas.protocols.pool_protocol import Acquire, UnloadModel
+from greenroom.schemas.protocols.pool_protocol import Acquire, ModelName, UnloadModel
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -110,17 +110,17 @@ class ModelTable(PoolOverview):
         self._ledger.apply(event)
         self._memory.expire()
 
-    def admit(self, key: ModelKey, reply: Reply, message: Acquire, *, listed: bool = True) -> None:
-        """Queue a request for its model, which the catalog has if `listed`, or reject it."""
+    def admit(self, key: ModelKey, reply: Reply, message: Acquire, name: ModelName) -> None:
+        """Queue a request for its model, found by that name, or reject it."""
         if reply.closed:
             return
         record, now = self._ledger[key], time.monotonic()
-        record.figures.listed |= listed
+        record.figures.listed |= name.listed
         if refusal := record.refusal(now) or self._refusal(record, message, now):
             record.refuse(reply, refusal)
             return
         model = self._started(record)
-        reply.send(Found(record.key, model.ref))
+        reply.send(Found(record.key, model.ref, name.replaceable))
         slots, timeout = min(message.choices, model.slots), self._queue_timeout if message.limited else None
         ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now)
         record.tickets.add(ticket)

@@ -236,7 +236,7 @@ class Pool:
             case Acquire():
                 if found.profile is not None:
                     reply.send(ProfileFound(found.profile, found.defaults))
-                self._models.admit(key, reply, message, listed=found.listed)
+                self._models.admit(key, reply, message, found)
 
     async def _look_up(self, message: NamedMessage, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)

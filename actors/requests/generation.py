@@ -37,6 +37,7 @@ class Generation:
     def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest, *, limited: bool = False) -> None:
         self.request = request
         self.key: ModelKey = request.key
+        self._asked = request.key
         self._pool = pool
         self._limited = limited
         self._profile: ModelKey | None = None
@@ -45,8 +46,11 @@ class Generation:
         self._sent = False
         self._model: Ref[ModelMessage] | None = None
         self._prepared = False
+        self._admitted: Admitted | None = None
         self._lease: Lease | None = None
         self._generating = False
+        self._replaceable = False
+        self._tried: set[ModelKey] = set()
 
     async def receive(self) -> InferenceEvent:
         """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
@@ -57,6 +61,9 @@ class Generation:
         while True:
             await self._send_due_messages()
             event = await self._replies.receive()
+            if self._may_mean_another(event):
+                self._start_over()
+                continue
             answer = self._accept(event)
             if answer is not None:
                 return answer
@@ -77,6 +84,18 @@ class Generation:
         """End the request in any phase; a running generation stops at the next step."""
         self._replies.close()
 
+    def _may_mean_another(self, event: Any) -> bool:
+        """Return whether the load has failed of a model whose place the next of a list takes."""
+        waits = self._replaceable and self._lease is None and self.request.key not in self._tried
+        return waits and isinstance(event, Failed) and event.problem.code == "load_failed"
+
+    def _start_over(self) -> None:
+        self._tried.add(self.request.key)
+        self._replies.close()
+        self._replies = ReplyStream()
+        self._sent = self._prepared = self._replaceable = False
+        self._model = self._admitted = None
+
     async def _send_due_messages(self) -> None:
         # A cancelled send is withdrawn; a completed one is recorded without a checkpoint in between.
         if self._replies.sender.closed or self._replies.sender.ended:
@@ -85,7 +104,7 @@ class Generation:
             if not self._sent:
                 request = self.request
                 asked = request.id, request.choices, request.adapter, request.keep_alive, request.priority
-                await self._pool.stream(Acquire(self.key, *asked, self._limited), self._replies)
+                await self._pool.stream(Acquire(self._asked, *asked, self._limited), self._replies)
                 self._sent = True
         except ActorStopped:
             self._replies.sender.fail(draining())
@@ -109,18 +128,24 @@ class Generation:
                 self._profile = ModelKey(name)
                 self.request = attrs.evolve(self.request, defaults=defaults)
                 return None
-            case Found(key, model):
+            case Found(key, model, replaceable):
                 self.key, self._model = self._profile or key, model
+                self._replaceable = replaceable
                 self.request = attrs.evolve(self.request, key=key)
                 return None
             case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters, notice):
                 self._prepared = True
-                return Admitted(prompt_tokens, dropped_messages, system_prompt, parameters, notice)
+                admitted = Admitted(prompt_tokens, dropped_messages, system_prompt, parameters, notice)
+                if self._replaceable and self._lease is None:
+                    self._admitted = admitted  # another model may count otherwise
+                    return None
+                return admitted
             case Granted(lease):
                 self._lease = lease
                 # The slot is released when the model is done, however slowly the client reads.
                 self._replies.sender.watch(lease.close)
-                return None
+                admitted_before, self._admitted = self._admitted, None
+                return admitted_before
             case Failed():
                 self._replies.sender.end()
         answer: InferenceEvent = event

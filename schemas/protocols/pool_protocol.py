@@ -180,12 +180,14 @@ class ModelName:
         profile: Name of the profile through which the model was found.
         defaults: Generation parameters of that profile.
         listed: False if only a request has named it so far, as a model of the hub.
+        replaceable: True if the name may mean another model once this one could not be loaded.
     """
 
     model: str
     profile: str | None = None
     defaults: Overrides = attrs.field(factory=dict)
     listed: bool = True
+    replaceable: bool = False
 
 
 @attrs.frozen

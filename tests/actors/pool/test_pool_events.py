@@ -17,6 +17,7 @@ from greenroom.actors.pool.planning.pool_events import (
     ActorStopped,
     Configured,
     Decided,
+    HeldReleased,
     KeepAliveSet,
     LeaseGranted,
     LeaseReleased,
@@ -37,6 +38,7 @@ from greenroom.schemas.protocols.model_protocol import (
     ModelReport,
     Sized,
     StateChanged,
+    Trimmed,
     Unloaded,
 )
 
@@ -50,12 +52,16 @@ class World:
 
     Args:
         sizes: Bytes that each model needs.
+        available: Bytes that other programs leave; None if unknown.
+        held: Bytes that unloaded models have left.
         granted: Number of leases granted to each model.
         refusals: Refusals so far.
     """
 
     sizes: dict[str, int]
     state: PoolState = PoolState(limit=LIMIT)
+    available: int | None = None
+    held: int = 0
     granted: Counter[str] = attrs.field(factory=Counter)
     refusals: list[Refusal] = attrs.field(factory=list)
 
@@ -75,15 +81,20 @@ class World:
 
     def round(self, seconds: float = 1.0) -> Plan:
         """Decide, carry out the decisions, grant leases, and end them all."""
-        self.apply(MemoryRead(None, self.state.now + seconds))
+        self.apply(MemoryRead(self.available, self.state.now + seconds, self.held))
         decided = plan(self.state)
         self.apply(Decided(decided))
+        if decided.held_for is not None:
+            self.apply(HeldReleased(decided.held_for, self.held))
+            self.held = 0
+        for key in decided.trim:
+            self.report(key.model, Trimmed(0))
         for key in decided.open:
             loading = StateChanged(ModelState.LOADING)
             self.report(key.model, loading, Sized(self.sizes[key.model], LIMIT))
         for key in decided.load:
             self.report(key.model, StateChanged(ModelState.LOADING))
-            self.apply(MemoryRead(None, self.state.now + LOAD_SECONDS))
+            self.apply(MemoryRead(self.available, self.state.now + LOAD_SECONDS, self.held))
             self.report(key.model, StateChanged(ModelState.READY))
         for key in (*decided.unload, *decided.expired):
             left = self.state.models[key]
@@ -129,6 +140,31 @@ def test_every_request_is_granted_or_refused_in_bounded_steps(world: World, roun
     refused = {refusal.key.model for refusal in world.refusals}
     assert refused == {name for name in asked if world.sizes[name] > LIMIT}
     assert {name: asked[name] for name in asked if name not in refused} == dict(world.granted)
+
+
+memories = st.tuples(st.none() | st.integers(0, LIMIT), st.integers(0, LIMIT))
+
+
+@given(worlds, st.lists(st.tuples(st.lists(st.sampled_from("abcde"), max_size=3), memories), max_size=12))
+def test_whatever_others_take_every_request_is_granted_or_refused_in_bounded_steps(
+    world: World, rounds: list[Any]
+) -> None:
+    for names, (available, held) in rounds:
+        world.available, world.held = available, world.held + held
+        world.ask(names)
+        world.round()
+    left = 0
+    while world.waits:
+        world.round()
+        left += 1
+        assert left <= (MEMORY_TIMEOUT + 8) * len(world.sizes)
+    for refusal in world.refusals:
+        size = world.sizes[refusal.key.model]
+        assert (refusal.reason is Reason.TOO_LARGE) is (size > LIMIT)
+        assert size > refusal.available
+    asked = Counter(name for names, _ in rounds for name in names)
+    refused = {refusal.key.model for refusal in world.refusals}
+    assert set(asked) == refused | {name for name, count in world.granted.items() if count}
 
 
 @given(st.integers(6, LIMIT), st.integers(6, LIMIT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,8 +90,34 @@ async def test_default_means_the_first_of_a_list_that_can_be_loaded(
     async with serving(settings) as served:
         body = {"model": "default", "prompt": "a", "max_tokens": 1}
         answers = [await fetch(served.server, "POST", "/v1/completions", body) for _ in range(2)]
-    assert [answer.status for answer in answers] == [503, 200]
-    assert answers[1].json()["model"] == "llama"
+        named = await fetch(served.server, "POST", "/v1/completions", {**body, "model": "broken"})
+    assert [answer.status for answer in answers] == [200, 200]
+    assert [answer.json()["model"] for answer in answers] == ["llama", "llama"]
+    assert named.status == 503
+
+
+async def test_no_model_of_a_list_that_cannot_be_loaded_keeps_the_next_from_answering(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """The first cannot be opened, and the second's weights end too early, after its prompt was prepared."""
+    broken = make_model(tmp_path / "broken", architectures=["LlamaForCausalLM"])
+    cut = shutil.copytree(Path(settings.models[-1]), tmp_path / "cut")
+    weights = next(cut.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    models, body = (str(broken), str(cut), *settings.models), {"prompt": "a", "max_tokens": 1}
+    alone = attrs.evolve(settings, models=models[:2], default=("broken", "cut"))
+    async with serving(alone) as served:
+        refused = await fetch(served.server, "POST", "/v1/completions", {**body, "model": "default"})
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "load_failed")
+    settings = attrs.evolve(settings, models=models, default=("broken", "cut", "llama"))
+    async with serving(settings) as served:
+        streamed = {**body, "model": "default", "stream": True}
+        stream = await fetch(served.server, "POST", "/v1/completions", streamed)
+        plain = await fetch(served.server, "POST", "/v1/completions", {**body, "model": "default"})
+    assert (stream.status, plain.status) == (200, 200)
+    assert b'"model":"llama"' in stream.body
+    assert b"[DONE]" in stream.body
+    assert plain.json()["model"] == "llama"
 
 
 async def test_an_unlisted_hub_id_is_downloaded_only_if_that_is_allowed(
