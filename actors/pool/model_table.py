@@ -9,6 +9,7 @@ from functools import partial
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.engines.held_prefixes import HeldPrefixes
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.ledger import Ledger
 from greenroom.actors.pool.memory_reading import MemoryReading
@@ -20,7 +21,6 @@ from greenroom.actors.pool.planning.pool_events import (
     ActorCrashed,
     ActorEnded,
     ActorStopped,
-    HeldReleased,
     KeepAliveSet,
     LeaseGranted,
     LeaseReleased,
@@ -66,8 +66,7 @@ class Callbacks:
         on_ticket_closed: Callback for a ticket whose reply closes or ends.
         on_lease_closed: Callback for a lease that closes.
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
-        held_memory: Function that returns the bytes that unloaded models have left for their next loads.
-        drop_held: Function that drops these bytes of a model, by its own name, and returns their number.
+        held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
         rule_of: Function that returns the operator's settings for the residence of a model.
     """
@@ -76,8 +75,7 @@ class Callbacks:
     on_ticket_closed: Callable[[ModelRecord, Ticket], None]
     on_lease_closed: Callable[[ModelRecord, Lease], None]
     available_memory: Callable[[], int | None]
-    held_memory: Callable[[], int]
-    drop_held: Callable[[str], int]
+    held: HeldPrefixes
     release_held: Callable[[ModelKey], None]
     rule_of: Callable[[str], ResidenceRule]
 
@@ -89,8 +87,8 @@ class ModelTable(PoolOverview):
         self._max_queries = settings.max_batch + settings.max_queue
         self._queue_timeout = settings.queue_timeout
         self._callbacks = callbacks
-        self._unloads = UnloadRequests(callbacks.drop_held)
-        memory = MemoryReading(callbacks.available_memory, callbacks.held_memory)
+        self._unloads = UnloadRequests(callbacks.held.drop)
+        memory = MemoryReading(callbacks.available_memory, callbacks.held.nbytes)
         super().__init__(Ledger(settings, callbacks.rule_of), memory)
 
     def preload(self, key: ModelKey) -> None:
@@ -104,11 +102,6 @@ class ModelTable(PoolOverview):
             if message.now:
                 self.fail_requests(self._ledger[key])
             self._ledger.apply(UnloadAsked(key))
-
-    def record_held_released(self, event: HeldReleased) -> None:
-        """Record that all held memory is free."""
-        self._ledger.apply(event)
-        self._memory.expire()
 
     def admit(self, key: ModelKey, reply: Reply, message: Acquire, name: ModelName) -> None:
         """Queue a request for its model, found by that name, or reject it."""

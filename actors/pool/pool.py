@@ -109,8 +109,7 @@ class Pool:
             lambda record, ticket: self._control.send(TicketClosed(record, ticket)),
             lambda record, lease: self._control.send(LeaseClosed(record, lease)),
             engines.available_memory,
-            engines.held.nbytes,
-            engines.held.drop,
+            engines.held,
             lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
             partial(rule_for, settings),
         )
@@ -120,8 +119,7 @@ class Pool:
         self._awake = KeepAwake(settings.keep_awake)
         self._nursery: trio.Nursery
         self._looking_up, self._ticking = 0, False
-        self._draining: Problem | None = None
-        """The problem returned to new requests once none are accepted."""
+        self._draining: Problem | None = None  # returned to new requests once none are accepted
         self._lost: Problem | None = None
         self._drain_replies: list[Reply] = []
 

@@ -13,7 +13,7 @@ from greenroom.actors.pool.memory_reading import MemoryReading
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.planning.load_plan import plan_load
 from greenroom.actors.pool.planning.model_news import news_of, present_news
-from greenroom.actors.pool.planning.pool_events import PinSet, PoolEvent
+from greenroom.actors.pool.planning.pool_events import HeldReleased, PinSet, PoolEvent
 from greenroom.actors.pool.refusal_problems import refusal_problem
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
@@ -98,6 +98,11 @@ class PoolOverview:
                 for news in present_news(record.use for record in self._ledger.records):
                     reply.send(news)
                 self._watchers.append(reply)
+
+    def record_held_released(self, event: HeldReleased) -> None:
+        """Record that all held memory is free."""
+        self._ledger.apply(event)
+        self._memory.expire()
 
     def fail_requests(self, record: ModelRecord) -> None:
         """Fail every request of a model that is unloaded now; what they hold is released afterwards."""
