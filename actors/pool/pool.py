@@ -292,8 +292,7 @@ def _make_local(
 
 
 async def _release_held(engines: Engines, control: Control[Any], key: ModelKey) -> None:
-    freed = await trio.to_thread.run_sync(engines.held.release)
-    control.send(HeldReleased(key, freed))
+    control.send(HeldReleased(key, await trio.to_thread.run_sync(engines.held.release)))
 
 
 async def _tick_later(control: Control[Any]) -> None:
