@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenroom.http.commands.operators.admin_client import AdminClient, url_option
-from greenroom.http.commands.option_types import NumberRange
 from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.standard_streams import for_terminal
 
@@ -26,14 +25,14 @@ REQUEST_COLUMNS = ("request", "model", "stage", "prompt", "cached", "generated",
 @click.option("--watch", is_flag=True, help="Show it anew until interrupted.")
 @click.option(
     "--interval",
-    type=NumberRange(min=0.1, max=3_600.0),
-    default=1.0,
+    type=click.IntRange(1, 3_600),
+    default=1,
     show_default=True,
     help="Seconds between two looks.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each look.")
 @url_option
-def command(watch: bool, interval: float, as_json: bool, url: str) -> None:
+def command(watch: bool, interval: int, as_json: bool, url: str) -> None:
     """List the models in the memory of a running server, and its requests.
 
     In a pipe each model and each answer is a line with tabs; a blank line ends each look of `--watch`.
@@ -56,7 +55,7 @@ def command(watch: bool, interval: float, as_json: bool, url: str) -> None:
         _show(looks, live=watch)
 
 
-def _looks(client: AdminClient, interval: float | None) -> Iterator[dict[str, Any]]:
+def _looks(client: AdminClient, interval: int | None) -> Iterator[dict[str, Any]]:
     """Yield the server's models and requests: once, or again and again if there is an interval in seconds."""
     while True:
         models, requests = client.get("/admin/models"), client.get("/admin/requests")
