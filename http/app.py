@@ -72,7 +72,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.register_blueprint(openapi_routes(app))
     for routes in admin_routes(services):
         app.register_blueprint(routes)
-    app.register_blueprint(metrics_route(services.refs.pool))
+    app.register_blueprint(metrics_route(services.refs))
     app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
         for routes in protocol.routes(services):

@@ -33,7 +33,6 @@ from greenroom.schemas.protocols.download_protocol import (
     PullCancelled,
     Pulled,
     PullModel,
-    Pulls,
     PullStatus,
     SearchHub,
 )
@@ -132,7 +131,7 @@ class Downloads:
             case PullModel():
                 self._pull(message, reply)
             case ListPulls():
-                reply.send(Pulls(self._pulls.statuses()))
+                reply.send(self._pulls.listing())
                 reply.end()
             case CancelPull(ident):
                 self._cancel(ident, reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from greenroom.schemas.protocols.download_protocol import (
     DownloadProgress,
     PullCancelled,
     Pulled,
+    Pulls,
     PullState,
     PullStatus,
 )
@@ -78,6 +80,7 @@ class PullTable:
 
     def __init__(self) -> None:
         self._pulls: dict[str, Pull] = {}
+        self._ended: Counter[PullState] = Counter()
 
     def join(self, wish: Wish, reply: Reply, *, attached: bool, probes: bool) -> Pull | Problem:
         """Return the fetch of a wish, which the reply now hears of; a new one is not `begun`."""
@@ -133,14 +136,15 @@ class PullTable:
                 for reply in replies:
                     reply.fail(problem)
                 replies = []
+        self._ended[pull.state] += 1
         for reply in replies:
             reply.send(event)
             reply.end()
         self._forget()
 
-    def statuses(self) -> tuple[PullStatus, ...]:
+    def listing(self) -> Pulls:
         """Return the states of all fetches, the newest last."""
-        return tuple(pull.status for pull in self._pulls.values())
+        return Pulls(tuple(pull.status for pull in self._pulls.values()), dict(self._ended))
 
     def fail_all(self, problem: Problem) -> None:
         """Fail all who wait for a fetch."""

@@ -16,6 +16,7 @@ import attrs
 from greenroom.schemas.events.histogram import HistogramSnapshot
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.events.totals import ModelTotals
+from greenroom.schemas.protocols.download_protocol import Pulls
 from greenroom.schemas.protocols.pool_protocol import ModelStatus, PoolStatus
 
 if TYPE_CHECKING:
@@ -117,12 +118,12 @@ HISTOGRAMS: Sequence[tuple[str, str, Callable[[ModelTotals], HistogramSnapshot |
 """Histograms of seconds."""
 
 
-def metrics_text(status: PoolStatus) -> bytes:
+def metrics_text(status: PoolStatus, pulls: Pulls) -> bytes:
     """Return all metrics in Prometheus's text format; it takes milliseconds, so call it on a thread."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(status))
+    registry.register(_Families(status, pulls))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -130,9 +131,11 @@ def metrics_text(status: PoolStatus) -> bytes:
 class _Families:
     """A collector for one rendering, as prometheus_client asks for."""
 
-    def __init__(self, status: PoolStatus) -> None:
+    def __init__(self, status: PoolStatus, pulls: Pulls) -> None:
         self._models = [(each, each.totals) for each in status.models if each.totals is not None]
         self._draining = status.draining is not None
+        self._fetching = [pull.progress for pull in pulls.pulls if pull.state == "running"]
+        self._fetched = pulls.ended
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also those without samples yet."""
@@ -142,6 +145,13 @@ class _Families:
         build.add_metric([_version()], 1)
         yield build
         yield GaugeMetricFamily("greenroom:draining", "1 while it ends.", value=float(self._draining))
+        running, rate = len(self._fetching), sum(progress.rate for progress in self._fetching)
+        yield GaugeMetricFamily("greenroom:downloads_running", "Downloads under way.", value=running)
+        yield GaugeMetricFamily("greenroom:download_bytes_per_second", "Rate of all of them.", value=rate)
+        ended = CounterMetricFamily("greenroom:downloads", "Ended downloads.", labels=["state"])
+        for state in ("completed", "failed", "cancelled"):
+            ended.add_metric([state], self._fetched.get(state, 0))
+        yield ended
         for rows, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
             for row in rows:
                 yield self._filled(row, family(row.name, row.meaning, labels=_labels(row)))

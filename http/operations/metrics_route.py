@@ -7,12 +7,13 @@ import math
 import trio
 from quart import Blueprint, Response
 
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, TEXT, described
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.http.operations.metric_families import CONTENT_TYPE, metrics_text
-from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolMessage, PoolStatus
+from greenroom.schemas.protocols.download_protocol import ListPulls, Pulls
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 
 SHARED_SECONDS = 1.0
 """Seconds for which all scrapers get the same text."""
@@ -21,8 +22,8 @@ SHARED_SECONDS = 1.0
 class MetricsPage:
     """The text of `/metrics`, rendered at most once in `SHARED_SECONDS`, however many ask for it."""
 
-    def __init__(self, pool: Ref[PoolMessage]) -> None:
-        self._pool = pool
+    def __init__(self, refs: ActorRefs) -> None:
+        self._refs = refs
         self._rendering = trio.Lock()
         self._text = b""
         self._rendered = -math.inf
@@ -31,20 +32,21 @@ class MetricsPage:
         """Return the text.
 
         Raises:
-            ProblemError: The pool has stopped.
+            ProblemError: The server ends.
         """
         async with self._rendering:
             if trio.current_time() - self._rendered >= SHARED_SECONDS:
-                status = await ask_actor(self._pool, DescribePool(), PoolStatus)
-                self._text = await trio.to_thread.run_sync(metrics_text, status)
+                status = await ask_actor(self._refs.pool, DescribePool(), PoolStatus)
+                pulls = await ask_actor(self._refs.downloads, ListPulls(), Pulls)
+                self._text = await trio.to_thread.run_sync(metrics_text, status, pulls)
                 self._rendered = trio.current_time()
             return self._text
 
 
-def metrics_route(pool: Ref[PoolMessage]) -> Blueprint:
+def metrics_route(refs: ActorRefs) -> Blueprint:
     """Return the route."""
     routes = loopback_blueprint("metrics")
-    page = MetricsPage(pool)
+    page = MetricsPage(refs)
 
     @routes.get("/metrics")
     @described("Show metrics for Prometheus", media=(TEXT,), problems=FOR_OPERATORS)

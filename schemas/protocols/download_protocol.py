@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import attrs
@@ -106,9 +107,14 @@ class ListPulls:
 
 @attrs.frozen
 class Pulls:
-    """The running fetches and the latest ended ones, the newest last."""
+    """The running fetches and the latest ended ones, the newest last.
+
+    Args:
+        ended: Numbers of all ended ones by state, since the server's start.
+    """
 
     pulls: tuple[PullStatus, ...]
+    ended: Mapping[PullState, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen

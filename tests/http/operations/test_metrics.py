@@ -247,8 +247,9 @@ async def test_scrapers_share_a_text_for_a_second(tiny_model: TinyModel, still_c
 
 
 async def test_no_text_of_a_client_becomes_a_label_and_a_hostile_folder_is_escaped(
-    tiny_model: TinyModel, tmp_path: Path, clock: MockClock
+    tiny_model: TinyModel, tmp_path: Path, clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     hostile = tmp_path / 'evil"} 1\n# HELP x\\'
     shutil.copytree(tiny_model("qwen3"), hostile)
     settings = Settings(models=(str(hostile),), allow_downloads=True, shutdown_timeout=60.0)
@@ -256,9 +257,13 @@ async def test_no_text_of_a_client_becomes_a_label_and_a_hostile_folder_is_escap
         assert (await fetch(served.server, "POST", CHAT, chatting("default"))).status == 200
         for name in ("nobody/nothing", 'x"} 1\nvllm:evil 1', "../../etc/passwd"):
             assert (await fetch(served.server, "POST", CHAT, chatting(name))).status >= 400
+        pulled = await fetch(served.server, "POST", "/admin/pull", {"model": "nobody/nothing"})
+        assert b'"failed"' in pulled.body or pulled.status >= 400
         got = await scrape(served.server)
         assert got.models == {hostile.name}
         assert "nobody" not in got.text
+        assert got.samples["greenroom:downloads_total", frozenset({("state", "failed")})] == 2
+        assert got.samples["greenroom:downloads_running", frozenset()] == 0
         for header in (
             {"x_forwarded_for": "192.0.2.7"},
             {"host": "studio.example"},
