@@ -138,9 +138,10 @@ class ListedModels:
         record = self.record_of(entry.id, known.record, entry.folder)
         chosen = with_operators_parsers(record, settings, entry.id)
         needed = self._size(entry.id, entry.folder, record).total or None
+        longest = self._settings.applied_to(entry.id).max_context or record.context
         return attrs.evolve(
             known,
-            record=record,
+            record=attrs.evolve(record, context=min(record.context, longest)),
             parsers=(chosen.tool_parser, chosen.reasoning_parser),
             needed=needed,
             fits=None if needed is None else needed <= self.room(),

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from greenroom.engine.catalog.entries import CatalogEntry
+from greenroom.engine.catalog.files.fingerprint import folder_bytes
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.regular_files import MAX_TEMPLATE_BYTES, open_regular, read_regular
 from greenroom.engine.catalog.kinds.detection import detect
@@ -34,7 +35,7 @@ def describe(
     return ModelDescription(
         entry.id,
         entry.created,
-        nbytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        nbytes=folder_bytes(folder),
         record=record,
         problem=problem,
         parameters=_parameters(folder),

@@ -67,11 +67,14 @@ class ModelDirs:
         except OSError as error:
             self._warn(folder, error.strerror or str(error))
             return []
+        unspeakable = [path for path in inner if not os.path.basename(path).isprintable()]
+        for path in unspeakable:
+            self._warn(Path(path), "its name has characters that no request can name")
         above = {os.path.realpath(each) for each in (top, folder)}
         looping = [path for path in inner if os.path.islink(path) and os.path.realpath(path) in above]
         for path in looping:
             self._warn(Path(path), "it leads back to a folder that contains it")
-        return [Path(path) for path in inner if path not in looping]
+        return [Path(path) for path in inner if path not in (*looping, *unspeakable)]
 
     def _warn(self, folder: Path, reason: str) -> None:
         if folder not in self._warned:

@@ -9,6 +9,9 @@ from greenroom.http.encoding.timestamps import timestamp
 from greenroom.schemas.models.capability_summary import capability_summary
 from greenroom.schemas.models.model_description import ModelDescription
 
+_SUFFIX = "{# .Suffix #}"
+"""Mark by which Continue knows models that take a suffix, a comment in Jinja."""
+
 _NEVER = "9999-12-31T23:59:59Z"
 _LATEST = 253_402_300_799
 """The same as Unix time: durations of `keep_alive` may be longer."""
@@ -16,12 +19,13 @@ _LATEST = 253_402_300_799
 
 def tagged(model: ModelDescription) -> dict[str, Any]:
     """Return a model's entry in the list of models."""
+    identity = f"{model.id}\0{model.created}"
     return {
         "name": model.id,
         "model": model.id,
         "modified_at": timestamp(model.created),
         "size": model.nbytes,
-        "digest": hashlib.sha256(f"{model.id}\0{model.created}".encode()).hexdigest(),
+        "digest": hashlib.sha256(identity.encode(errors="backslashreplace")).hexdigest(),
         "details": _details(model),
         "capabilities": _capabilities(model),
     }
@@ -51,7 +55,7 @@ def shown(model: ModelDescription) -> dict[str, Any]:
     return {
         "modelfile": f"FROM {model.id}\n",
         "parameters": "\n".join(f"{name} {value}" for name, value in _parameters(model)),
-        "template": model.template,
+        "template": model.template + _SUFFIX if model.fills_gaps else model.template,
         "details": _details(model),
         "model_info": _model_info(model),
         "capabilities": _capabilities(model),
@@ -112,9 +116,12 @@ def _context(model: ModelDescription) -> int | None:
 
 
 def _parameters(model: ModelDescription) -> list[tuple[str, Any]]:
-    names = ("temperature", "top_p", "top_k", "repetition_penalty")
-    given = ((name, model.generation[name]) for name in names if name in model.generation)
-    return [(name.replace("repetition", "repeat"), value) for name, value in given]
+    """Return the values that hold for requests that set none; Continue reads its context from `num_ctx`."""
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    values = {**model.generation, **model.generation_defaults}
+    given = [(name.replace("repetition", "repeat"), values[name]) for name in names if name in values]
+    context = _context(model)
+    return given if context is None else [("num_ctx", context), *given]
 
 
 def _parameter_size(parameters: int | None) -> str:

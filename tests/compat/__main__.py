@@ -16,7 +16,7 @@ import click
 
 from greenroom.engine.catalog.entries import DEMO_ID
 from greenroom.tests.compat.client_table import HERE, Client, read_clients
-from greenroom.tests.compat.environments import environment_of
+from greenroom.tests.compat.environments import command_of
 from greenroom.tests.compat.served_model import served_model
 from greenroom.tests.compat.verdict import Verdict, read_verdict
 from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
@@ -55,10 +55,8 @@ def _try_all(clients: Sequence[Client], address: str, select: str, folder: Path)
 
 def _try(client: Client, address: str, select: str, folder: Path) -> Verdict:
     click.echo(f"{client.name} ...")
-    python, report = environment_of(client), folder / f"{client.name}.xml"
-    options = ["-q", "-c", str(SUITES / "pytest.ini"), f"--confcutdir={SUITES}", f"--junitxml={report}"]
-    options += ["-k", select] if select else []
-    command = [str(python), "-m", "pytest", *options, str(SUITES / client.file)]
+    report = folder / f"{client.name}.xml"
+    command = command_of(client, SUITES, report, select)
     log = folder / f"{client.name}.log"
     with log.open("w") as output:
         try:

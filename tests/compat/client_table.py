@@ -17,7 +17,7 @@ class Client:
 
     Args:
         file: Name of its test file in `clients/`; versions of a client share one.
-        packages: Packages needed besides pytest, each with its version.
+        packages: Packages needed besides pytest, each with its version; of node, if the file is JavaScript.
         known_failures: Reasons of known failures, by test name.
     """
 
@@ -25,6 +25,11 @@ class Client:
     file: str
     packages: Sequence[str]
     known_failures: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def runs_on_node(self) -> bool:
+        """True if its tests are JavaScript, which node's own test runner runs."""
+        return self.file.endswith(".mjs")
 
 
 def read_clients(folder: Path = HERE) -> tuple[Client, ...]:

@@ -1,9 +1,11 @@
-"""Virtual environments of clients, one folder each, made once."""
+"""Environments of clients, one folder each, made once: virtual ones of Python, or packages of node."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from greenroom.tests.compat.client_table import Client
@@ -12,21 +14,59 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTEST = "pytest==9.2.0"
 
 
-def environment_of(client: Client) -> Path:
-    """Return the Python of a client's environment, which is rebuilt when its packages change.
+def command_of(client: Client, suites: Path, report: Path, select: str = "") -> list[str]:
+    """Return the command that runs a client's tests in its environment, which is rebuilt if packages change.
+
+    Args:
+        suites: Folder of the test files.
+        report: Path of the JUnit XML report.
+        select: Only tests whose names match; all if empty.
 
     Raises:
-        subprocess.CalledProcessError: Installing a package failed; uv has printed the reason.
+        subprocess.CalledProcessError: Installing a package failed; the installer has printed the reason.
     """
+    if client.runs_on_node:
+        suite = _node_environment(client) / client.file
+        suite.write_bytes((suites / client.file).read_bytes())  # node looks for packages beside the file
+        reports = ["--test-reporter=junit", f"--test-reporter-destination={report}"]
+        chosen = [f"--test-name-pattern={select}"] if select else []
+        return ["node", "--test", *reports, *chosen, str(suite)]
+    options = ["-q", "-c", str(suites / "pytest.ini"), f"--confcutdir={suites}", f"--junitxml={report}"]
+    options += ["-k", select] if select else []
+    return [str(_python_environment(client)), "-m", "pytest", *options, str(suites / client.file)]
+
+
+def _python_environment(client: Client) -> Path:
+    """Return the Python of a client's virtual environment."""
     folder = ROOT / f".venv-compat-{client.name}"
-    python, stamp = folder / "bin" / "python", folder / "packages.txt"
-    needed = "\n".join((PYTEST, *client.packages))
-    if not stamp.exists() or stamp.read_text() != needed:
+    python, needed = folder / "bin" / "python", (PYTEST, *client.packages)
+    if not _has(folder, needed):
         uv = str(Path(sys.executable).with_name("uv"))
         _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
-        _run(uv, "pip", "install", "--quiet", "--python", str(python), PYTEST, *client.packages)
-        stamp.write_text(needed)
+        _run(uv, "pip", "install", "--quiet", "--python", str(python), *needed)
+        _note(folder, needed)
     return python
+
+
+def _node_environment(client: Client) -> Path:
+    """Return the folder of a client's packages of node."""
+    folder = ROOT / f".venv-compat-{client.name}"
+    if not _has(folder, client.packages):
+        folder.mkdir(exist_ok=True)
+        (folder / "package.json").write_text(json.dumps({"private": True}))
+        quiet = ("--silent", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
+        _run("npm", "install", "--prefix", str(folder), *quiet, *client.packages)
+        _note(folder, client.packages)
+    return folder
+
+
+def _has(folder: Path, packages: Sequence[str]) -> bool:
+    noted = folder / "packages.txt"
+    return noted.exists() and noted.read_text() == "\n".join(packages)
+
+
+def _note(folder: Path, packages: Sequence[str]) -> None:
+    (folder / "packages.txt").write_text("\n".join(packages))
 
 
 def _run(*command: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,12 @@ def test_only_a_run_to_the_end_is_good() -> None:
 
 def test_every_client_has_tests_and_pinned_packages() -> None:
     clients = read_clients()
-    assert {client.file for client in clients} == {path.name for path in (HERE / "clients").glob("*.py")}
-    assert all("==" in package for client in clients for package in client.packages)
+    assert {client.file for client in clients} == {
+        path.name for pattern in ("*.py", "*.mjs") for path in (HERE / "clients").glob(pattern)
+    }
+    for client in clients:
+        pinned = r".+@\d+\.\d+\.\d+" if client.runs_on_node else r".+==\d.*"
+        assert all(re.fullmatch(pinned, package) for package in client.packages)
 
 
 def test_failures_of_no_client_are_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Verdict:
 
 
 def read_verdict(report: str, known: Mapping[str, str], *, ended: bool) -> Verdict:
-    """Parse pytest's JUnit XML report."""
+    """Parse the JUnit XML report of pytest or node."""
     outcomes: dict[str, Outcome] = {}
     details: dict[str, str] = {}
     for case in ElementTree.fromstring(report).iter("testcase"):

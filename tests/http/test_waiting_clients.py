@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import attrs
 import httpx2
 import ollama
 import openai
 import trio
+from openai.types.responses import Response
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import TextDelta
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import generate, until
 from greenroom.tests.support.servers.http_servers import serving
@@ -71,6 +74,8 @@ def read_response(address: str, watched: Watched, name: str, **fields: Any) -> N
             for event in stream:
                 numbers.append(event.sequence_number)
                 kinds.append(event.type)
+                if isinstance(response := getattr(event, "response", None), Response):
+                    assert response.temperature == 0.25
                 assert event.type == waits or "queue_status" not in (event.model_extra or {})
                 watched.tell(name, event.model_extra)
                 if event.type == "response.output_text.delta":
@@ -138,6 +143,7 @@ async def test_official_clients_learn_which_model_leaves_for_theirs_and_read_on(
     room = max(held, needed) * 3 // 2
     models = tuple(map(str, folders))
     settings = Settings(models=models, memory_bytes=room, db=str(tmp_path / "db"), shutdown_timeout=60.0)
+    settings = attrs.evolve(settings, model_settings=(("llama", ModelSettings(temperature=0.25)),))
     watched = Watched(clients=len(READERS) - 2)
     with trio.fail_after(300):
         async with serving(settings, status_timeout=0.1) as served, trio.open_nursery() as nursery:

@@ -71,7 +71,7 @@ def parse_response_request(
     stored = _is_stored(wire, settings.store_responses)
 
     def new_formatter(parameters: Overrides, text_format: JsonObject) -> ResponseFormatter:
-        used = {**_sampling_defaults(settings), **parameters}
+        used = {**_sampling_defaults(settings, wire.model or ""), **parameters}
         return ResponseFormatter(make_echo(wire, used, text_format, stored=stored), answer_id)
 
     return _parse(wire, body, *identity, new_formatter, keeps_input=stored or on_socket)
@@ -139,10 +139,16 @@ def _is_stored(wire: ResponseRequest, storing: bool) -> bool:
     return stored
 
 
-def _sampling_defaults(settings: Settings) -> Overrides:
-    """Return the operator's sampling defaults, for requests that set none."""
-    defaults = {"temperature": settings.temperature, "top_p": settings.top_p}
-    return {name: value for name, value in defaults.items() if value is not None}
+def _sampling_defaults(settings: Settings, name: str) -> Overrides:
+    """Return the operator's sampling defaults for a requested name, until the model tells what it uses."""
+    profile = settings.all_profiles.get(name)
+    model = dict(settings.aliases).get(name, name) if profile is None else profile.model
+    sources = (profile, settings.applied_to(model))
+    values = {
+        name: [value for source in sources if (value := getattr(source, name, None)) is not None]
+        for name in ("temperature", "top_p")
+    }
+    return {name: given[0] for name, given in values.items() if given}
 
 
 def _continued(wire: PromptRequest) -> tuple[str | None, str | None]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import structlog
 
+from greenroom.actors.engines.listed_models import ListedModels
 from greenroom.engine.catalog.catalog import Catalog
 from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.engine.catalog.model_dirs import ModelDirs
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.model_folders import make_cached, make_model
 
 
@@ -56,6 +60,32 @@ def test_a_folder_that_is_gone_unreadable_or_looping_is_one_warning(tmp_path: Pa
         ("warning", "file"),
     ]
     assert "leads back" in logs[0]["reason"]
+
+
+def test_names_that_no_request_can_have_are_one_warning_each(tmp_path: Path) -> None:
+    make_model(tmp_path / "model")
+    make_model(tmp_path / "a\nb")
+    if sys.platform == "linux":  # a Mac has no such names
+        make_model(tmp_path / os.fsdecode(b"\xff\xfe"))
+    dirs = ModelDirs((str(tmp_path),))
+    with structlog.testing.capture_logs() as logs:
+        assert [dirs.models(), dirs.models()] == [[("model", tmp_path / "model")]] * 2
+    assert len(logs) == (2 if sys.platform == "linux" else 1)
+
+
+def test_a_model_whose_files_vanish_while_they_are_described_leaves_the_others_listed(
+    tmp_path: Path,
+) -> None:
+    for name in ("stays", "vanishes"):
+        make_model(tmp_path / name)
+    listed = ListedModels(Settings(model_dir=(str(tmp_path),)))
+    assert isinstance(found := listed.describe(None), tuple)
+    assert [model.id for model in found] == ["stays", "vanishes"]
+    listed = ListedModels(Settings(model_dir=(str(tmp_path),)))
+    listed.find("stays")
+    shutil.rmtree(tmp_path / "vanishes")
+    assert isinstance(found := listed.describe(None), tuple)
+    assert [(model.id, model.problem is None) for model in found] == [("stays", True), ("vanishes", False)]
 
 
 def test_a_folder_that_comes_or_goes_is_noticed(tmp_path: Path) -> None:

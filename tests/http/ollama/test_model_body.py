@@ -30,3 +30,9 @@ def test_only_a_kind_that_reads_tokens_has_a_context(
     told = {name: size for name, size in shown(model)["model_info"].items() if name.startswith("x.")}
     assert told == sizes
     assert running(model)["context_length"] == sizes.get("x.context_length", 0)
+
+
+def test_continue_finds_out_that_a_model_fills_gaps() -> None:
+    plain = ModelDescription("m", 0, template="{{ messages }}")
+    filling = ModelDescription("m", 0, template="{{ messages }}", fills_gaps=True)
+    assert [".Suffix" in shown(model)["template"] for model in (plain, filling)] == [False, True]

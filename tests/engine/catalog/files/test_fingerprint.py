@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.files.fingerprint import fingerprint
+from greenroom.engine.catalog.files.fingerprint import fingerprint, folder_bytes
 
 
 @pytest.fixture
@@ -60,3 +60,11 @@ def test_hidden_files_moves_and_links_do_not_show(folder: Path, tmp_path: Path) 
 def test_a_folder_in_itself_ends(folder: Path) -> None:
     (folder / "again").symlink_to(folder)
     assert fingerprint(folder) == fingerprint(folder)
+
+
+def test_links_that_lead_around_in_circles_end(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for number in range(100):  # 100 million ways of four steps
+        (tmp_path / f"link-{number}").symlink_to(tmp_path)
+    assert fingerprint(tmp_path) == fingerprint(tmp_path)
+    assert folder_bytes(tmp_path) >= 2
