@@ -44,18 +44,21 @@ class ModelDirs:
         if (top / "config.json").is_file():
             yield top.name, top
             return
-        looked_into = 0
-        for owner in self._folders_in(top, top):
-            if (looked_into := looked_into + 1) > MAX_FOLDERS:
+        found = self._folders_of_models(top)
+        for looked_into, (name, folder) in enumerate(found):
+            if looked_into == MAX_FOLDERS:
                 self._warn(top, f"it has more than {MAX_FOLDERS:,} folders")
                 return
-            if (owner / "config.json").is_file():
-                yield owner.name, owner
-                continue
-            for folder in self._folders_in(owner, top):
-                looked_into += 1
-                if (folder / "config.json").is_file():
-                    yield f"{owner.name}/{folder.name}", folder
+            if (folder / "config.json").is_file():
+                yield name, folder
+
+    def _folders_of_models(self, top: Path) -> Iterator[tuple[str, Path]]:
+        """Yield folders that may hold a model, with its id; an owner's only if the owner is no model."""
+        for owner in self._folders_in(top, top):
+            yield owner.name, owner
+            if not (owner / "config.json").is_file():
+                inner = self._folders_in(owner, top)
+                yield from ((f"{owner.name}/{folder.name}", folder) for folder in inner)
 
     def _folders_in(self, folder: Path, top: Path) -> list[Path]:
         """Return the folders in a folder, without hidden ones and links that lead back."""
@@ -67,14 +70,16 @@ class ModelDirs:
         except OSError as error:
             self._warn(folder, error.strerror or str(error))
             return []
-        unspeakable = [path for path in inner if not os.path.basename(path).isprintable()]
-        for path in unspeakable:
-            self._warn(Path(path), "its name has characters that no request can name")
         above = {os.path.realpath(each) for each in (top, folder)}
-        looping = [path for path in inner if os.path.islink(path) and os.path.realpath(path) in above]
-        for path in looping:
-            self._warn(Path(path), "it leads back to a folder that contains it")
-        return [Path(path) for path in inner if path not in (*looping, *unspeakable)]
+        kept: list[Path] = []
+        for path in map(Path, inner):
+            if not path.name.isprintable():
+                self._warn(path, "its name has characters that no request can name")
+            elif path.is_symlink() and os.path.realpath(path) in above:
+                self._warn(path, "it leads back to a folder that contains it")
+            else:
+                kept.append(path)
+        return kept
 
     def _warn(self, folder: Path, reason: str) -> None:
         if folder not in self._warned:

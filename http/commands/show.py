@@ -41,13 +41,21 @@ def command(local: LocalModels, settings: Settings, model: str, as_json: bool) -
     if as_json:
         click.echo(json.dumps(rows[0], indent=2))
         return
-    for name, value in rows[0].items():
-        if name not in ("settings", "capabilities") and value not in (None, [], {}):
+    for name, value in _facts(rows[0]).items():
+        if value not in (None, [], {}):
             click.echo(f"{name:<16} {_shown(name, value)}")
     click.echo("\nsettings")
     for name, setting in rows[0]["settings"].items():
         if setting["value"] not in (None, []):
             click.echo(f"  {name:<16} {_shown(name, setting['value'])}  ({setting['origin']})")
+
+
+def _facts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a description, with what it takes and gives, and without its settings."""
+    capabilities = row["capabilities"] or {}
+    modalities = {name: capabilities.get(name) for name in ("inputs", "outputs")}
+    facts = {name: value for name, value in row.items() if name not in ("settings", "capabilities")}
+    return {**facts, **modalities, "state": facts["state"] or "unknown without a server"}
 
 
 def _shown(name: str, value: Any) -> str:

@@ -52,6 +52,8 @@ def test_show_tells_where_each_setting_of_a_model_comes_from(tiny_model: TinyMod
     )
     shown = run_greenroom("show", "qwen3:code", "--config", str(file))
     lines = {line.split()[0]: " ".join(line.split()[1:]) for line in shown.stdout.splitlines() if line}
+    facts = ("inputs", "outputs", "probed", "state")
+    assert [lines[name] for name in facts] == ["text", "text", "no", "unknown without a server"]
     assert (lines["temperature"], lines["kv_bits"], lines["top_k"]) == (
         "0.5 (file)",
         "8 (model)",

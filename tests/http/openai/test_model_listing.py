@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx2
+import psutil
 import pytest
 
 from greenroom.engine.catalog import catalog
+from greenroom.engine.catalog.catalog import Catalog
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
@@ -20,6 +26,7 @@ from greenroom.tests.support.models.model_folders import make_model
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import fetch, serving
 from greenroom.tests.support.servers.hub_server import hub_server
+from greenroom.tests.support.servers.server_processes import serving as serving_process
 
 
 @pytest.fixture
@@ -194,6 +201,45 @@ async def test_nothing_of_unchanged_folders_is_read_again(
         again = await listed()
         assert {Path(path).parent.name for path in opened} == {"model-07"}
     assert [one["id"] for one, other in zip(again, first, strict=True) if one != other] == ["model-07"]
+
+
+@pytest.mark.soak
+def test_a_list_of_200_folders_costs_the_server_3_ms_and_a_look_at_the_disk_20(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    for number in range(200):
+        make_model(tmp_path / "models" / f"model-{number:03}", max_position_embeddings=64)
+    options = ("--model-dir", str(tmp_path / "models"), "--db", ":memory:")
+    with serving_process(*options) as process, httpx2.Client(base_url=process.address) as client:
+        server = psutil.Process(process.process.pid)
+        # Unread log lines would stop the server.
+        threading.Thread(target=collections.deque, args=(process.process.stderr, 0)).start()
+
+        def cpu_of(calls: int) -> float:
+            """Return the server's CPU time for one of so many calls, in milliseconds."""
+            before = server.cpu_times()
+            for _ in range(calls):
+                assert client.get("/v1/models").status_code == 200
+            after = server.cpu_times()
+            spent: float = after.user + after.system - before.user - before.system
+            return 1000 * spent / calls
+
+        cpu_of(20)
+        # The best of three, since others may use the processor's caches meanwhile.
+        assert min(cpu_of(500) for _ in range(3)) <= 3.0
+    clock = [1000.0]
+    monkeypatch.setattr(catalog, "time", _Clock(clock))
+    listed = Catalog(model_dirs=(str(tmp_path / "models"),))
+    assert len(listed.entries()) == 200
+
+    def look() -> float:
+        before = time.thread_time()
+        clock[0] += 60.0
+        listed.entries()
+        return time.thread_time() - before
+
+    assert min(look() for _ in range(5)) <= 0.02
 
 
 class _Clock:
