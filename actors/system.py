@@ -22,6 +22,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.requests.probing import Probing
+from greenroom.actors.requests.reloading import reload_models
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
@@ -67,6 +68,7 @@ class System:
         refs: ActorRefs,
         children: trio.Nursery,
         workers: Workers,
+        engines: Engines,
     ) -> None:
         self.settings = settings
         self.pool: Ref[PoolMessage] = pool.ref
@@ -75,7 +77,7 @@ class System:
         self.hung = False
         self._actor = pool
         self._children = children
-        self._workers = workers
+        self._workers, self._engines = workers, engines
         self._deadline: float | None = None
 
     async def start(self, run: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -84,6 +86,10 @@ class System:
         When the system closes, children are cancelled before the pool.
         """
         return await self._children.start(run, *args)
+
+    async def reload(self, settings: Settings) -> tuple[str, ...]:
+        """Put changed settings of models and their names in force; return the models to be opened anew."""
+        return await reload_models(self.pool, self._engines, settings)
 
     async def drain(self) -> None:
         """Reject new requests, and return when the accepted ones have ended.
@@ -203,7 +209,7 @@ async def open_system(
                         runs.start_soon(responses.run)
                         async with trio.open_nursery() as children:
                             refs = ActorRefs(pool.ref, store.ref, responses.ref, downloads.ref)
-                            system = System(settings, pool, refs, children, workers)
+                            system = System(settings, pool, refs, children, workers, engines)
                             actors.start_soon(system.tell_loss)
                             yield system
                             children.cancel_scope.cancel("the system closes")

@@ -67,7 +67,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
     respond = answer_errors(app, PROTOCOLS)
-    _guard(app, HostGuard(services.settings), services.answers, respond)
+    _guard(app, services.hosts, services.answers, respond)
     app.register_blueprint(health_routes(services.refs))
     app.register_blueprint(openapi_routes(app))
     for routes in admin_routes(services):

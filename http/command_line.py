@@ -46,6 +46,7 @@ COMMANDS = {
     "models": "List the models that requests can name.",
     "pull": "Fetch a model of the hub.",
     "show": "Show what is known about a model, and where its settings come from.",
+    "reload": "Have a running server take in changed settings, without a restart.",
     "service": "Run the server in the background, from login on and again after crashes.",
     "doctor": "Examine this machine for a server, and say what is wrong.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
@@ -54,7 +55,7 @@ COMMANDS = {
 
 
 _PLACES = {
-    "ps": ("operators.ps", "command"),
+    **{name: (f"operators.{name}", "command") for name in ("ps", "reload")},
     **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
 }
 """Modules and names of commands that are not `command` of the module of their name."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+import attrs
 import trio
 
 from greenroom.actors.system import System
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, error_shapes, web_sockets
+from greenroom.http.settings.reloader import Reloader
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.schemas.settings.settings import Settings
 
@@ -20,6 +22,7 @@ async def serve(
     *,
     drain: trio.Event | None = None,
     sockets: Sequence[socket.socket] = (),
+    reloader: Reloader | None = None,
     task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a system over HTTP until `drain` is set, then finish running requests and return.
@@ -28,6 +31,7 @@ async def serve(
         drain: Event that stops the server: listeners and idle connections close at once, running responses
             get their share of `settings.shutdown_timeout`, and the rest is cut off.
         sockets: Inherited listening sockets; without any, the addresses of the settings are bound.
+        reloader: Reader of changed settings, for `POST /admin/reload`; without one, that is a 501.
         task_status: Receives the addresses (`http://127.0.0.1:8000`) once connections are accepted.
 
     Raises:
@@ -35,6 +39,9 @@ async def serve(
     """
     listeners = await open_listeners(settings, sockets)
     services = RouteServices(system.refs, settings)
+    if reloader is not None:
+        services = attrs.evolve(services, reload=reloader.reload, reloaded=lambda: reloader.settings)
+        reloader.tell(services.hosts.update)
     app = create_app_with(services)
     sockets_of_app = web_sockets(app, services)
     loop = AcceptLoop(app, settings, error_shapes=error_shapes, web_sockets=sockets_of_app)

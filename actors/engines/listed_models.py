@@ -38,10 +38,12 @@ class ListedModels:
 
     Attributes:
         residences: Measured memory of the loaded models.
+        revision: Number of changes of the settings.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         self._settings = settings
+        self.revision = 0
         self.residences = Residences()
         self.probed = probed or ProbedModels()
         self._lock = threading.Lock()
@@ -49,6 +51,18 @@ class ListedModels:
         self._described: dict[str, tuple[CatalogEntry, ProbedCapabilities | None, ModelDescription]] = {}
         self._listed: tuple[ModelDescription, ...] = ()
         self._failed: dict[str, tuple[str, float]] = {}
+
+    @property
+    def settings(self) -> Settings:
+        """Settings in force; those of a model hold from its next opening."""
+        return self._settings
+
+    def reload(self, settings: Settings) -> None:
+        """Put changed settings of models, names and profiles in force."""
+        with self._lock:
+            self._settings, self._catalog = settings, None
+            self._described, self._listed = {}, ()
+            self.revision += 1
 
     @property
     def chooses_default(self) -> bool:

@@ -42,15 +42,20 @@ class CatalogLookups:
         self._log = log
         self._limiter = trio.CapacityLimiter(2)
         self._names: dict[str, ModelName] = {}
+        self._revision = engines.revision
 
     def known(self, name: str) -> ModelName | None:
         """Return the meaning of a name from the cache; None if it is not cached."""
+        if self._revision != self._engines.revision:
+            self._revision, self._names = self._engines.revision, {}
         return self._names.get(name)
 
     async def find(self, name: str) -> ModelName | Problem:
         """Return the meaning of a name, and remember it."""
+        revision = self._engines.revision
         found = await self._look(partial(self._engines.resolve, name), model=name)
         stays = not self._engines.chooses_default and len(self._names) < MAX_REMEMBERED
+        stays = stays and revision == self._revision == self._engines.revision
         if isinstance(found, ModelName) and stays:
             self._names[name] = found
         return found

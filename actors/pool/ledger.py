@@ -24,15 +24,20 @@ class Ledger:
 
     Args:
         rule_of: Function that returns the operator's settings of a model.
+        revision: Function that returns the number of changes of these settings.
 
     Attributes:
         on_change: Callback for each event; must not block.
     """
 
     def __init__(
-        self, settings: Settings, rule_of: Callable[[str], ResidenceRule] = lambda model: ResidenceRule()
+        self,
+        settings: Settings,
+        rule_of: Callable[[str], ResidenceRule] = lambda model: ResidenceRule(),
+        revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._rule_of = rule_of
+        self._revision, self._configured = revision, revision()
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
         self._records: dict[ModelKey, ModelRecord] = {}
@@ -66,6 +71,9 @@ class Ledger:
 
     def needs_decision(self, now: float) -> bool:
         """Return whether the pool may have to decide on any model at this time."""
+        if self._configured != (revision := self._revision()):
+            self._configured = revision
+            self._configure_again()
         expiry = self.next_expiry
         return any(model.undecided for model in self.state.models.values()) or (
             expiry is not None and expiry <= now
@@ -95,6 +103,12 @@ class Ledger:
         for key, beneficiary in zip(decided.unload, decided.beneficiaries, strict=True):
             self._records[key].figures.evictions += beneficiary is not None
         return decided
+
+    def _configure_again(self) -> None:
+        for key, record in self._records.items():
+            rule = self._rule_of(key.model)
+            if (rule.pinned, rule.ttl) != (record.use.pinned, record.use.usual_ttl):
+                self.apply(Configured(key, rule.pinned, rule.ttl))
 
     def _update_records(self) -> None:
         for key, use in self.state.models.items():

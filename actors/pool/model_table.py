@@ -69,6 +69,7 @@ class Callbacks:
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
         rule_of: Function that returns the operator's settings for the residence of a model.
+        revision: Function that returns the number of changes of these settings.
     """
 
     start: Callable[[ModelKey, ModelState], PooledModel]
@@ -78,6 +79,7 @@ class Callbacks:
     held: HeldPrefixes
     release_held: Callable[[ModelKey], None]
     rule_of: Callable[[str], ResidenceRule]
+    revision: Callable[[], int] = lambda: 0
 
 
 class ModelTable(PoolOverview):
@@ -89,7 +91,7 @@ class ModelTable(PoolOverview):
         self._callbacks = callbacks
         self._unloads = UnloadRequests(callbacks.held.drop)
         memory = MemoryReading(callbacks.available_memory, callbacks.held.nbytes)
-        super().__init__(Ledger(settings, callbacks.rule_of), memory)
+        super().__init__(Ledger(settings, callbacks.rule_of, callbacks.revision), memory)
 
     def preload(self, key: ModelKey) -> None:
         """Load a model without a request, if there is free memory for it."""

@@ -100,9 +100,8 @@ class Pool:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._settings, self._workers = settings, workers
+        self._settings, self._workers, self._probe = settings, workers, probe
         self._make = make or partial(_make_local, settings.max_batch, engines, workers)
-        self._probe = probe
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model,
@@ -111,7 +110,8 @@ class Pool:
             engines.available_memory,
             engines.held,
             lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
-            partial(rule_for, settings),
+            lambda model: rule_for(engines.settings, model),
+            lambda: engines.revision,
         )
         self._models = ModelTable(settings, callbacks)
         self._expiry = Alarm(lambda: self._control.send(Expired()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.program_name import program_name
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
-from greenroom.http.settings.sources import settings_options
+from greenroom.http.settings.sources import read_settings, settings_options
 from greenroom.http.supervision.inheritance import inherit
 from greenroom.schemas.settings.settings import Settings
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.system import System
     from greenroom.http.process.shutdown import Shutdown
+    from greenroom.http.settings.reloader import Reloader
     from greenroom.http.supervision.watchers import Watchers
     from greenroom.schemas.models.capabilities import ModelType
 
@@ -56,8 +59,8 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], sup
       greenroom serve ~/models/Qwen3-4B-4bit --port 9000
       greenroom serve org/large org/small --max-loaded-models 1 --log-format json
     """
-    if models:
-        settings = attrs.evolve(settings, models=models, origins=(*settings.origins, ("models", "flag")))
+    context = click.get_current_context()
+    settings = settings_of(context)
     inherited = inherit(os.environ)
     if supervised and inherited.parent is None:
         from greenroom.http.supervision.supervise import supervise
@@ -91,30 +94,60 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], sup
         import greenroom.http.server  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()
-    status = trio.run(_serve, settings, shutdown, watchers)
+
+    def read() -> Settings:
+        again = settings_of(context)
+        check_at_start(again, local)
+        return locate_database(again)
+
+    status = trio.run(_serve, settings, read, shutdown, watchers)
     if status is not ExitStatus.DONE:
         # The interpreter's normal shutdown would abort after a hung thread or a lost device.
         sys.stdout.flush()
         os._exit(status)
 
 
-async def _serve(settings: Settings, shutdown: Shutdown, watchers: Watchers) -> ExitStatus:
+def settings_of(context: click.Context) -> Settings:
+    """Return the settings of the server that a command line starts, as file and variables are now.
+
+    Args:
+        context: Context of this command, with its parsed arguments.
+    """
+    flags = {name: context.params[name] for name in FLAGS if context.params[name] is not None}
+    settings = read_settings(context.params["config"], flags)
+    if not (models := context.params["models"]):
+        return settings
+    return attrs.evolve(settings, models=models, origins=(*settings.origins, ("models", "flag")))
+
+
+async def _serve(
+    settings: Settings, read: Callable[[], Settings], shutdown: Shutdown, watchers: Watchers
+) -> ExitStatus:
     import trio
 
     from greenroom.actors.system import open_system
+    from greenroom.http.process.log_configuration import set_log_level
+    from greenroom.http.settings.reloader import Reloader
 
     drain = trio.Event()
     shutdown.set_on_signal(drain)
     watchers.follow(trio.lowlevel.current_trio_token())
     async with open_system(settings, activity=watchers.activity, left_out=watchers.left_out) as system:
-        end = await _serve_until_drained(system, settings, drain, shutdown, watchers)
+        reloader = Reloader(settings, read, system.reload)
+        reloader.tell(lambda now: set_log_level(now.log_level))
+        end = await _serve_until_drained(system, settings, reloader, drain, shutdown, watchers)
     if isinstance(end, OSError):
         raise click.ClickException(f"cannot listen on {end.filename}: {end.strerror}")
     return ExitStatus.FORCED if system.hung and end is ExitStatus.DONE else end
 
 
 async def _serve_until_drained(
-    system: System, settings: Settings, drain: trio.Event, shutdown: Shutdown, watchers: Watchers
+    system: System,
+    settings: Settings,
+    reloader: Reloader,
+    drain: trio.Event,
+    shutdown: Shutdown,
+    watchers: Watchers,
 ) -> ExitStatus | OSError:
     """Serve until `drain` is set or the device is lost, and then until accepted requests have ended.
 
@@ -129,10 +162,11 @@ async def _serve_until_drained(
     log = get_logger(actor="http")
     async with trio.open_nursery() as nursery:
         try:
-            serving = partial(serve, system, settings, drain=drain, sockets=watchers.sockets)
-            addresses = await nursery.start(serving)
+            serving = partial(serve, system, settings, drain=drain, reloader=reloader)
+            addresses = await nursery.start(partial(serving, sockets=watchers.sockets))
         except OSError as refusal:
             return refusal
+        await nursery.start(_obey_hang_ups, reloader, drain)
         watchers.ready(addresses)
         models = await served_ids(system.pool, settings.models)
         log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
@@ -152,17 +186,43 @@ async def _serve_until_drained(
     return ExitStatus.DEVICE_LOST if lost else ExitStatus.DONE
 
 
+async def _obey_hang_ups(
+    reloader: Reloader, drain: trio.Event, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """Reload the settings at SIGHUP, or shut down if it came because the terminal was closed.
+
+    It returns when the server drains.
+    """
+    import trio
+
+    from greenroom.http.process.hang_up import Terminal
+    from greenroom.schemas.problems import ProblemError
+
+    terminal = Terminal()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as it is again once the server drains
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGHUP) as hang_ups:
+            task_status.started()
+            nursery.start_soon(_cancel_after, drain, nursery.cancel_scope)
+            async for _ in hang_ups:
+                if terminal.is_gone:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    continue
+                with contextlib.suppress(ProblemError):  # logged
+                    await reloader.reload()
+
+
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel("an event is set")
+
+
 async def _wait_for_either(one: trio.Event, other: trio.Event) -> None:
     import trio
 
     async with trio.open_nursery() as nursery:
-
-        async def wait(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel("one of them is set")
-
-        nursery.start_soon(wait, one)
-        nursery.start_soon(wait, other)
+        nursery.start_soon(_cancel_after, one, nursery.cancel_scope)
+        nursery.start_soon(_cancel_after, other, nursery.cancel_scope)
 
 
 def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import click
 
 from greenroom.http.commands import serve
-from greenroom.http.settings.sources import read_settings
 from greenroom.http.supervision.launchd_agent import LaunchdAgent
 from greenroom.http.supervision.supervised_program import supervised_program
 from greenroom.http.supervision.systemd_unit import SystemdUnit
@@ -94,8 +93,7 @@ def _installed() -> SystemdUnit | LaunchdAgent:
 def _shutdown_timeout(arguments: Sequence[str]) -> float:
     """Return the server's time limit of a shutdown by its arguments, which are checked as `serve` does."""
     with serve.command.make_context("greenroom serve", [*arguments]) as context:
-        flags = {name: context.params[name] for name in serve.FLAGS if context.params[name] is not None}
-        return read_settings(context.params["config"], flags).shutdown_timeout
+        return serve.settings_of(context).shutdown_timeout
 
 
 def _write(service: SystemdUnit | LaunchdAgent, content: bytes) -> None:

@@ -28,6 +28,10 @@ class HostGuard:
     """
 
     def __init__(self, settings: Settings) -> None:
+        self.update(settings)
+
+    def update(self, settings: Settings) -> None:
+        """Follow changed settings."""
         listened = (address.host for address in listen_addresses(settings))
         own = ("localhost", *listened, *own_names())
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, TextIO, cast
+from typing import Any, ClassVar, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
@@ -31,6 +31,24 @@ WARNING_LIBRARIES = ("transformers", "huggingface_hub", "mlx_lm", "mlx_vlm", "ml
 """Libraries whose warnings address developers; they are logged only at `debug`."""
 
 
+_EVERY_LEVEL: Any = structlog.make_filtering_bound_logger(logging.NOTSET)
+
+
+class _LevelledLogger(_EVERY_LEVEL):  # type: ignore[misc]
+    """A logger whose lowest level can change, since structlog's are made for one level and then cached."""
+
+    level: ClassVar[int] = logging.INFO
+
+    def debug(self, event: str, *arguments: Any, **values: Any) -> Any:
+        return super().debug(event, *arguments, **values) if self.level <= logging.DEBUG else None
+
+    def info(self, event: str, *arguments: Any, **values: Any) -> Any:
+        return super().info(event, *arguments, **values) if self.level <= logging.INFO else None
+
+    def warning(self, event: str, *arguments: Any, **values: Any) -> Any:
+        return super().warning(event, *arguments, **values) if self.level <= logging.WARNING else None
+
+
 _OF_SEVERAL_LINES = ("event", "exception", "stack")
 
 
@@ -43,7 +61,8 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise
         told_otherwise: Events to omit, except at level `debug`.
     """
     sink = _LineSink(sys.stderr)
-    level = logging.getLevelNamesMapping()[log_level.upper()]
+    set_log_level(log_level)
+    level = _number(log_level)
     rendering = _renderers(log_format, colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
     left_out = () if level <= logging.DEBUG else tuple(told_otherwise)
 
@@ -54,7 +73,7 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise
 
     structlog.configure(
         processors=[leave_out, structlog.contextvars.merge_contextvars, *_COMMON_PROCESSORS, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_LevelledLogger,
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=True,
     )
@@ -63,6 +82,20 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise
     faulthandler.enable(file=sys.stderr)
     if log_format == "json":
         _log_prints(sys.stderr)
+
+
+def set_log_level(log_level: LogLevel) -> None:
+    """Change the lowest level that is logged, also of loggers that are in use."""
+    level = _LevelledLogger.level = _number(log_level)
+    logging.getLogger().setLevel(level)
+    for name in NOISY_LIBRARIES:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in WARNING_LIBRARIES:
+        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.ERROR))
+
+
+def _number(log_level: LogLevel) -> int:
+    return logging.getLevelNamesMapping()[log_level.upper()]
 
 
 def configure_command_logging(log_level: LogLevel) -> None:
@@ -148,10 +181,6 @@ def _configure_standard_logging(sink: _LineSink, level: int, rendering: list[Pro
         )
     )
     logging.basicConfig(handlers=[handler], level=level, force=True)
-    for name in NOISY_LIBRARIES:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
-    for name in WARNING_LIBRARIES:
-        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.ERROR))
     logging.captureWarnings(True)
 
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from greenroom.http.process.exit_status import ExitStatus, status_of_signal
+from greenroom.http.process.hang_up import Terminal
 from greenroom.http.supervision.beat import Beat
 from greenroom.http.supervision.child import Child
 from greenroom.http.supervision.parent_log import ParentLog
@@ -65,6 +66,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run the server again and again; return the exit status of the whole."""
+        self._terminal = Terminal()
         self._wakeup = _catch(self._received)
         self._log.info("supervising", addresses=self._addresses, pid=os.getpid())
         left_out: tuple[str, ...] = ()
@@ -116,12 +118,12 @@ class Supervisor:
             self._systemd.tell("READY=1", f"STATUS=Serving on {', '.join(self._addresses)}")
 
     def _pass_on(self, number: int, child: Child) -> None:
-        if number == signal.SIGHUP:
+        if number == signal.SIGHUP and not self._terminal.is_gone:
             self._reload_wanted = True
         elif number != signal.SIGCHLD:
             if not self._stops:
                 self._begin_stop()
-            child.send_signal(number)
+            child.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def _begin_stop(self) -> None:
         self._deadline = time.monotonic() + self._stop_seconds + STOP_RESERVE

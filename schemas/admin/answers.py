@@ -239,3 +239,18 @@ class EffectiveSettings:
     """The response body of `GET /admin/settings`."""
 
     settings: tuple[EffectiveSetting, ...]
+
+
+@attrs.frozen
+class Reloaded:
+    """The response body of `POST /admin/reload`.
+
+    Args:
+        applied: Names of the changed settings that are now in force.
+        needs_restart: Names of the changed settings that need a new process.
+        reopened: Models that leave the memory after their running requests, and are opened anew for the next.
+    """
+
+    applied: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+    reopened: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,9 +16,11 @@ from greenroom.http.answering.requests.request_parameters import NeutralValues, 
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.form_reader import Form, FormReader
+from greenroom.http.guard.host_guard import HostGuard
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.guard.upload_folder import SpooledFile
 from greenroom.http.media.fetcher import Fetcher
+from greenroom.schemas.admin.answers import Reloaded
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.settings.settings import Settings
@@ -40,6 +42,9 @@ class RouteServices:
         forms: Reader of forms with files.
         fetcher: Fetcher of files that requests reference by URL.
         answers: Memory budget of complete responses that are not sent yet.
+        hosts: Guard of hosts and origins.
+        reload: Function that takes in changed settings; None if a program has given them.
+        reloaded: Function that returns the settings as they are now; None if they never change.
     """
 
     refs: ActorRefs
@@ -49,6 +54,9 @@ class RouteServices:
     forms: FormReader = attrs.field()
     fetcher: Fetcher = attrs.field()
     answers: AnswerAccount = attrs.field(factory=AnswerAccount)
+    hosts: HostGuard = attrs.field()
+    reload: Callable[[], Awaitable[Reloaded]] | None = None
+    reloaded: Callable[[], Settings] | None = None
 
     @bodies.default
     def _new_bodies(self) -> RequestBodies:
@@ -58,9 +66,18 @@ class RouteServices:
     def _new_forms(self) -> FormReader:
         return FormReader(self.settings.max_upload_bytes)
 
+    @hosts.default
+    def _new_hosts(self) -> HostGuard:
+        return HostGuard(self.settings)
+
     @fetcher.default
     def _new_fetcher(self) -> Fetcher:
         return Fetcher(self.settings)
+
+    @property
+    def settings_now(self) -> Settings:
+        """Settings with the changes since the start."""
+        return self.settings if self.reloaded is None else self.reloaded()
 
     async def read_request(
         self,

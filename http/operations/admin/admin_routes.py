@@ -9,6 +9,7 @@ from greenroom.http.operations.admin.event_routes import event_routes
 from greenroom.http.operations.admin.model_routes import model_routes
 from greenroom.http.operations.admin.probe_routes import probe_routes
 from greenroom.http.operations.admin.pull_routes import pull_routes
+from greenroom.http.operations.admin.reload_routes import reload_routes
 from greenroom.http.operations.admin.request_routes import request_routes
 from greenroom.http.operations.admin.settings_routes import settings_routes
 from greenroom.http.operations.admin.status_routes import status_routes
@@ -24,4 +25,5 @@ def admin_routes(services: RouteServices) -> tuple[Blueprint, ...]:
         request_routes(services),
         event_routes(services),
         settings_routes(services),
+        reload_routes(services),
     )

@@ -28,7 +28,8 @@ def settings_routes(services: RouteServices) -> Blueprint:
     @routes.get("/admin/settings")
     @described("Show every setting as it holds, with its source", answer=EffectiveSettings)
     async def settings() -> Response:
-        return json_response(attrs.asdict(EffectiveSettings(tuple(effective_settings(services.settings)))))
+        effective = tuple(effective_settings(services.settings_now))
+        return json_response(attrs.asdict(EffectiveSettings(effective)))
 
     return routes
 

@@ -14,7 +14,6 @@ from wsproto.frame_protocol import CloseReason
 
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.answer_account import AnswerAccount
-from greenroom.http.guard.host_guard import HostGuard
 from greenroom.http.responses.sockets.event_texts import error_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage, IncomingMessages, Refused
 from greenroom.http.responses.sockets.local_histories import LocalHistories
@@ -68,7 +67,7 @@ class ResponseSockets:
         # Beside the answers themselves, which are charged like those of other requests.
         self._unsent = AnswerAccount(UNSENT_BYTES)
         self._bodies = services.bodies
-        self._guard = HostGuard(services.settings)
+        self._guard = services.hosts
         self._limits = limits or SocketLimits()
         self._histories = LocalHistories()
         self._numbers = count()

@@ -1,0 +1,42 @@
+"""Changed settings of models, taken in by a running system."""
+
+from __future__ import annotations
+
+import contextlib
+
+import trio
+
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.engines.engines import Engines
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.pool_protocol import (
+    DescribePool,
+    PoolMessage,
+    PoolStatus,
+    Unloading,
+    UnloadModel,
+)
+from greenroom.schemas.settings.reloading import opens_otherwise
+from greenroom.schemas.settings.settings import Settings
+
+
+async def reload_models(pool: Ref[PoolMessage], engines: Engines, settings: Settings) -> tuple[str, ...]:
+    """Put changed settings of models, names and profiles in force.
+
+    Running requests end as they began. A model in memory whose own settings have changed leaves it once its
+    leases have ended, and is opened anew for the next request after that.
+
+    Returns:
+        Names of the models that leave the memory.
+    """
+    before = engines.settings
+    await trio.to_thread.run_sync(engines.reload, settings)
+    status = await ask_actor(pool, DescribePool(), PoolStatus)
+    leaving: list[str] = []
+    for model in status.models:
+        if model.nbytes and opens_otherwise(before, settings, model.key.model):
+            with contextlib.suppress(ProblemError):  # it hangs, and answers nothing anyway
+                await ask_actor(pool, UnloadModel(model.key), Unloading)
+                leaving.append(str(model.key))
+    return tuple(leaving)

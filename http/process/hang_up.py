@@ -1,0 +1,26 @@
+"""Meaning of SIGHUP: the end of the terminal, or an operator's wish to reload the settings."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+class Terminal:
+    """The terminal of this process, if it was started at one whose end is to end it, as nohup prevents."""
+
+    def __init__(self) -> None:
+        self._watched = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the terminal was closed."""
+        return self._watched and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
