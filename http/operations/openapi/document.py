@@ -83,7 +83,7 @@ def _operation(rule: Rule, description: RouteDescription, schemas: WireSchemas) 
         parameters += _query_parameters(description.query, schemas)
     operation: dict[str, Any] = {
         "summary": description.summary,
-        "responses": _responses(description, schemas),
+        "responses": _responses(rule, description, schemas),
     }
     if parameters:
         operation["parameters"] = parameters
@@ -110,8 +110,10 @@ def _query_parameters(query: type[attrs.AttrsInstance], schemas: WireSchemas) ->
     ]
 
 
-def _responses(description: RouteDescription, schemas: WireSchemas) -> dict[str, Any]:
+def _responses(rule: Rule, description: RouteDescription, schemas: WireSchemas) -> dict[str, Any]:
     problems = {*_ANY_REQUEST, *description.problems}
+    if rule.arguments:
+        problems.add(404)  # a line break, say, fits no parameter
     if description.body_media is not None:
         problems |= {*_ANY_BODY}
     responses: dict[str, Any] = {}

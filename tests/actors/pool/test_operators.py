@@ -1,0 +1,65 @@
+"""Plans and news for operators, without a server."""
+
+from __future__ import annotations
+
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.pool.ledger import Ledger
+from greenroom.actors.pool.memory_reading import MemoryReading
+from greenroom.actors.pool.planning.load_plan import plan_load
+from greenroom.actors.pool.planning.pool_events import MemoryRead, Reported
+from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
+from greenroom.actors.pool.pool_overview import MOST_UNREAD, PoolOverview
+from greenroom.schemas.events.events import Failed
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.protocols.model_protocol import LoadProgress
+from greenroom.schemas.protocols.operator_protocol import LoadPlan, ModelNews, WatchModels
+from greenroom.schemas.settings.settings import Settings
+
+A, B, C = map(ModelKey, "abc")
+NOW = 1000.0
+
+
+def ready(key: ModelKey, need: int, **more: int) -> ModelUse:
+    return ModelUse(key, Residency.GRANTED, ModelState.READY, need=need, **more)  # type: ignore[arg-type]
+
+
+def planned(state: PoolState, key: ModelKey, needed: int | None = None) -> LoadPlan:
+    return plan_load(state, key, needed, MemoryRead(None, NOW))[0]
+
+
+def test_a_plan_is_the_decision_on_one_more_request_and_changes_nothing() -> None:
+    state = PoolState({A: ready(A, 6), B: ready(B, 3)}, NOW, 10)
+    before = dict(state.models)
+    assert planned(state, A).outcome == "ready"
+    assert planned(state, C, 1).outcome == "loads"
+    assert (planned(state, C, 4).outcome, planned(state, C, 4).unload) == ("evicts", (B,))
+    assert {*planned(state, C, 9).unload} == {A, B}
+    assert planned(state, C, 11).outcome == "refused"
+    assert state.models == before
+
+
+def test_a_plan_waits_for_models_in_use() -> None:
+    state = PoolState({A: ready(A, 6, leases=1)}, NOW, 10)
+    found = planned(state, B, 8)
+    assert (found.outcome, found.unload, found.pause, found.required, found.limit) == (
+        "waits",
+        (),
+        (A,),
+        8,
+        10,
+    )
+
+
+async def test_a_reader_of_news_that_reads_nothing_is_shut_out() -> None:
+    ledger = Ledger(Settings())
+    overview = PoolOverview(ledger, MemoryReading(lambda: None, lambda: 0))
+    with ReplyStream[ModelNews | Failed]() as slow:
+        overview.answer(WatchModels(), slow.sender)
+        for step in range(MOST_UNREAD + 10):
+            ledger.apply(Reported(A, LoadProgress(step / 2_000), NOW))
+        assert slow.sender.ended
+        assert slow.sender.unread == MOST_UNREAD + 1
+        *_, last = [slow.receive_nowait() for _ in range(slow.sender.unread)]
+    assert isinstance(last, Failed)
+    assert last.problem.code == "too_slow"
