@@ -45,6 +45,8 @@ COMMANDS = {
     "cancel": "Cancel a request of a running server.",
     "models": "List the models that requests can name.",
     "pull": "Fetch a model of the hub.",
+    "search": "Search the hub for models that MLX reads.",
+    "rm": "Delete a model's files.",
     "show": "Show what is known about a model, and where its settings come from.",
     "reload": "Have a running server take in changed settings, without a restart.",
     "service": "Run the server in the background, from login on and again after crashes.",
@@ -154,15 +156,7 @@ class EngineModels:
         tell: Callable[[Download], None],
         report: Callable[[DownloadProgress], None],
     ) -> str:
-        """Download a model, and return its folder; call `tell` before the download of anything large.
-
-        Args:
-            name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
-            report: Callback for the progress, a few times each second.
-
-        Raises:
-            ProblemError: It cannot be downloaded.
-        """
+        """Download a model, and return its folder; call `tell` before the download of anything large."""
         import trio
 
         from greenroom.actors.transfers.fetch_model import Wish, fetch_model

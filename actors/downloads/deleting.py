@@ -9,7 +9,7 @@ import trio
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.engines import Engines
-from greenroom.engine.catalog.hub.removal import Removal, plan_removal, remove
+from greenroom.engine.catalog.hub.removal import Removal, plan_listed_removal
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
@@ -21,6 +21,7 @@ from greenroom.schemas.protocols.pool_protocol import (
     PoolStatus,
     UnloadModel,
 )
+from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="downloads")
 
@@ -40,11 +41,23 @@ async def delete_model(name: str, pool: Ref[PoolMessage], engines: Engines) -> M
         await _check_unused(pool, key)
     try:
         with trio.CancelScope(shield=True):
-            freed = await trio.to_thread.run_sync(remove, removal)
+            freed = await trio.to_thread.run_sync(removal.remove)
     finally:
         engines.rescan()
     log.info("model deleted", model=removal.model, folder=str(removal.folder), freed_bytes=freed)
     return ModelDeleted(removal.model, freed)
+
+
+def find_removal(name: str, settings: Settings) -> Removal:
+    """Return the files of a model that its deletion would delete, without a server; see `delete_model`.
+
+    Raises:
+        ProblemError: There are none, or they lie elsewhere.
+    """
+    from greenroom.engine.catalog.catalog import Catalog
+
+    found = Catalog.of(settings).find(name.partition("@")[0])
+    return plan_listed_removal(name, found, settings.model_dir)
 
 
 def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
@@ -53,14 +66,9 @@ def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
     Raises:
         ProblemError: See `delete_model`.
     """
-    model = name.partition("@")[0]
-    entry = engines.find(model)
-    known = None if isinstance(entry, Problem) or entry.folder is None else entry
-    if known is not None and (known.id != model or known.profile is not None):
-        detail = f"'{name[:200]}' is another name of '{known.id}': name the model itself to delete it."
-        raise ProblemError(Problem(400, "invalid_value", detail, "model"))
-    folder = None if known is None else known.folder
-    return plan_removal(name, folder, engines.model_dirs), known is not None
+    found = engines.find(name.partition("@")[0])
+    listed = not isinstance(found, Problem) and found.folder is not None
+    return plan_listed_removal(name, found, engines.model_dirs), listed
 
 
 async def _check_unused(pool: Ref[PoolMessage], key: ModelKey) -> None:

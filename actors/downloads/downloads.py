@@ -15,10 +15,10 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.downloads.deleting import delete_model
 from greenroom.actors.downloads.probe_after_pull import probe_if_it_fits
 from greenroom.actors.downloads.pull_table import Pull, PullTable
+from greenroom.actors.downloads.searching import answer_search
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.transfers.fetch_model import Wish, fetch_model
 from greenroom.engine.catalog.hub.repository import split_name
-from greenroom.engine.catalog.hub.search import search_hub
 from greenroom.schemas.download import Download
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
@@ -28,7 +28,6 @@ from greenroom.schemas.protocols.download_protocol import (
     DeleteModel,
     DownloadMessage,
     DownloadProgress,
-    FoundModels,
     ListPulls,
     PullCancelled,
     Pulled,
@@ -37,9 +36,6 @@ from greenroom.schemas.protocols.download_protocol import (
     SearchHub,
 )
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
-
-_SEARCH_SECONDS = 30.0
-"""Longest search."""
 
 _AT_ONCE = 2
 """Number of models that are fetched at the same time; others wait for their turn."""
@@ -136,7 +132,7 @@ class Downloads:
             case CancelPull(ident):
                 self._cancel(ident, reply)
             case SearchHub():
-                self._nursery.start_soon(_search, message, reply)
+                self._nursery.start_soon(answer_search, message, reply)
             case DeleteModel(name) if self._pulls.is_running(name.partition("@")[0]):
                 detail = f"'{name[:200]}' is being fetched: cancel that first."
                 reply.fail(Problem(409, "model_in_use", detail, "model"))
@@ -228,18 +224,3 @@ class Downloads:
                     case Failed(problem):
                         raise ProblemError(problem)
         raise ActorStopped("the downloads ended")
-
-
-async def _search(message: SearchHub, reply: Reply) -> None:
-    scope = trio.CancelScope()
-    reply.watch(scope.cancel)
-    with scope:
-        with trio.move_on_after(_SEARCH_SECONDS):
-            searching = partial(search_hub, message.words, message.limit)
-            try:
-                reply.send(FoundModels(await trio.to_thread.run_sync(searching, abandon_on_cancel=True)))
-                reply.end()
-            except ProblemError as error:
-                reply.fail(error.problem)
-        detail = f"The hub did not answer within {_SEARCH_SECONDS:g} seconds."
-        reply.fail(Problem(504, "search_failed", detail))  # unless it has been answered

@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 _FLUSH_SECONDS = 0.2
 _MAX_RETRY_AFTER = 60.0
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
 class TransferError(Exception):

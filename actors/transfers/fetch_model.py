@@ -36,6 +36,9 @@ _LISTING_SECONDS = 60.0
 """Longest wait for the hub's list of files."""
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
+_FAILURES = (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError)
+"""Errors of the hub, the network and the disk, which are reported as values."""
+
 _AT_ONCE = 4
 """Number of files that are fetched at the same time."""
 
@@ -117,7 +120,7 @@ class _Fetch:
                 return await self._fetch(repository, folder)
         except ProblemError:
             raise
-        except (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except _FAILURES as error:
             reason = describe_failure(error, self._source)
             raise ProblemError(download_failed(wish.hub_id, reason)) from error
 
@@ -208,7 +211,7 @@ class _FetchFiles:
             try:
                 async with turns:
                     await self._fetch_file(repository, part, arrived)
-            except (TransferError, OSError) as error:
+            except _FAILURES as error:
                 failures.append(error)
                 nursery.cancel_scope.cancel()
 

@@ -11,8 +11,8 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import MODEL, UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:

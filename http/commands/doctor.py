@@ -9,7 +9,6 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import MODEL
 from greenroom.http.doctor.finding import Finding
 from greenroom.http.doctor.folder_checks import check_folders
 from greenroom.http.doctor.library_checks import check_libraries
@@ -21,6 +20,7 @@ from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.settings.start_checks import check_at_start
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = tuple(name for name in FIELDS if name != "models")

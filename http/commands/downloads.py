@@ -20,6 +20,9 @@ from greenroom.schemas.download import Download
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
+_SHOW_CURSOR = b"\x1b[?25h\n"
+"""Control sequence (DECTCEM) that shows the cursor, which a progress bar has hidden."""
+
 
 def fetch_missing(local: LocalModels, settings: Settings) -> None:
     """Download the missing models of the settings, and report size, source and target folder.
@@ -85,6 +88,8 @@ def ended_by_signals() -> Iterator[None]:
     """End the process at once on SIGINT and SIGTERM within the block; what has arrived stays."""
 
     def end(number: int, _frame: FrameType | None) -> None:
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
         os._exit(status_of_signal(number))
 
     usual = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import click
 
-from greenroom.http.commands.option_types import MODEL
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.download import Download
 from greenroom.schemas.machine_report import MachineReport
 from greenroom.schemas.models.capabilities import ModelType

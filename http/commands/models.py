@@ -11,9 +11,9 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.byte_sizes import byte_size
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
 

@@ -10,8 +10,8 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.operators.admin_client import url_option
-from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("db", "device", "dtype", "kv_bits", "max_context", "memory_bytes", "trust_remote_code")

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.http.terminal.download_display import Show
+    from greenroom.http.terminal.operator_client import OperatorClient
 
 
 @click.command()
 @click.argument("model", metavar="REPO[@REVISION]", type=MODEL)
+@click.option("--url", help="Server on this machine that fetches (default: one at the settings' port).")
+@click.option("--no-probe", is_flag=True, help="Do not let the server probe the model afterwards.")
 @settings_options("trust_remote_code")
 @click.pass_obj
-def command(local: LocalModels, settings: Settings, model: str) -> None:
+def command(local: LocalModels, settings: Settings, model: str, url: str | None, no_probe: bool) -> None:
     """Fetch a model of the hub into its cache.
 
     Only the files that MLX needs are fetched. An interrupted fetch goes on where it was, every file is
     checked against the hub's hash, and two processes share a fetch. HF_TOKEN, HF_ENDPOINT, HF_HUB_CACHE and
-    HF_HUB_OFFLINE mean what they mean to the hub's own tools. The folder is printed.
+    HF_HUB_OFFLINE mean what they mean to the hub's own tools. If a server runs on this machine, it fetches,
+    and then probes the model if that fits beside the loaded ones. Without a server the folder is printed.
 
     \b
     Examples:
       greenroom pull mlx-community/Qwen3-4B-4bit
-      greenroom pull mlx-community/Qwen3-4B-4bit@main
+      greenroom pull mlx-community/Qwen3-4B-4bit@main --no-probe
     """
     from greenroom.http.commands.downloads import ended_by_signals, sentence
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.terminal.download_display import DownloadLines, download_bar
+    from greenroom.http.terminal.operator_client import find_server
     from greenroom.schemas.download import Download
     from greenroom.schemas.problems import ProblemError
 
@@ -41,9 +50,31 @@ def command(local: LocalModels, settings: Settings, model: str) -> None:
         click.echo(sentence(download), err=True)
 
     display = download_bar() if sys.stderr.isatty() else nullcontext(DownloadLines().show)
-    try:
-        with ended_by_signals(), display as show:
+    server = find_server(url, settings)
+    with ended_by_signals(), display as show:
+        if server is not None:
+            _pull_by_server(server, model, not no_probe, show)
+            return
+        try:
             folder = local.fetch(model, settings, tell, show)
-    except ProblemError as error:
-        raise click.ClickException(error.problem.detail) from error
+        except ProblemError as error:
+            raise click.ClickException(error.problem.detail) from error
     click.echo(folder)
+
+
+def _pull_by_server(server: OperatorClient, model: str, probe: bool, show: Show) -> None:
+    """Let a server fetch a model, and show its progress; the fetch goes on if this process ends.
+
+    Raises:
+        ClickException: It has failed, or was cancelled.
+    """
+    from greenroom.schemas.protocols.download_protocol import DownloadProgress
+
+    click.echo(f"the server at {server.url} fetches {model}", err=True)
+    state, problem = "cut", None
+    for event in server.events("/admin/pull", {"model": model, "probe": probe}):
+        state, problem = event["state"], event["problem"]
+        figures = (event["files"], event["bytes"], event["received"], event["bytes_per_second"])
+        show(DownloadProgress(event["stage"], *figures))
+    if state != "completed":
+        raise click.ClickException(problem or f"the fetch was {state}")

@@ -7,8 +7,8 @@ import click
 
 from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
-from greenroom.http.commands.option_types import UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.option_types import UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from greenroom.http.commands.first_request import first_request, kind_of_default, served_ids
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import MODEL
 from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.program_name import program_name
@@ -24,6 +22,8 @@ from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import read_settings, settings_options
 from greenroom.http.supervision.inheritance import inherit
+from greenroom.http.terminal.first_request import first_request, kind_of_default, served_ids
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:

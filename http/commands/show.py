@@ -9,8 +9,8 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.option_types import MODEL
 from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
 _SIZES = ("size_bytes", "required_bytes")

@@ -9,8 +9,8 @@ import click
 
 from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
-from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
 FORMS = ("mp3", "opus", "aac", "flac", "wav", "pcm")

@@ -1,4 +1,4 @@
-"""Routes of Ollama's model API: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`; others are refused."""
+"""Routes of Ollama's model API: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`; changes are refused."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ API_VERSION = "0.13.0"
 """Version of Ollama whose API is implemented; clients refuse old ones."""
 
 NOT_SERVED = {
-    "/api/pull": "POST",
     "/api/push": "POST",
     "/api/create": "POST",
     "/api/copy": "POST",
-    "/api/delete": "DELETE",
 }
 
 
@@ -68,7 +66,7 @@ def model_routes(services: RouteServices) -> Blueprint:
 
     @described("Refuse to change the models", status=None, problems=(501,))
     async def refuse() -> Response:
-        why = "models are named at the start, fetched on first use, and stay as they are"
+        why = "models come from the hub, and stay as they are"
         detail = f"`{request.path}` is not served here: {why}."
         raise ProblemError(Problem(501, "not_implemented", detail))
 

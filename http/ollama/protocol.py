@@ -10,10 +10,11 @@ from greenroom.http.ollama.answer_routes import answer_routes
 from greenroom.http.ollama.embedding_routes import embedding_routes
 from greenroom.http.ollama.errors import error_members
 from greenroom.http.ollama.model_routes import model_routes
+from greenroom.http.ollama.pull_routes import pull_routes
 
 
 def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
-    return model_routes(services), answer_routes(services), embedding_routes(services)
+    return model_routes(services), pull_routes(services), answer_routes(services), embedding_routes(services)
 
 
 OLLAMA_PROTOCOL: WireProtocol = WireProtocol(("/api/",), _routes, error_members, any_body_type=True)

@@ -1,4 +1,4 @@
-"""Request bodies of Ollama's `/api/chat`, `/api/generate` and `/api/show`.
+"""Request bodies of Ollama's `/api/chat`, `/api/generate`, `/api/show`, `/api/pull` and `/api/delete`.
 
 Source: docs/api.md and api/types.go of Ollama, August 2026.
 """
@@ -101,6 +101,23 @@ class GenerateRequest:
 @attrs.frozen
 class ShowRequest:
     """The body of `POST /api/show`; old clients send the model as `name`."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+@attrs.frozen
+class PullRequest:
+    """The body of `POST /api/pull`; old clients send the model as `name`."""
+
+    model: str | None = None
+    name: str | None = None
+    stream: bool | None = None
+
+
+@attrs.frozen
+class DeleteRequest:
+    """The body of `DELETE /api/delete`; old clients send the model as `name`."""
 
     model: str | None = None
     name: str | None = None

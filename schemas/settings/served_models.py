@@ -27,7 +27,7 @@ class ServedModels:
     )
     allow_downloads: bool = setting(
         False,
-        "Download models that requests name by hub id; one at a time, and never with `trust_remote_code`.",
+        "Download models that requests name by hub id; two at a time, and never with `trust_remote_code`.",
     )
     max_context: int | None = setting(
         None, "Longest context of every model, in tokens (default: the model's own).", low=16

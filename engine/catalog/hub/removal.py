@@ -6,11 +6,28 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder, model_folder
 from greenroom.schemas.problems import Problem, ProblemError
+
+
+class ListedModel(Protocol):
+    """A model that the catalog lists."""
+
+    @property
+    def id(self) -> str:
+        """Its own id."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of its files; None if there are none."""
+
+    @property
+    def profile(self) -> str | None:
+        """Name of the profile through which it was found; None for the model itself."""
 
 
 @attrs.frozen
@@ -28,6 +45,22 @@ class Removal:
     folder: Path
     nbytes: int
     revision: str | None = None
+
+    def remove(self) -> int:
+        """Delete the files, and return the bytes of disk that are free again.
+
+        Raises:
+            ProblemError: 404 if there is no such revision, 403 if its files lie elsewhere, 503 if the disk
+                refuses.
+        """
+        try:
+            if self.revision is not None:
+                return _remove_revision(self, self.revision)
+            shutil.rmtree(self.folder)
+        except OSError as error:
+            detail = f"'{self.model}' could not be deleted: {error.strerror} ({error.filename})."
+            raise ProblemError(Problem(503, "delete_failed", detail)) from error
+        return self.nbytes
 
 
 def plan_removal(
@@ -61,21 +94,21 @@ def plan_removal(
     return Removal(model, whole, _size(whole))
 
 
-def remove(removal: Removal) -> int:
-    """Delete a model, and return the bytes of disk that are free again.
+def plan_listed_removal(name: str, found: ListedModel | Problem, model_dirs: Sequence[str]) -> Removal:
+    """Return the files of a model that its deletion would delete, by what the catalog has found.
+
+    Args:
+        name: Its own id, or `ID@REVISION` for a model of the cache.
+        found: Meaning of the id in the catalog.
 
     Raises:
-        ProblemError: 404 if there is no such revision, 403 if its files lie elsewhere, 503 if the disk
-            refuses.
+        ProblemError: 400 if it is another name of a model; see `plan_removal`.
     """
-    try:
-        if removal.revision is not None:
-            return _remove_revision(removal, removal.revision)
-        shutil.rmtree(removal.folder)
-    except OSError as error:
-        detail = f"'{removal.model}' could not be deleted: {error.strerror} ({error.filename})."
-        raise ProblemError(Problem(503, "delete_failed", detail)) from error
-    return removal.nbytes
+    entry = None if isinstance(found, Problem) or found.folder is None else found
+    if entry is not None and (entry.id != name.partition("@")[0] or entry.profile is not None):
+        detail = f"'{name[:200]}' is another name of '{entry.id}': name the model itself to delete it."
+        raise ProblemError(Problem(400, "invalid_value", detail, "model"))
+    return plan_removal(name, None if entry is None else entry.folder, model_dirs)
 
 
 def _remove_revision(removal: Removal, revision: str) -> int:

@@ -26,6 +26,7 @@ FILES = {
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("GREENROOM_PORT", "1")  # no server of another test
     return tmp_path / "hub"
 
 

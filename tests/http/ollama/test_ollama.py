@@ -169,7 +169,8 @@ async def test_errors_have_ollamas_shape(settings: Settings) -> None:
             ),
             ("/api/generate", {"model": "llama", "prompt": "a", "options": {"mirostat": 1}}, 400, "mirostat"),
             ("/api/show", {}, 400, "model"),
-            ("/api/pull", {"model": "llama"}, 501, "/api/pull"),
+            ("/api/copy", {"source": "llama"}, 501, "/api/copy"),
+            ("/api/pull", {"model": "llama"}, 400, "OWNER/NAME"),
             ("/api/embed", {"model": "llama", "input": "a"}, 400, "texts to embed"),
         ):
             answer = await fetch(served.server, "POST", path, body)
