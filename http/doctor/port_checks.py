@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import json
 import socket
+import time
 from collections.abc import Iterator
+from typing import Any
 
 from greenroom.http.doctor.finding import Finding
 from greenroom.schemas.settings.listen_address import ListenAddress, listen_addresses
 from greenroom.schemas.settings.settings import Settings
 
-_SECONDS = 2.0
+_SECONDS = 5.0
+"""Time limit of a whole answer; any program may listen there, also one that sends a byte now and then."""
+_MAX_BYTES = 1_000_000
 
 
 def check_ports(settings: Settings) -> Iterator[Finding]:
@@ -41,16 +46,34 @@ def _bind(address: ListenAddress) -> OSError | None:
 
 
 def _ask(address: ListenAddress, bound: ListenAddress) -> Iterator[Finding]:
-    import httpx2
-
     unspecified = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     reached = ListenAddress(unspecified.get(bound.host, bound.host), bound.port)
     try:
-        told = httpx2.get(f"http://{reached}/admin/status", timeout=_SECONDS, trust_env=False).json()
+        told = _status(f"http://{reached}/admin/status")
         known = f"greenroom {told['version']} (process {told['pid']})"
-        problems = [str(problem) for problem in told["problems"]]
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+        problems = [str(problem)[:500] for problem in told["problems"][:20]]
+    except (ValueError, KeyError, TypeError):
         yield Finding("port", f"{address} is in use by another program: use --port", wrong=True)
         return
     yield Finding("port", f"{address} is in use by {known}")
     yield from (Finding("server", problem, wrong=True) for problem in problems)
+
+
+def _status(url: str) -> Any:
+    """Return the JSON at a URL.
+
+    Raises:
+        ValueError: There is none, or it is too long or too slow.
+    """
+    import httpx2
+
+    received, until = b"", time.monotonic() + _SECONDS
+    try:
+        with httpx2.stream("GET", url, timeout=_SECONDS, trust_env=False) as response:
+            for piece in response.iter_raw():
+                received += piece
+                if len(received) > _MAX_BYTES or time.monotonic() > until:
+                    raise ValueError("no answer of a server of ours")
+    except httpx2.HTTPError as error:
+        raise ValueError(str(error)) from error
+    return json.loads(received)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -78,8 +80,16 @@ def test_no_folder_is_created(tmp_path: Path) -> None:
     assert not any(folder.exists() for folder in folders)
 
 
-def test_a_port_in_use_by_another_program_is_wrong() -> None:
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n\r\n[", b"220 mail\r\n"])
+def test_a_port_in_use_by_another_program_is_wrong(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def flood() -> None:
+            with other.accept()[0] as client, suppress(OSError):
+                while True:
+                    client.sendall(answer * 1_000)
+
+        threading.Thread(target=flood, daemon=True).start()
         port = str(other.getsockname()[1])
         found = wrong(run_greenroom("doctor", "--port", port, "--db", ":memory:"))
     assert found == {"port": f"localhost:{port} is in use by another program: use --port"}
