@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.inspection.inspector import Inspector
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
@@ -20,9 +21,11 @@ class ActorRefs:
         store: Store of everything that outlives its request.
         responses: Actor that generates responses and stores them.
         downloads: Actor that fetches models from the hub.
+        inspector: Inspector of the requests; None for none.
     """
 
     pool: Ref[PoolMessage]
     store: Ref[StoreMessage]
     responses: Ref[ResponsesMessage]
     downloads: Ref[DownloadMessage]
+    inspector: Inspector | None = None

@@ -208,7 +208,9 @@ async def open_system(
                     async with trio.open_nursery() as runs:
                         runs.start_soon(responses.run)
                         async with trio.open_nursery() as children:
-                            refs = ActorRefs(pool.ref, store.ref, responses.ref, downloads.ref)
+                            refs = ActorRefs(
+                                pool.ref, store.ref, responses.ref, downloads.ref, engines.inspector
+                            )
                             system = System(settings, pool, refs, children, workers, engines)
                             actors.start_soon(system.tell_loss)
                             yield system

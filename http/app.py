@@ -9,11 +9,13 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.inspection.inspector import Inspector
 from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
 from greenroom.http.answering.protocols.wire_protocol import protocol_of
 from greenroom.http.answering.requests.current_request import notice_headers, request_id
+from greenroom.http.answering.requests.inspected_request import inspect_response
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
@@ -68,6 +70,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.url_map.strict_slashes = False
     respond = answer_errors(app, PROTOCOLS)
     _guard(app, services.hosts, services.answers, respond)
+    _inspect(app, services.refs.inspector)
     app.register_blueprint(health_routes(services.refs))
     app.register_blueprint(openapi_routes(app))
     for routes in admin_routes(services):
@@ -120,6 +123,17 @@ def _guard(
 
     app.before_request(check_request)
     app.after_request(finish)
+
+
+def _inspect(app: QuartTrio, inspector: Inspector | None) -> None:
+    if inspector is None:
+        return
+
+    async def record(response: Response) -> Response:
+        await inspect_response(inspector, response)
+        return response
+
+    app.after_request(record)
 
 
 def _body_type() -> str:

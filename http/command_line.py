@@ -43,6 +43,7 @@ COMMANDS = {
     "pin": "Keep a model of a running server in memory.",
     "unpin": "Let a pinned model of a running server be unloaded again.",
     "cancel": "Cancel a request of a running server.",
+    "inspect": "Show the last requests of a server, with their prompts and answers.",
     "models": "List the models that requests can name.",
     "pull": "Fetch a model of the hub.",
     "search": "Search the hub for models that MLX reads.",
@@ -55,9 +56,8 @@ COMMANDS = {
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
 
-
 _PLACES = {
-    **{name: (f"operators.{name}", "command") for name in ("ps", "reload")},
+    **{name: (f"operators.{name}", "command") for name in ("ps", "inspect", "reload")},
     **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
 }
 """Modules and names of commands that are not `command` of the module of their name."""

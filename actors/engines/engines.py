@@ -17,6 +17,7 @@ from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, Prompt
 from greenroom.actors.engines.held_prefixes import HeldPrefixes
 from greenroom.actors.engines.listed_models import ListedModels, draft_folder, missing_draft
 from greenroom.actors.engines.probed_models import ProbedModels
+from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -73,11 +74,13 @@ class Engines(ListedModels):
         residences: Measured memory of the loaded models.
         downloads: Function that fetches a model's files; a system shares downloads among all who want them.
         held: Prefixes that unloaded models have left.
+        inspector: Inspector of the requests to models; None for none.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
         self.held = HeldPrefixes()
+        self.inspector = Inspector(settings.inspect) if settings.inspect else None
         self._broken = BrokenModels()
         self.downloads: FetchFiles = fetch_here
         self._account: MemoryAccount | None = None

@@ -76,8 +76,7 @@ class Model:
         state: ModelState = ModelState.IDLE,
         slots: int,
     ) -> None:
-        self.key, self.slots = key, slots
-        self._inbox: Inbox[ModelMessage] = Inbox()
+        self.key, self.slots, self._inbox = key, slots, Inbox[ModelMessage]()
         self.ref: Ref[ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._log = log = get_logger().bind(actor="model", model=str(key))
@@ -87,7 +86,8 @@ class Model:
         self._admitted = self._stopping = False
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
-        self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, report, log)
+        puts = self._tokenizer.put, self._worker.put, self._control.send
+        self._requests = ModelRequests(*puts, report, log, engines.inspector)
 
     def send(self, command: ModelCommand) -> None:
         """Queue a command for execution after the earlier ones."""

@@ -9,11 +9,12 @@ import attrs
 
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines.engine_protocol import SuspendedRequest
+from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.model.loop_commands import Cancel, Command, Resume, Submit
 from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
 from greenroom.schemas.events.events import InferenceEvent
-from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.prepared_input import PreparedInput, PreparedPrompt
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents, RequestEnded
 
@@ -34,6 +35,7 @@ class ModelRequests:
         on_closed: Callback for the closing of a request's reply; must not block.
         report_end: Callback for the end of a request that an engine was asked to answer; must not block.
         log: Logger of the model actor.
+        inspector: Inspector of the requests; None for none.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class ModelRequests:
         on_closed: Callable[[ReplyClosed], None],
         report_end: Callable[[RequestEnded], None],
         log: Any,
+        inspector: Inspector | None = None,
     ) -> None:
+        self._inspector = inspector
         self._prepare = prepare
         self._put = put
         self._on_closed = on_closed
@@ -94,6 +98,8 @@ class ModelRequests:
 
     def prepare(self, preparation: Preparation) -> None:
         """Queue a request for preparation, and keep it until its reply closes."""
+        if self._inspector is not None and not preparation.rendering:
+            self._inspector.prepare(preparation.request)
         self._preparations.add(preparation)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(preparation)))
         self._prepare(preparation)
@@ -102,6 +108,8 @@ class ModelRequests:
         """Keep, submit or report a prepared request, unless its client has left."""
         if preparation not in self._preparations:
             return
+        if self._inspector is not None:
+            _inspect_prepared(self._inspector, preparation.request.id, result)
         if isinstance(result, Problem):
             preparation.reply.fail(result)
         elif isinstance(result, PromptContents):
@@ -128,6 +136,11 @@ class ModelRequests:
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
         """Send a step's events to their requests' replies."""
+        if self._inspector is not None:
+            events = list(events)
+            for engine_id, event in events:
+                if (running := self._running.get(engine_id)) is not None:
+                    self._inspector.event(running.request_id, event)
         for ended in self._running.deliver(events):
             self._record_end(ended)
 
@@ -174,6 +187,8 @@ class ModelRequests:
             return
         running = self._running.add(message, prepared, preparation.reply)
         running.kept = Submit(running.request, prepared)
+        if self._inspector is not None:
+            self._inspector.submit(running.request_id)
         if self._has_engine and (command := running.release()) is not None:
             self._put(command)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(running)))
@@ -198,3 +213,13 @@ class ModelRequests:
     def _record_end(self, running: RunningRequest) -> None:
         running.log_end(self._log)
         self._report_end(running.ended())
+        if self._inspector is not None:
+            figures = {"reason": running.reason, **running.figures()}
+            self._inspector.end(running.request_id, figures, running.problem)
+
+
+def _inspect_prepared(inspector: Inspector, request_id: str, result: AdapterResult | Problem | None) -> None:
+    if isinstance(result, PreparedPrompt):
+        inspector.prompt(request_id, result.tokens, result.rendered)
+    elif isinstance(result, Problem):
+        inspector.end(request_id, {}, result)

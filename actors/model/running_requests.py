@@ -11,6 +11,7 @@ import attrs
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.loop_commands import Command, Submit
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
+from greenroom.schemas.events.explanation import Explanation, Waits
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest, ScoreInput
 from greenroom.schemas.problems import Problem
@@ -34,6 +35,8 @@ class RunningRequest:
         reason: Finish reason of its last choice.
         usage: Usage of the finished choices; None if there are none.
         timing: Timing of the choice that finished last.
+        waits: What it waited for before its submission.
+        explanation: Explanation of the finished choices; None if there is none.
     """
 
     request: InferenceRequest
@@ -49,12 +52,32 @@ class RunningRequest:
     reason: FinishReason = "cancelled"
     usage: Usage | None = None
     timing: Timing | None = None
+    waits: Waits = Waits()
+    explanation: Explanation | None = None
+
+    def completed(self, event: Finished | Failed) -> Finished | Failed:
+        """Return a choice's last event with the time that the request waited before its submission."""
+        if event.timing is not None:
+            timing = attrs.evolve(event.timing, queued=event.timing.queued + self.queued)
+            event = attrs.evolve(event, timing=timing)
+        if event.explanation is not None:
+            waits = event.explanation.waits.plus(self.waits)
+            event = attrs.evolve(event, explanation=attrs.evolve(event.explanation, waits=waits))
+        return event
+
+    def told(self, event: Finished | Failed) -> Finished | Failed:
+        """Return a choice's last event as its client gets it: without tokens, and explained only if asked."""
+        explanation = event.explanation if self.request.explained else None
+        if isinstance(event, Finished):
+            return attrs.evolve(event, explanation=explanation, tokens=())
+        return attrs.evolve(event, explanation=explanation)
 
     def record_end(self, event: Finished | Failed) -> bool:
         """Record the end of a choice or of the whole request; return whether the request has ended."""
         if event.usage is not None:
             self.usage = event.usage if self.usage is None else self.usage.plus(event.usage)
         self.timing = event.timing or self.timing
+        self._explain(event)
         if isinstance(event, Failed):
             self.problem = self.problem or event.problem
             return True
@@ -62,11 +85,21 @@ class RunningRequest:
         self.choices_left -= 1
         return self.choices_left == 0
 
+    def _explain(self, event: Finished | Failed) -> None:
+        if self.explanation is None or event.explanation is None:
+            self.explanation = event.explanation or self.explanation
+        elif isinstance(event, Finished) and event.index == 0:
+            self.explanation = event.explanation.plus(self.explanation)
+        else:
+            self.explanation = self.explanation.plus(event.explanation)
+
     def release(self) -> Command | None:
         """Remove and return the command for a newly loaded engine; None if the request is in an engine."""
         kept, self.kept = self.kept, None
         if isinstance(kept, Submit):
-            self.queued += time.monotonic() - self.started
+            waited = time.monotonic() - self.started
+            self.queued += waited
+            self.waits = self.waits.plus(Waits(loading=waited))
         return kept
 
     def fail(self, problem: Problem) -> None:
@@ -86,8 +119,8 @@ class RunningRequest:
             documents=len(asked.pairs) if isinstance(asked, ScoreInput) else 0,
         )
 
-    def log_end(self, log: Any) -> None:
-        """Log the end of the request in one line, with all known figures."""
+    def figures(self) -> dict[str, Any]:
+        """Return all known figures, by their names in the log."""
         fields: dict[str, Any] = {"request_id": self.request_id, "prompt_tokens": self.prompt_tokens}
         if self.usage is not None:
             fields |= self.usage.amounts()
@@ -96,6 +129,13 @@ class RunningRequest:
             fields["tokens_per_second"] = round(generated / timing.decode, 1) if timing.decode else 0
         fields |= {f"{name}_seconds": round(spent, 4) for name, spent in attrs.asdict(timing).items()}
         fields["seconds"] = round(time.monotonic() - self.started, 4)
+        if self.explanation is not None:
+            fields |= self.explanation.log_fields()
+        return fields
+
+    def log_end(self, log: Any) -> None:
+        """Log the end of the request in one line, with all known figures."""
+        fields = self.figures()
         if self.problem is not None:
             # Only the client learns the details of its own mistake.
             detail = {"detail": self.problem.detail} if self.problem.status >= 500 else {}
@@ -119,7 +159,13 @@ class RunningRequests:
             engine_id = f"{request_id}#{self._repeated}"
         request = attrs.evolve(message.request, id=engine_id)
         running = RunningRequest(
-            request, request_id, reply, prepared.prompt_tokens, prepared.choices, message.queued
+            request,
+            request_id,
+            reply,
+            prepared.prompt_tokens,
+            prepared.choices,
+            message.queued,
+            waits=message.waits,
         )
         self._by_id[request.id] = running
         return running
@@ -134,10 +180,8 @@ class RunningRequests:
             if not isinstance(event, (Finished, Failed)):
                 running.reply.send(event)
                 continue
-            if event.timing is not None:
-                timing = attrs.evolve(event.timing, queued=event.timing.queued + running.queued)
-                event = attrs.evolve(event, timing=timing)
-            running.reply.send(event)
+            event = running.completed(event)
+            running.reply.send(running.told(event))
             if running.record_end(event):
                 del self._by_id[engine_id]
                 running.reply.end()

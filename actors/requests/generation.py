@@ -12,12 +12,16 @@ import trio
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found, Granted, Lease, ProfileFound
-from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent
+from greenroom.actors.requests.waiting_times import Awaited, WaitingTimes
+from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent, QueueStatus
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import draining, model_crashed
 from greenroom.schemas.protocols.model_protocol import Generate, ModelMessage, Prepare, Prepared
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
+
+_AWAITED: dict[str, Awaited] = {"queued": "slot", "waiting_for_model": "model", "loading": "loading"}
+"""Causes of waiting by the status that the pool reports."""
 
 
 class Generation:
@@ -51,6 +55,7 @@ class Generation:
         self._generating = False
         self._replaceable = False
         self._tried: set[ModelKey] = set()
+        self._waiting = WaitingTimes()
 
     async def receive(self) -> InferenceEvent:
         """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
@@ -118,7 +123,8 @@ class Generation:
             await self._model.stream(Prepare(self.request), self._replies)
             self._model = None
         if self._lease is not None and self._prepared and not self._generating:
-            generate = Generate(self.request, time.monotonic() - self._started)
+            queued = time.monotonic() - self._started
+            generate = Generate(self.request, queued, self._waiting.end())
             await self._lease.model.stream(generate, self._replies)
             self._generating = True
 
@@ -140,8 +146,11 @@ class Generation:
                     self._admitted = admitted  # another model may count otherwise
                     return None
                 return admitted
+            case QueueStatus(status):
+                self._waiting.wait_for(_AWAITED[status])
             case Granted(lease):
                 self._lease = lease
+                self._waiting.wait_for("preparing")
                 # The slot is released when the model is done, however slowly the client reads.
                 self._replies.sender.watch(lease.close)
                 admitted_before, self._admitted = self._admitted, None

@@ -18,19 +18,21 @@ from greenroom.engine.adapters.prompts.context_limits import (
     check_logit_bias,
     remaining_context,
 )
-from greenroom.engine.adapters.prompts.conversation_prompts import ConversationPrompts
+from greenroom.engine.adapters.prompts.conversation_prompts import ConversationPrompts, EncodedConversation
 from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderExpander
 from greenroom.engine.adapters.prompts.prompt_contents import contents_of
+from greenroom.engine.adapters.prompts.prompt_outline import outline_prompt
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
 from greenroom.engine.adapters.reasoning.find_switches import find_switches
 from greenroom.engine.adapters.reasoning.switches import ChosenReasoning, ReasoningSwitches
 from greenroom.engine.adapters.request_constraints import RequestConstraints
 from greenroom.engine.adapters.templates.template_probe import template_renderer
+from greenroom.engine.tokenizer.control_tokens import unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters, resolve
-from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.prepared_input import PreparedPrompt, PromptOutline
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.kinds import wrong_kind
@@ -53,7 +55,8 @@ class Adapter(OutputAdapter):
     Args:
         record: Capability record of the model.
         tokenizer: Copy of the tokenizer that belongs to this adapter's thread.
-        settings: Settings; used are `max_context`, `tool_injection` and the operator's generation parameters.
+        settings: Settings; used are `max_context`, `tool_injection`, `explain`, `inspect` and the operator's
+            generation parameters.
         choice: Parsers of the model's calls and reasoning, and traits of its template.
         stop_token_ids: Tokens that end a turn.
         known_switches: Reasoning switches of the model's family, for templates that reveal none.
@@ -100,6 +103,7 @@ class Adapter(OutputAdapter):
             tokenizer, renderer, self.context_length, system_prompt, images
         )
         self._image_ids = settings.images_ids == "on"
+        self._explains, self._inspects = settings.explain, settings.inspect > 0
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
         """Tokenize a request, resolve its parameters, and check both against the model.
@@ -189,6 +193,8 @@ class Adapter(OutputAdapter):
             images=images,
             system_prompt=encoded.system_prompt,
             notice=reasoning.notice,
+            outline=self._outline(chat, encoded),
+            rendered=unmark(self._conversations.shown_text(encoded)) if self._inspects else "",
         )
         if system_end := system_checkpoint(
             self.tokenizer, self.stop_token_ids, encoded.chat, prompt.text, tokens
@@ -198,6 +204,12 @@ class Adapter(OutputAdapter):
             request, parameters, opens_reasoning=prompt.opens_reasoning, may_reason=reasoning.may_reason
         )
         return _with_matcher(prepared, matcher)
+
+    def _outline(self, chat: ChatInput, encoded: EncodedConversation) -> PromptOutline | None:
+        if not self._explains:
+            return None
+        dropped = encoded.dropped_messages
+        return outline_prompt(chat.messages, encoded.chat.messages, encoded.prompt.tools, dropped)
 
     def _prepare_tokens(
         self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool

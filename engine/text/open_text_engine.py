@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.text.explanation.prompt_history import PromptHistory
 from greenroom.engine.text.prefix_cache.disk.tier import open_disk_tier
 from greenroom.engine.text.prefix_cache.host_tier import open_host_tier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
@@ -73,4 +74,5 @@ def open_text_engine(
             background_check=unproved[0] if unproved else None,
             features=features_of(model),
             clock=load.clock,
+            history=PromptHistory() if settings.explain else None,
         )

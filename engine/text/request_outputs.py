@@ -7,15 +7,17 @@ from typing import Literal
 
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.text.batch.batch import Batch
+from greenroom.engine.text.explanation.explain_sequence import explained
 from greenroom.engine.text.scheduler.admission import Admission
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.text.sequences.failures import SequenceFailures
 from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.engine.text.sequences.token_intervals import TokenIntervals
-from greenroom.schemas.events.events import Failed, InferenceEvent, Usage
+from greenroom.schemas.events.events import Failed, InferenceEvent, PromptText, Usage
 from greenroom.schemas.events.statistics import RowStatistics
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.prepared_input import EchoedPrompt
 from greenroom.schemas.problems import Problem, ProblemError, model_broken
 
 Events = list[tuple[str, InferenceEvent]]
@@ -45,9 +47,12 @@ class RequestOutputs:
         self._prefill = prefill
         self._batches = batches
 
-    def add(self, sequence: Sequence) -> None:
-        """Add a request by its first choice."""
+    def add(self, sequence: Sequence, echo: EchoedPrompt | None = None) -> None:
+        """Add a request by its first choice, and emit its prompt if its client wants it back unscored."""
         self.sequences[sequence.request_id] = sequence
+        if echo is not None and not echo.scored:
+            choices = range(1 + len(sequence.parallel_samples))
+            self.emit(sequence, (PromptText(echo.text, index) for index in choices))
 
     def reject(self, request_id: str, problem: Problem) -> None:
         """Emit the only event of a rejected request."""
@@ -55,7 +60,7 @@ class RequestOutputs:
 
     def emit(self, sequence: Sequence, events: Iterable[InferenceEvent]) -> None:
         """Emit events of a sequence's request."""
-        self.events += [(sequence.request_id, event) for event in events]
+        self.events += [(sequence.request_id, explained(sequence, event)) for event in events]
 
     def pop_events(self) -> Events:
         """Return the events since the last call.

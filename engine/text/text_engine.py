@@ -15,6 +15,7 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.memory.share import Share
 from greenroom.engine.text.batch.parallel_samples import parallel_samples_of
+from greenroom.engine.text.explanation.prompt_history import PromptHistory
 from greenroom.engine.text.idle_work import IdleWork
 from greenroom.engine.text.memory.kv_memory import KvMemory
 from greenroom.engine.text.prefix_cache.discarding import discards_if_raised
@@ -32,11 +33,10 @@ from greenroom.engine.text.sequences.new_sequences import new_sequence
 from greenroom.engine.text.sequences.output_processor import OutputProcessor
 from greenroom.engine.text.sequences.prompt_features import FeatureSource
 from greenroom.engine.text.speculation.speculation import Speculation
-from greenroom.schemas.events.events import PromptText
 from greenroom.schemas.events.statistics import EngineSnapshot, TextEngineStatistics
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import ProblemError, invalid
 
 _POLL_SECONDS = 0.01
 """Seconds between checks for new requests while all sequences wait for their grammars."""
@@ -60,6 +60,7 @@ class TextEngine:
         features: Source of prompt features such as images; None if the model has none.
         costs: Cost model; None creates one, initialized by timing a copy.
         clock: Clock in seconds, with any origin, for timing work and batching windows.
+        history: Earlier prompts, from which requests are explained; None to explain none.
 
     Attributes:
         admission: Admission control of the sequences.
@@ -80,7 +81,9 @@ class TextEngine:
         features: FeatureSource | None = None,
         costs: StepCosts | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        history: PromptHistory | None = None,
     ) -> None:
+        self._history = history
         self._close_timeout = close_timeout
         self._adapter = adapter
         if costs is None:
@@ -118,7 +121,6 @@ class TextEngine:
 
     def statistics(self) -> TextEngineStatistics:
         """Return a snapshot for metrics and tests."""
-        prefix_cache = self.prefix_cache
         return TextEngineStatistics(
             requests=len(self._outputs.sequences),
             waiting=len(self.admission),
@@ -129,7 +131,7 @@ class TextEngine:
             steps=self._steps,
             memory=self._memory.statistics(),
             admission=self.admission.statistics(),
-            prefix_cache=prefix_cache.statistics() if prefix_cache is not None else None,
+            prefix_cache=None if (cache := self.prefix_cache) is None else cache.statistics(),
             speculation=self._batches.speculation_statistics(),
             token_intervals=self._outputs.intervals.snapshot(),
         )
@@ -142,8 +144,7 @@ class TextEngine:
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
         """Add a request; `step` returns its events, ending with a Finished per choice or a Failed."""
         if not prepared.tokens:
-            problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
-            self._outputs.reject(request.id, problem)
+            self._outputs.reject(request.id, invalid("The prompt is empty.", "prompt").problem)
             return
         cache = self._prefill.prefix_cache
         try:
@@ -151,14 +152,13 @@ class TextEngine:
             sequence = new_sequence(
                 request, prepared, self._adapter, cache.insert_answer, cache.insert_part_of_answer, features
             )
+            if self._history is not None:
+                self._history.explain(request, prepared, sequence)
             self.admission.add(sequence, request.client, conversation_key(request))
         except ProblemError as error:
             self._outputs.reject(request.id, error.problem)
             return
-        self._outputs.add(sequence)
-        if prepared.echo is not None and not prepared.echo.scored:
-            texts = (PromptText(prepared.echo.text, index) for index in range(prepared.choices))
-            self._outputs.emit(sequence, texts)
+        self._outputs.add(sequence, prepared.echo)
 
     @discards_if_raised
     def cancel(self, request_id: str) -> None:

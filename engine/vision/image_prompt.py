@@ -34,6 +34,8 @@ class ImagePrompt:
         self._tokens = tokens
         self._images = images
         self._features: dict[int, ImageFeatures] = {}
+        self._reused: set[int] = set()
+        self._computed: set[int] = set()
         self._encoding: tuple[int, ImageEncoding] | None = None
         self.keys = _keys(tokens, images)
         self._positions, self.position_shift = encoder.positions(tokens, images)
@@ -41,6 +43,11 @@ class ImagePrompt:
         self.nbytes = encoder.bytes_for(images)
         self._whole = [image for image in images if not image.is_sound and encoder.attends_within_images]
         self._kinds = encoder.token_kinds(tokens, self._whole)
+
+    @property
+    def reused_tokens(self) -> int:
+        """Number of tokens of images whose features were cached."""
+        return sum(self._images[index].tokens for index in self._reused)
 
     def ready(self, start: int) -> int:
         """Return the number of tokens from `start` on that can be prefilled; 0 if `compute` is due."""
@@ -63,6 +70,7 @@ class ImagePrompt:
         encoding.advance(milliseconds)
         if encoding.features is not None:
             self._features[index] = encoding.features
+            self._computed.add(index)
             self._encoder.keep(image, encoding.features)
             self._encoding = None
 
@@ -91,6 +99,7 @@ class ImagePrompt:
             if features is None:
                 return False
             self._features[index] = features
+            self._reused |= {index} - self._computed
         return True
 
     def _positions_of(self, start: int, stop: int) -> mx.array:

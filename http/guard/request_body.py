@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
@@ -56,12 +56,18 @@ class RequestBodies:
 
     Args:
         max_bytes: Size limit of every body, in bytes; None for the defaults.
+        on_body: Function that sees each body before it is decoded, in parts; None for none.
 
     Attributes:
         largest: Size limit of a body with files, in bytes.
     """
 
-    def __init__(self, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        max_bytes: int | None = None,
+        on_body: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> None:
+        self._on_body = on_body
         self._plain = max_bytes or BODY_BYTES
         self.largest = max_bytes or BODY_BYTES_WITH_FILES
         detail = "Current requests use up the memory for request bodies. Try again."
@@ -91,6 +97,8 @@ class RequestBodies:
                 Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
             )
         body = await self._read(request, resources, self.largest if files else self._plain)
+        if self._on_body is not None:
+            self._on_body(body.parts)
         objects = body.counter.objects
         await self._decoded.hold(objects, resources)
         self._collections.hold(objects)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.encoding.json_encoding import finite_logprob
 from greenroom.http.encoding.timestamps import timestamp
 from greenroom.schemas.events.events import Finished, Timing, Token, TokenLogprob, Usage
@@ -59,7 +60,9 @@ def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
     """
     reason = "length" if finished.reason == "length" else "stop"
     dropped = {"dropped_messages": dropped_messages} if dropped_messages else {}
-    return {"done_reason": reason, **_durations(finished.timing), **_counts(finished.usage), **dropped}
+    explained = {} if finished.explanation is None else {"greenroom": explanation_body(finished.explanation)}
+    counts = _durations(finished.timing) | _counts(finished.usage)
+    return {"done_reason": reason, **counts, **dropped, **explained}
 
 
 def _durations(timing: Timing) -> dict[str, int]:

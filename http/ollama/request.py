@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_priority
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.ollama.keep_alive import parse_keep_alive
@@ -87,6 +88,7 @@ def _request(
         response_format=_format(wire.format),
         keep_alive=parse_keep_alive(wire.keep_alive),
         priority=parse_priority(body),
+        explained=parse_explained(body),
     )
 
 

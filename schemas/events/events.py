@@ -10,10 +10,12 @@ are those of text generation. Other model types send `Vector*`, `Score*`, `Audio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, Vector
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import Problem
@@ -240,6 +242,8 @@ class Finished:
         reason: Finish reason (document 004, FinishReason).
         stop: The stop string that matched, if one did.
         raw: The model's unparsed output, including markers of reasoning and tool calls, for storage.
+        tokens: Token ids of the output.
+        explanation: Explanation of the choice's cost; None if none is given.
     """
 
     reason: FinishReason
@@ -248,6 +252,8 @@ class Finished:
     stop: str | None = None
     index: int = 0
     raw: str = attrs.field(default="", kw_only=True, eq=False, repr=False)
+    tokens: Sequence[int] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
+    explanation: Explanation | None = attrs.field(default=None, kw_only=True, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -257,11 +263,13 @@ class Failed:
     Args:
         usage: Usage of the unfinished choices; None if unknown.
         timing: Timing of the failed choice; None if unknown.
+        explanation: Explanation of the failed choice's cost; None if none is given.
     """
 
     problem: Problem
     usage: Usage | None = None
     timing: Timing | None = None
+    explanation: Explanation | None = attrs.field(default=None, kw_only=True, eq=False, repr=False)
 
 
 InferenceEvent = (

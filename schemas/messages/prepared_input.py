@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.messages import Tool
+from greenroom.schemas.messages.messages import Role, Tool
 
 
 class PreparedInput(Protocol):
@@ -114,6 +114,36 @@ class PreparedImage:
 
 
 @attrs.frozen
+class OutlinedPart:
+    """A message or a tool of a prompt, without its text.
+
+    Args:
+        digest: Digest of all that is rendered of it.
+        size: Length of its text in bytes.
+        index: Index in the client's request; None if the server has added it.
+        role: Role of the message; None for a tool.
+    """
+
+    digest: bytes
+    size: int
+    index: int | None = None
+    role: Role | None = None
+
+
+@attrs.frozen
+class PromptOutline:
+    """The parts of a conversation, by which the first difference between two prompts is found.
+
+    Args:
+        dropped: Number of oldest messages omitted from the prompt.
+    """
+
+    messages: tuple[OutlinedPart, ...] = ()
+    tools: tuple[OutlinedPart, ...] = ()
+    dropped: int = 0
+
+
+@attrs.frozen
 class PreparedPrompt:
     """A prompt prepared by its adapter for a text model; any thread may hold it.
 
@@ -142,6 +172,8 @@ class PreparedPrompt:
         system_prompt: The operator's system prompt in use, empty if there is none; None if the conversation
             has its own, or if the request is no conversation.
         notice: Sentence for the client about a wish that the model cannot fulfil; empty if there is none.
+        rendered: Text of the rendered conversation, kept for the inspector only; else empty.
+        outline: Outline of the conversation; None for raw text, or if prompts are not explained.
     """
 
     tokens: tuple[int, ...]
@@ -162,6 +194,8 @@ class PreparedPrompt:
     appendix: str = ""
     system_prompt: str | None = attrs.field(default=None, repr=False)
     notice: str = ""
+    rendered: str = attrs.field(default="", eq=False, repr=False)
+    outline: PromptOutline | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def prompt_tokens(self) -> int:

@@ -189,6 +189,7 @@ class InferenceRequest:
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
         priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`); at least 0.
         defaults: Parameters of the profile that the client named, for those that it did not set.
+        explained: True if the client asks what its request cost and why; the log tells it of every request.
     """
 
     id: str
@@ -202,6 +203,7 @@ class InferenceRequest:
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)
     defaults: Overrides = attrs.field(factory=dict, kw_only=True)
+    explained: bool = attrs.field(default=False, kw_only=True)
 
     @property
     def choices(self) -> int:

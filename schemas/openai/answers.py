@@ -11,15 +11,25 @@ def _left_out_if_none() -> Any:
     return attrs.field(default=None, metadata={"optional": True})
 
 
+def is_sent(field: attrs.Attribute[Any], value: Any) -> bool:
+    """Return whether a body has a member: those that only some answers have are left out if None."""
+    return value is not None or not field.metadata.get("optional", False)
+
+
 @attrs.frozen
 class UsageBody:
-    """Token usage of a request."""
+    """Token usage of a request.
+
+    Args:
+        greenroom: Explanation of what the request cost, if its client asks for it.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: dict[str, int]
     completion_tokens_details: dict[str, int]
+    greenroom: Any = _left_out_if_none()
 
 
 @attrs.frozen

@@ -132,10 +132,12 @@ class StreamOptions:
 
     Args:
         include_status: True for news of the queue and of the prompt, while the client waits.
+        include_explain: True for a usage with the member `greenroom`, which explains what the request cost.
     """
 
     include_usage: bool | None = None
     include_status: bool | None = None
+    include_explain: bool | None = None
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.events.events import FinishReason, Timing, Usage
+from greenroom.schemas.events.explanation import Waits
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -85,10 +86,12 @@ class Generate:
 
     Args:
         queued: Time waited so far, in seconds; included in the reported timing.
+        waits: What it waited for.
     """
 
     request: InferenceRequest
     queued: float = 0.0
+    waits: Waits = Waits()
 
 
 ModelMessage = Prepare | RenderPrompt | Generate

@@ -25,3 +25,15 @@ class Logs:
         "debug only.",
         one_of=get_args(LogLevel),
     )
+    explain: bool = setting(
+        True,
+        "Tell in the log, and to clients that ask, why a prompt was computed again and what a request waited "
+        "for: places and figures, never text.",
+    )
+    inspect: int = setting(
+        0,
+        "Latest requests to keep in memory whole, with prompts and answers, for `greenroom inspect`; 0 keeps "
+        "none.",
+        low=0,
+        high=10_000,
+    )

@@ -165,8 +165,11 @@ class PrefixCacheClient:
         """
         if self._cache is None or sequence.key is None:
             return
+        continued = sequence.continues
         try:
-            self._cache.insert(sequence.key, tokens, cache, row, min_tokens, unfinished=unfinished)
+            self._cache.insert(
+                sequence.key, tokens, cache, row, min_tokens, unfinished=unfinished, continued=continued
+            )
         except Exception as error:
             raise_unless_own(error)
             log.exception("prefix not cached", request_id=sequence.request_id)

@@ -46,6 +46,8 @@ class HostTier:
         limit: Most bytes to hold.
     """
 
+    is_on_disk = False
+
     def __init__(self, held: HeldMemory, owner: str, stamp: str, limit: int) -> None:
         self.hits = self.misses = 0
         self._held = held

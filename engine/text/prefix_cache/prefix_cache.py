@@ -12,7 +12,7 @@ from greenroom.engine.text.prefix_cache.disk.offload import MIN_TOKENS
 from greenroom.engine.text.prefix_cache.memory import kv_tensors
 from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.text.prefix_cache.memory.tree import pack
-from greenroom.engine.text.prefix_cache.restoration import Restoration, RestorationSteps
+from greenroom.engine.text.prefix_cache.restoration import Restoration, RestorationSteps, Restored
 from greenroom.engine.text.prefix_cache.stored_reads import insert_stored
 from greenroom.engine.text.prefix_cache.stored_tier import StoredTier
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
@@ -88,6 +88,7 @@ class PrefixCache:
         min_tokens: int = 1,
         *,
         unfinished: bool = False,
+        continued: bool = False,
     ) -> bool:
         """Copy a cache that holds exactly these tokens, as far as they are not cached yet.
 
@@ -96,6 +97,7 @@ class PrefixCache:
             min_tokens: Least new tokens worth a copy.
             unfinished: Whether more of the same prompt follows, so that neither states nor files are needed
                 yet.
+            continued: Whether the prompt continues an earlier one.
 
         Returns:
             Whether the prefix is cached now.
@@ -115,6 +117,7 @@ class PrefixCache:
             packed,
             lambda start, stop: kv_tensors.copy_kv(cache, row, start, stop, length),
             (lambda: kv_tensors.copy_states(cache, row)) if stateful and not unfinished else None,
+            continued=continued,
         )
         if inserted and self.stored is not None and key.adapter is None and not unfinished:
             self.stored.insert(tree, packed, stateful)
@@ -160,7 +163,7 @@ class PrefixCache:
         found = self.memory.match(key, packed).usable(stateful)
         if not found.length:
             self._misses += 1
-            return 0
+            return Restored()
         self._hits += 1
         *before, last = found.path
         self.memory.touch(found.path, last if stateful else None)
@@ -173,4 +176,5 @@ class PrefixCache:
             yield from kv_tensors.restore(cache, segments, states, found.length, max(room, found.length))
         finally:
             self.memory.unpin(pinned)
-        return found.length
+        stored = max(0, found.length - usable)
+        return Restored(found.length, stored if tier is not None and tier.is_on_disk else 0)

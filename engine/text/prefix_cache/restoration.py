@@ -7,10 +7,24 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any
 
-RestorationSteps = Generator["int | Future[Any]", None, int]
-"""Generator that yields the bytes of each copy before making it, or a pending read; returns the restored
-tokens.
-"""
+import attrs
+
+
+@attrs.frozen
+class Restored:
+    """A restored prefix.
+
+    Args:
+        tokens: Length in tokens.
+        from_disk: Tokens of it that were read from files.
+    """
+
+    tokens: int = 0
+    from_disk: int = 0
+
+
+RestorationSteps = Generator["int | Future[Any]", None, Restored]
+"""Generator that yields the bytes of each copy before making it, or a pending read."""
 
 
 class Restoration:
@@ -21,14 +35,19 @@ class Restoration:
 
     Attributes:
         is_done: Whether the cache is filled.
-        length: Number of tokens in the cache once it is filled.
+        restored: What is in the cache once it is filled.
     """
 
     def __init__(self, steps: RestorationSteps) -> None:
         self.is_done = False
-        self.length = 0
+        self.restored = Restored()
         self._steps = steps
         self._next: int | Future[Any] = 0
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in the cache once it is filled."""
+        return self.restored.tokens
 
     def is_waiting(self, seconds: float = 0.0) -> bool:
         """Return whether it waits for the disk.
@@ -53,7 +72,7 @@ class Restoration:
             try:
                 self._next = next(self._steps)
             except StopIteration as end:
-                self.length, self.is_done = end.value, True
+                self.restored, self.is_done = end.value, True
         return copied
 
     def close(self) -> None:

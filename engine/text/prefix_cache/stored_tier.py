@@ -17,8 +17,10 @@ class StoredTier(Protocol):
     Attributes:
         hits: Number of prompts with a longer prefix here than in memory.
         misses: Number of prompts without.
+        is_on_disk: True if prefixes are read from files.
     """
 
+    is_on_disk: bool
     hits: int
     misses: int
 

@@ -121,6 +121,8 @@ class Admission:
             for sequence in prefilled.sequences:
                 self._reserve_parallel_samples(sequence, prefilled.row_bytes)
         sequences = [sequence for prefilled in arrivals for sequence in prefilled.sequences]
+        for sequence in sequences:
+            sequence.metrics.resume()
         ready, failures = with_parallel_samples(arrivals)
         failures += self._batches.add(ready)
         for sequence in sequences:
@@ -153,6 +155,7 @@ class Admission:
                 memory.share.wait_for_change(_POLL_SECONDS)
             return False
         self._waiting.pop(entry)
+        sequence.metrics.admit()
         self._admitted[sequence.serial] = entry
         if sequence.preempted:
             self._resumed += 1

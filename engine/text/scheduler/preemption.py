@@ -80,6 +80,7 @@ class Preemption:
         self._waiting.add(entry)
         if for_memory:
             self.preempted += 1
+            sequence.metrics.preempt()
             log.info(
                 "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
             )

@@ -27,6 +27,10 @@ class PromptFeatures(Protocol):
         """Number of tokens that stand for images."""
 
     @property
+    def reused_tokens(self) -> int:
+        """Number of tokens of images whose features were computed for an earlier prompt."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory for the features, including temporary memory."""
 

@@ -17,6 +17,7 @@ from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.engine.text.sequences.prompt_features import PromptFeatures
 from greenroom.engine.text.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.schemas.events.events import Finished, FinishReason, InferenceEvent, Timing, Usage
+from greenroom.schemas.events.explanation import PromptDifference
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.mask_latency import MaskLatency
@@ -67,6 +68,8 @@ class Sequence:
         on_remove: Callback for its removal from a batch, with the sequence, the cache and its row in it
             (None: the cache is its own).
         on_progress: Callback with the same arguments, called now and then during generation.
+        is_explained: Whether its end carries an explanation.
+        difference: Difference of its prompt from the client's nearest earlier one; None if there is none.
         inserted: Number of its tokens inserted into the prefix cache so far.
         parallel_samples: Other choices of the request, which start when this one's prompt is computed.
         on_its_own: Whether it is one of several choices and is computed separately from now on.
@@ -102,6 +105,8 @@ class Sequence:
     )
     on_remove: Callable[[Sequence, list[Any], int | None], None] | None = None
     on_progress: Callable[[Sequence, list[Any], int | None], None] | None = None
+    is_explained: bool = False
+    difference: PromptDifference | None = None
     inserted: int = 0
     parallel_samples: tuple[Sequence, ...] = ()
     on_its_own: bool = False
@@ -112,6 +117,11 @@ class Sequence:
     def length(self) -> int:
         """Tokens in the cache after this sequence's next step."""
         return len(self.prompt) + self.sampled
+
+    @property
+    def continues(self) -> bool:
+        """True if it continues an earlier prompt: at least half of its own was cached."""
+        return 2 * self.metrics.cached_tokens >= len(self.prompt)
 
     @property
     def is_progress_due(self) -> bool:
@@ -186,7 +196,8 @@ class Sequence:
         if reason != "cancelled" and not self.prompt_only:
             events, reason = self.text.end(reason, ended_by_model=ended_by_model)
         stopped, raw = self.text.processor.stopped, self.text.raw
-        events.append(Finished(reason, self.usage(), self.timing(), stopped, self.index, raw=raw))
+        figures = self.usage(), self.timing()
+        events.append(Finished(reason, *figures, stopped, self.index, raw=raw, tokens=self.answer))
         return events
 
     def usage(self) -> Usage:

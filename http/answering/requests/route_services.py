@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from quart import request
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.answering.requests.inspected_request import inspect_body
 from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.guard.answer_account import AnswerAccount
@@ -60,7 +62,10 @@ class RouteServices:
 
     @bodies.default
     def _new_bodies(self) -> RequestBodies:
-        return RequestBodies(self.settings.max_body_bytes)
+        inspector = self.refs.inspector
+        return RequestBodies(
+            self.settings.max_body_bytes, None if inspector is None else partial(inspect_body, inspector)
+        )
 
     @forms.default
     def _new_forms(self) -> FormReader:

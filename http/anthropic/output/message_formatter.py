@@ -11,7 +11,7 @@ from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.anthropic.output.answer_blocks import answer_blocks
 from greenroom.http.anthropic.output.message_stream import MessageStream, message_members
 from greenroom.http.anthropic.output.stop_reason import stop_reason
-from greenroom.http.anthropic.output.usage import usage_body
+from greenroom.http.anthropic.output.usage import usage_members
 from greenroom.http.anthropic.requests.thinking import hides_reasoning
 from greenroom.schemas.anthropic.answers import MessageBody
 from greenroom.schemas.anthropic.messages import MessagesRequest
@@ -51,10 +51,9 @@ class MessageFormatter:
         [choice] = choices
         reason, sequence = stop_reason(choice.finished, self.wire.max_tokens)
         blocks = answer_blocks(choice.parts, hides_reasoning=hides_reasoning(self.wire))
-        usage = usage_body(choice.finished.usage, asked_to_cache=self.asked_to_cache)
-        return message_members(
-            MessageBody(self.answer_id, model, blocks, reason, sequence, usage, self._diagnostics())
-        )
+        message = MessageBody(self.answer_id, model, blocks, reason, sequence, None, self._diagnostics())
+        usage = usage_members(choice.finished, asked_to_cache=self.asked_to_cache)
+        return {**message_members(message), "usage": usage}
 
     def _diagnostics(self) -> dict[str, Any] | None:
         return None if self.wire.diagnostics is None else NO_DIAGNOSIS

@@ -11,7 +11,7 @@ from greenroom.http.answering.streaming.waiting_news import TellsNews
 from greenroom.http.anthropic.output.answer_blocks import text_block, tool_use_id
 from greenroom.http.anthropic.output.errors import error_members
 from greenroom.http.anthropic.output.stop_reason import stop_reason
-from greenroom.http.anthropic.output.usage import usage_body
+from greenroom.http.anthropic.output.usage import usage_body, usage_members
 from greenroom.http.encoding.json_encoding import json_ascii, json_string
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
 from greenroom.schemas.anthropic.answers import MessageBody
@@ -178,7 +178,7 @@ class MessageStream(TellsNews):
             begun += self._begin("text", text_block(""), b'"text_delta","text":')
         reason, sequence = stop_reason(event, self._max_tokens)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
-        usage = attrs.asdict(usage_body(event.usage, asked_to_cache=self._asked_to_cache))
+        usage = usage_members(event, asked_to_cache=self._asked_to_cache)
         return begun + self._end_block() + _event("message_delta", {"delta": delta, "usage": usage}) + _STOP
 
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
+
+from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.schemas.anthropic.answers import UsageBody
-from greenroom.schemas.events.events import Usage
+from greenroom.schemas.events.events import Finished, Usage
 from greenroom.schemas.messages.messages import JsonObject
+
+
+def usage_members(finished: Finished, *, asked_to_cache: bool = False) -> dict[str, Any]:
+    """Return the usage of a complete answer as a JSON-like object, with its explanation if there is one."""
+    members = attrs.asdict(usage_body(finished.usage, asked_to_cache=asked_to_cache))
+    if finished.explanation is None:
+        return members
+    return {**members, "greenroom": explanation_body(finished.explanation)}
 
 
 def usage_body(usage: Usage, *, asked_to_cache: bool = False) -> UsageBody:

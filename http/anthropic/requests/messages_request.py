@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
     parse_parameters,
@@ -60,6 +61,7 @@ def parse_messages_request(
         client,
         response_format=response_format,
         priority=parse_priority(body),
+        explained=parse_explained(body),
     )
 
 

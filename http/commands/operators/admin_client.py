@@ -52,6 +52,10 @@ class AdminClient:
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
         self._http = httpx2.Client(base_url=url, timeout=timeout, trust_env=False)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
     def get(self, path: str) -> Any:
         """Return the answer to a GET.
 

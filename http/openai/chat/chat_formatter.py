@@ -23,7 +23,7 @@ from greenroom.http.openai.text.logprobs import chat_logprobs
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
 from greenroom.schemas.messages.messages import ToolCall
-from greenroom.schemas.openai.answers import ChatChoice, ChatCompletion, ChatMessage
+from greenroom.schemas.openai.answers import ChatChoice, ChatCompletion, ChatMessage, is_sent
 from greenroom.schemas.openai.chat import ChatRequest
 
 
@@ -73,7 +73,7 @@ class ChatFormatter:
             dropped_messages=choices[0].dropped_messages or None,
             service_tier="flex" if self.wire.service_tier == "flex" else None,
         )
-        return attrs.asdict(answer, filter=_is_sent)
+        return attrs.asdict(answer, filter=is_sent)
 
     def _choice(self, index: int, choice: CollectedChoice) -> ChatChoice:
         reasoning = choice.reasoning or None
@@ -97,7 +97,3 @@ class ChatFormatter:
             return {"id": call.id, "type": "custom", "custom": custom}
         function = {"name": call.name, "arguments": call.arguments}
         return {"id": call.id, "type": "function", "function": function}
-
-
-def _is_sent(field: attrs.Attribute[Any], value: Any) -> bool:
-    return value is not None or not field.metadata.get("optional", False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
     parse_parameters,
@@ -76,6 +77,7 @@ def parse_chat_request(
         response_format=response_format,
         overflow=parse_truncation(wire.truncation),
         priority=parse_priority(body),
+        explained=parse_explained(body),
     )
 
 

@@ -23,7 +23,7 @@ from greenroom.http.openai.text.chunk_stream import (
 from greenroom.http.openai.text.logprobs import CompletionLogprobs
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
-from greenroom.schemas.openai.answers import Completion, CompletionChoice
+from greenroom.schemas.openai.answers import Completion, CompletionChoice, is_sent
 from greenroom.schemas.openai.completions import CompletionRequest
 
 
@@ -69,7 +69,7 @@ class CompletionFormatter:
             timings(finished, self.candidates),
             system_fingerprint(),
         )
-        return attrs.asdict(answer)
+        return attrs.asdict(answer, filter=is_sent)
 
     def _best(self, candidates: Sequence[CollectedChoice]) -> Iterator[CollectedChoice]:
         """Yield the candidates of each prompt with the highest mean log-probability."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
     parse_parameters,
@@ -55,6 +56,7 @@ def parse_completion_requests(
             client,
             response_format=response_format,
             priority=priority,
+            explained=parse_explained(body),
         )
         for i, prompt in enumerate(prompts)
     ]

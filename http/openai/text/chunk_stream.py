@@ -14,6 +14,7 @@ from greenroom.http.errors.openai_errors import error_object
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent
+from greenroom.schemas.openai.answers import is_sent
 from greenroom.schemas.openai.chat import StreamOptions
 from greenroom.schemas.problems import Problem
 
@@ -107,7 +108,8 @@ class ChunkStream(TellsNews, ABC):
             return ending
         self.finished = True
         if self._include_usage:
-            usage = json_ascii(attrs.asdict(usage_body(self._finished_choices, self._choices_per_prompt)))
+            body = usage_body(self._finished_choices, self._choices_per_prompt)
+            usage = json_ascii(attrs.asdict(body, filter=is_sent))
             ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
         speed = json_ascii(attrs.asdict(timings(self._finished_choices, self._choices_per_prompt)))
         dropped = b',"dropped_messages":%d' % self._dropped_messages if self._dropped_messages else b""
@@ -134,4 +136,4 @@ def includes_status(options: StreamOptions | None) -> bool:
 
 def includes_usage(options: StreamOptions | None) -> bool:
     """Return whether the client of a stream requested a usage chunk."""
-    return bool(options and options.include_usage)
+    return bool(options and (options.include_usage or options.include_explain))

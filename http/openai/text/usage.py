@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from greenroom.http.answering.explanation_body import explanation_of
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.openai.answers import UsageBody
 
@@ -35,4 +36,5 @@ def usage_body(finished: Iterable[Finished], choices: int) -> UsageBody:
             "accepted_prediction_tokens": sum(usage.accepted for usage in usages),
             "rejected_prediction_tokens": sum(usage.drafted - usage.accepted for usage in usages),
         },
+        greenroom=explanation_of(finished, choices),
     )

@@ -6,6 +6,7 @@ from quart import Blueprint
 
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.operations.admin.event_routes import event_routes
+from greenroom.http.operations.admin.inspect_routes import inspect_routes
 from greenroom.http.operations.admin.model_routes import model_routes
 from greenroom.http.operations.admin.probe_routes import probe_routes
 from greenroom.http.operations.admin.pull_routes import pull_routes
@@ -26,4 +27,5 @@ def admin_routes(services: RouteServices) -> tuple[Blueprint, ...]:
         event_routes(services),
         settings_routes(services),
         reload_routes(services),
+        inspect_routes(services),
     )

@@ -202,7 +202,7 @@ class ResponseStream(TellsNews):
 
     def _finish(self, event: Finished) -> bytes:
         status, incomplete = ending(event)
-        members = {"usage": event.usage, "incomplete": incomplete}
+        members = {"usage": event.usage, "explanation": event.explanation, "incomplete": incomplete}
         return self._close(status) + self._state(_last_event(status), status, **members) + DONE
 
     def _end(self, stored: StoredResponse) -> bytes:

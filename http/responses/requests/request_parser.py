@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from greenroom.actors.store.database.problems import storing_disabled
+from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
     parse_priority,
@@ -113,6 +114,7 @@ def _parse(
         response_format=response_format,
         overflow=overflow,
         priority=parse_priority(body),
+        explained=parse_explained(body),
     )
     field = "input" if wire.messages is None else "messages"
     items = _items(wire, field, needed=not has_history)

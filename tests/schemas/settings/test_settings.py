@@ -58,6 +58,8 @@ SHOWN_BY = {
     "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
     "log_format": "test_a_server_from_start_to_signal",
     "log_level": "test_flags_reach_the_server",
+    "explain": "test_explanations_can_be_switched_off",
+    "inspect": "test_only_the_last_requests_are_kept",
     "allowed_hosts": "test_flags_reach_the_server",
     "allowed_origins": "test_flags_reach_the_server",
     "max_body_bytes": "test_flags_reach_the_server",

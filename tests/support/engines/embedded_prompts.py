@@ -30,6 +30,7 @@ class EmbeddedPrompt:
     )
     position_shift: int = 0
     image_tokens: int = 0
+    reused_tokens: int = 0
 
     @property
     def nbytes(self) -> int:

@@ -20,6 +20,7 @@ from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.text.explanation.prompt_history import PromptHistory
 from greenroom.engine.text.open_text_engine import open_text_engine
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
@@ -177,6 +178,7 @@ class Driver(SteppedEngine):
             features=self.embedded,
             costs=FixedCosts(),
             clock=CountedClock(),
+            history=PromptHistory(),
         )
         self.events: dict[str, list[InferenceEvent]] = {}
 

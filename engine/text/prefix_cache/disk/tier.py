@@ -65,6 +65,8 @@ class DiskTier:
         floor: Bytes to leave free on the disk.
     """
 
+    is_on_disk = True
+
     def __init__(self, root: Path, fingerprint: str, limit: int, floor: int = 0) -> None:
         self.hits = self.misses = 0
         self._folder = DiskFolder(root, fingerprint, limit, floor)

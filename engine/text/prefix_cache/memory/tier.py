@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import mlx.core as mx
 
 from greenroom.engine.text.prefix_cache.memory import kv_tensors
+from greenroom.engine.text.prefix_cache.memory.retention import RetentionPolicy
 from greenroom.engine.text.prefix_cache.memory.tree import Match, Node, PrefixTree, tokens_up_to
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
 
@@ -16,7 +16,7 @@ NODE_BYTES = 32 * 1024 * 1024
 
 
 class MemoryTier:
-    """Prefix cache in memory that evicts the least recently used leaves, so shared prefixes stay longest.
+    """Prefix cache in memory that evicts leaves by `RetentionPolicy`, so shared prefixes stay longest.
 
     Args:
         budget: Most bytes to hold; 0 disables the cache.
@@ -37,7 +37,7 @@ class MemoryTier:
         self.page = 1
         self.nbytes = self.buffers = self.version = self.evictions = 0
         self._trees: dict[PrefixKey, PrefixTree] = {}
-        self._clock = itertools.count(1)
+        self._retention = RetentionPolicy()
         self._unmeasured: list[Node] = []
         self._pinned: list[set[Node]] = []
 
@@ -61,6 +61,8 @@ class MemoryTier:
         packed: bytes,
         copy_kv: Callable[[int, int], kv_tensors.LayerTensors],
         copy_states: Callable[[], kv_tensors.LayerTensors] | None,
+        *,
+        continued: bool = False,
     ) -> bool:
         """Insert a prefix; return whether it fits.
 
@@ -68,8 +70,10 @@ class MemoryTier:
             copy_kv: Function that copies the KV tensors of a range of tokens not cached yet.
             copy_states: Function that copies the states after the last token; None for a model without
                 states.
+            continued: Whether it continues an earlier prompt, such as the last turn of a session.
         """
         match = tree.match(packed)
+        self._retention.insert(len(packed) // 4 - match.length)
         self.touch(match.path)
         node = match.path[-1] if match.path else tree.root
         if match.length < node.end:
@@ -88,9 +92,11 @@ class MemoryTier:
         if copy_states is not None and node.states is None:
             node.states = copy_states()
             node.states_bytes = kv_tensors.nbytes_of(node.states, self.page)
-            node.states_used_at = next(self._clock)
+            node.states_used_at = self._retention.use()
             self.nbytes += node.states_bytes
             self.buffers += kv_tensors.buffers_of(node.states)
+        if continued:
+            _mark_continued(node)
         # Evict before anything is copied: unevaluated arrays already know their size.
         self.evict_to(min(self.budget, self.reserve(self.nbytes)), self.reserve_buffers(self.buffers))
         self.version += 1
@@ -100,8 +106,8 @@ class MemoryTier:
     def touch(self, path: Sequence[Node], states: Node | None = None) -> None:
         """Mark nodes as used now, and the states of one of them."""
         if states is not None:
-            states.states_used_at = next(self._clock)
-        now = next(self._clock)
+            states.states_used_at = self._retention.use()
+        now = self._retention.use()
         for node in path:
             node.used_at = now
 
@@ -130,18 +136,17 @@ class MemoryTier:
 
     def evict_to(self, budget: int, buffers: int | None = None) -> None:
         """Evict until at most `budget` bytes and `buffers` buffers are held."""
+        newcomers: set[int] | None = None
+        trees = self._trees.values()
         while self.nbytes > budget or (buffers is not None and self.buffers > buffers):
+            if newcomers is None:
+                leaves = (node for tree in trees for node in tree if not node.children)
+                newcomers = self._retention.newcomers(leaves, self.budget)
             pinned = set[Node]().union(*self._pinned)
-            candidates = [
-                (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
-                for tree in self._trees.values()
-                for node in tree
-                if node not in pinned
-                and (not node.children or (node.states is not None and len(node.children) == 1))
-            ]
+            candidates = _evictable(trees, pinned, self._retention, newcomers)
             if not candidates:
                 break
-            _, _, node, tree = min(candidates)
+            *_, node, tree = min(candidates)
             self.nbytes -= node.states_bytes
             self.buffers -= kv_tensors.buffers_of(node.states or ())
             node.states, node.states_bytes = None, 0
@@ -213,6 +218,30 @@ def _end_of_node(start: int, end: int, copy_kv: Callable[[int, int], kv_tensors.
     """Return the end of a new node, from array sizes alone, without copying."""
     tokens = max(1, NODE_BYTES // max(1, kv_tensors.nbytes_of(copy_kv(start, start + 1))))
     return end if end - start < 2 * tokens else start + tokens
+
+
+def _evictable(
+    trees: Iterable[PrefixTree], pinned: set[Node], retention: RetentionPolicy, newcomers: set[int]
+) -> list[tuple[bool, int, int, Node, PrefixTree]]:
+    """Return all evictable nodes: leaves, and those whose states can go; the smallest goes first."""
+    return [
+        (
+            id(node) in newcomers,
+            retention.value(node, node.states_used_at if node.children else node.used_at),
+            id(node),
+            node,
+            tree,
+        )
+        for tree in trees
+        for node in tree
+        if node not in pinned and (not node.children or (node.states is not None and len(node.children) == 1))
+    ]
+
+
+def _mark_continued(node: Node | None) -> None:
+    while node is not None and node.parent is not None:
+        node.continued = True
+        node = node.parent
 
 
 def _is_in_tree(node: Node) -> bool:

@@ -26,8 +26,9 @@ class Node:
         tokens: Packed tokens.
         kv: KV tensors of these tokens, for all per-token layers.
         states: States of all other layers after the last token; None without a checkpoint there.
-        used_at: Logical time of the last read or write.
-        states_used_at: Logical time of the last use of `states`.
+        used_at: Time of the last read or write, as `RetentionPolicy` counts it.
+        states_used_at: Time of the last use of `states`.
+        continued: Whether a later prompt has continued the prefix.
     """
 
     parent: Node | None
@@ -40,6 +41,7 @@ class Node:
     states_used_at: int = 0
     kv_bytes: int = 0
     states_bytes: int = 0
+    continued: bool = False
 
     @property
     def end(self) -> int:
@@ -107,7 +109,7 @@ class PrefixTree:
         cut = length - node.start
         assert node.parent is not None
         front = self.insert(node.parent, node.tokens[: cut * _WIDTH], slice_kv(node.kv, 0, cut))
-        front.used_at = node.used_at
+        front.used_at, front.continued = node.used_at, node.continued
         node.kv = slice_kv(node.kv, cut, node.end - node.start)
         node.kv_bytes = nbytes_of(node.kv, self._page)
         node.parent, node.start, node.tokens = front, length, node.tokens[cut * _WIDTH :]

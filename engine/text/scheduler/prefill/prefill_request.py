@@ -24,6 +24,7 @@ class PrefillRequest:
         conversation: Key of the client's conversation.
         checkpoints: Token positions at which chunks must end.
         stored: Whether stored blocks must be read for the cached prefix.
+        from_disk: Tokens of the restored prefix that were read from files.
         alone: Whether it must not share chunks: a shared chunk failed, or its prompt is scored.
         cache_version: Version of the prefix cache at the last match; matching happens before the first chunk.
     """
@@ -36,6 +37,7 @@ class PrefillRequest:
     conversation: str = ""
     checkpoints: tuple[int, ...] = ()
     stored: bool = False
+    from_disk: int = 0
     alone: bool = attrs.field(
         default=attrs.Factory(lambda self: self.sequence.prompt_logprobs is not None, takes_self=True)
     )

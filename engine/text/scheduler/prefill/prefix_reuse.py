@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ from greenroom.engine.text.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.text.scheduler.prefill.prefix_sharing import PrefixSharing
+from greenroom.engine.text.sequences.metrics import Awaited
 from greenroom.schemas.logs import get_logger
 
 FIRST_SLICE_BYTES = 16e6
@@ -78,12 +78,18 @@ class PrefixReuse:
 
     def should_wait(self, request: PrefillRequest) -> bool:
         """Return whether a request must wait for the disk, or should wait for a shared prefix."""
+        awaited = self._awaited(request)
+        request.sequence.metrics.wait_for(awaited)
+        return awaited is not None
+
+    def _awaited(self, request: PrefillRequest) -> Awaited | None:
         if request.restoration is not None:
-            return request.restoration.is_waiting()
+            return "disk" if request.restoration.is_waiting() else None
         if request.cache is not None:
-            return False
-        reading = request.stored and self._reading is not None  # one reads it for all
-        return reading or self._sharing.should_wait(request.sequence, request.computed)
+            return None
+        if request.stored and self._reading is not None:  # one reads it for all
+            return "disk"
+        return "prefix" if self._sharing.should_wait(request.sequence, request.computed) else None
 
     def wait_for_disk(self, seconds: float) -> None:
         """Wait for a pending read from disk, up to `seconds`."""
@@ -119,8 +125,7 @@ class PrefixReuse:
             timed: Whether to wait for the copies and time them, since nothing else is computed.
         """
         if request.cache is None:
-            metrics = request.sequence.metrics
-            metrics.started_at = metrics.started_at or time.perf_counter()
+            request.sequence.metrics.start()
             self._make_cache(request)
             if request.restoration is None:
                 self._on_filled(request, requests)
@@ -140,7 +145,8 @@ class PrefixReuse:
             self._costs.observe_copy(copied, (self._clock() - began) * 1e3)
         if not restoration.is_done:
             return False
-        request.computed, request.restoration = restoration.length, None
+        request.computed, request.restoration = restoration.restored.tokens, None
+        request.from_disk = restoration.restored.from_disk
         self._reading = None if self._reading is request else self._reading
         self._on_filled(request, requests)
         return True
@@ -185,10 +191,15 @@ class PrefixReuse:
     def _on_filled(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
         sequence = request.sequence
         shared = self._prefix_cache.match(sequence).shared
+        metrics = sequence.metrics
         waiting = (other.sequence for other in requests if other.cache is None)
         self._add_checkpoints(request, {shared, *self._sharing.start(sequence, waiting)})
-        if not sequence.preempted:
-            sequence.metrics.cached_tokens = request.computed
+        if sequence.preempted:
+            metrics.restart(len(sequence.prefill_tokens) - request.computed)
+        else:
+            metrics.cached_tokens, metrics.disk_tokens = request.computed, request.from_disk
+            cacheable = self._prefix_cache.is_cacheable(sequence)
+            metrics.known_tokens = max(shared, request.computed) if cacheable else None
 
     def _add_checkpoints(self, request: PrefillRequest, shared: Iterable[int]) -> None:
         """Add checkpoints where a prompt diverges from others, if its cache cannot be trimmed later."""

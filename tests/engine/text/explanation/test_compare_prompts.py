@@ -1,0 +1,125 @@
+"""Tests of the comparison of prompts: places and figures are exact, and no client sees another's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from greenroom.engine.adapters.prompts.prompt_outline import outline_prompt
+from greenroom.engine.text.explanation.compare_prompts import KnownPrompt, find_difference
+from greenroom.engine.text.explanation.prompt_history import PromptHistory
+from greenroom.engine.text.prefix_cache.memory.tree import pack
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.prepared_input import PromptOutline
+from greenroom.tests.support.texts.prompts import words
+
+CLIENT = ("127.0.0.1", None)
+
+
+def raw(tokens: Sequence[int]) -> KnownPrompt:
+    return KnownPrompt(pack(tokens), None, 0)
+
+
+def chat(*texts: str, tools: Sequence[Tool] = (), written: int = 0, dropped: int = 0) -> KnownPrompt:
+    """Return a conversation whose tokens are those of its texts; the server has written the first ones."""
+    roles = ("system", "user", "assistant")
+    messages = [Message(roles[i and 1 + (i - 1) % 2], (TextPart(text),)) for i, text in enumerate(texts)]  # type: ignore[arg-type]
+    sent = messages[written:]
+    rendered = [*messages[:written], *sent[dropped:]]
+    tokens = [ord(letter) for message in rendered for letter in (*message.text, "\x02")]
+    outline = outline_prompt(sent, rendered, tools, dropped)
+    return KnownPrompt(pack([len(tools), *tokens]), outline, len(tokens) + 1)
+
+
+def test_what_both_have_behind_a_change_is_counted_to_the_token() -> None:
+    generator = random.Random(1)
+    for _ in range(200):
+        head, tail = generator.randrange(200), generator.randrange(60, 3000)
+        old, new = generator.randrange(1, 60), generator.randrange(1, 60)
+        common = words(tail, 5)
+        earlier = raw([*words(head, 1), *words(old, 2), *common, *words(30, 3)])
+        prompt = raw([*words(head, 1), *words(new, 4), *common, *words(50, 6)])
+        difference = find_difference(prompt, earlier)
+        assert (difference.part, difference.shared) == ("prompt", head)
+        assert difference.again == ((head + new, head + new + tail),)
+        assert difference.repeated(head, head + new + tail + 49) == tail
+        assert difference.repeated(head + new + 10, head + new + tail) == tail - 10
+
+
+def test_texts_that_repeat_themselves_are_aligned_where_most_is_equal() -> None:
+    line = words(20, 1)
+    earlier = raw([5, *line * 40, *words(300, 2)])
+    prompt = raw([6, 7, *line * 40, *words(300, 2), *words(50, 3)])
+    assert find_difference(prompt, earlier).again == ((2, 2 + 800 + 300),)
+
+
+def test_a_prompt_that_continues_another_differs_nowhere() -> None:
+    first = chat("You help.", "Hello", "Hi", "More")
+    assert find_difference(chat("You help.", "Hello", "Hi", "More", "Yes", "On"), first).part is None
+    assert find_difference(first, chat("You help.", "Hello", "Hi", "More", "Yes", "On")).part is None
+    assert find_difference(raw(words(90, 1)), raw(words(50, 1))).part is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "part", "index", "role"),
+    [
+        (chat("You helped.", "Hello", "Hi", "More"), "message", 0, "system"),
+        (chat("You help.", "Hello", "Ho", "More"), "message", 2, "assistant"),
+        (chat("You help.", "Hello", "Hi", "Less"), "message", 3, "user"),
+        (chat("You help.", "Hello", "Hi", "More", tools=[Tool("a")]), "tool", 0, None),
+        (chat("You heal.", "Hello", "Hi", "More", written=1), "system_prompt", None, None),
+        (chat("You help.", "Hello", "Hi", "More", dropped=1), "history", None, None),
+    ],
+)
+def test_the_first_part_that_differs_is_named(
+    prompt: KnownPrompt, part: str, index: int | None, role: str | None
+) -> None:
+    found = find_difference(prompt, chat("You help.", "Hello", "Hi", "More"))
+    assert (found.part, found.index, found.role) == (part, index, role)
+
+
+def test_equal_messages_with_other_tokens_are_the_templates() -> None:
+    earlier = chat("You help.", "Hello", "Hi", "More")
+    other = KnownPrompt(pack([9, *range(40)]), earlier.outline, earlier.turns_end)
+    assert find_difference(other, earlier).part == "template"
+
+
+def test_outlines_hold_no_text_and_ignore_the_ids_of_calls() -> None:
+    def outline(ident: str, arguments: str) -> PromptOutline:
+        call = Message("assistant", tool_calls=(ToolCall(ident, "find", arguments),))
+        return outline_prompt([call], [call], [Tool("find", "Secret words")], 0)
+
+    assert outline("call_1", "{}") == outline("call_2", "{}")
+    assert outline("call_1", "{}") != outline("call_1", '{"a":1}')
+    assert "Secret" not in repr(outline("call_1", "{}"))
+    assert b"Secret" not in b"".join(part.digest for part in outline("call_1", "{}").tools)
+
+
+def test_a_session_is_compared_with_itself_whatever_else_its_client_asks() -> None:
+    history = PromptHistory()
+    turns = ["You help with files and tests.", "Hello", "Hi"]
+    assert history.compare(CLIENT, chat(*turns, "One")) is None
+    for number in range(100):
+        history.compare(CLIENT, chat("You write titles.", f"Title of {number}"))
+    found = history.compare(CLIENT, chat("You assist with files and tests.", *turns[1:], "One"))
+    assert found is not None
+    assert (found.part, found.index, found.role) == ("message", 0, "system")
+
+
+def test_clients_and_adapters_are_never_compared() -> None:
+    history = PromptHistory()
+    history.compare(CLIENT, raw(words(100, 1)))
+    assert history.compare(("127.0.0.1#key", None), raw(words(100, 1))) is None
+    assert history.compare(("127.0.0.1", "lora"), raw(words(100, 1))) is None
+
+
+def test_the_history_keeps_within_its_bytes_whoever_fills_it() -> None:
+    history = PromptHistory(budget=100_000)
+    for number in range(300):
+        history.compare((f"client {number}", None), raw(words(200 + number, number)))
+        assert history.nbytes <= 100_000
+    history.compare(CLIENT, raw(range(100_000)))  # larger than the whole: not kept
+    assert history.compare(CLIENT, raw(range(100_000))) is None
+    assert history.nbytes <= 100_000
