@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -170,4 +174,31 @@ def test_silent_servers_are_replaced(tiny_model: TinyModel, tmp_path: Path, kill
     with supervised(tmp_path, str(tiny_model("qwen3")), "--db", str(tmp_path / "db")) as server:
         server.die_in_a_request(kill)
         assert "server silent" in server.events
+        assert server.end() == 0
+
+
+@pytest.mark.soak
+def test_twenty_kills_at_any_moment_refuse_nobody_and_leave_the_database_whole(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    chance, database = random.Random(20), tmp_path / "db"
+    with supervised(tmp_path, str(tiny_model("qwen3")), "--db", str(database)) as server:
+        for _ in range(20):
+            pid = server.pid()
+            with ThreadPoolExecutor(4) as clients:
+                # The first request of a process loads the model; each is stored.
+                asked = [clients.submit(server.ask, store=True) for _ in range(4)]
+                time.sleep(chance.random())
+                os.kill(pid, signal.SIGKILL)
+                began = time.monotonic()
+                assert server.pid() != pid
+                print(f"ready after {time.monotonic() - began:.2f} s")
+                for each in asked:
+                    cut = each.exception()
+                    assert cut is None or isinstance(cut, httpx2.ReadError | httpx2.RemoteProtocolError), cut
+            assert server.ask(store=True).status_code == 200
+            with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            connection.close()
+        assert server.events.count("server died") == 20
         assert server.end() == 0
