@@ -37,6 +37,7 @@ class Ledger:
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._rule_of = rule_of
+        self._rules: dict[ModelKey, ResidenceRule] = {}
         self._revision, self._configured = revision, revision()
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
@@ -59,7 +60,7 @@ class Ledger:
         """Return the record of a model, which is new if none is known."""
         if key not in self._records:
             self._records[key] = ModelRecord(ModelUse(key), self._slots, self._max_queue)
-            rule = self._rule_of(key.model)
+            rule = self._rules[key] = self._rule_of(key.model)
             if rule.pinned or rule.ttl is not None:
                 self.apply(Configured(key, rule.pinned, rule.ttl))
         return self._records[key]
@@ -105,9 +106,11 @@ class Ledger:
         return decided
 
     def _configure_again(self) -> None:
-        for key, record in self._records.items():
+        for key in self._records:
             rule = self._rule_of(key.model)
-            if (rule.pinned, rule.ttl) != (record.use.pinned, record.use.usual_ttl):
+            before, self._rules[key] = self._rules.get(key, rule), rule
+            # A pin that an operator has set since stays while the settings say what they said.
+            if (rule.pinned, rule.ttl) != (before.pinned, before.ttl):
                 self.apply(Configured(key, rule.pinned, rule.ttl))
 
     def _update_records(self) -> None:

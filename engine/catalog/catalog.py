@@ -79,7 +79,7 @@ class Catalog:
         self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
         self._names = Names(self._entry, self._of_default, aliases, profiles or {}, self._written)
         self._found: dict[str, CatalogEntry] = {}
-        self._scanned = float("-inf")
+        self._scanned, self._stale = float("-inf"), False
         self._lock = threading.Lock()
 
     @classmethod
@@ -121,8 +121,7 @@ class Catalog:
 
     def rescan(self) -> None:
         """Look through the folders again with the next question."""
-        with self._lock:
-            self._scanned = float("-inf")
+        self._stale = True  # without the lock, which a scan holds for long
 
     def owned(self) -> list[tuple[str, str]]:
         """Return the ids of named models and of those in `model_dir`, each with its folder or `the hub`."""
@@ -134,7 +133,8 @@ class Catalog:
     def _all(self) -> dict[str, CatalogEntry]:
         with self._lock:
             now = time.monotonic()
-            if now - self._scanned > RESCAN_SECONDS:
+            if self._stale or now - self._scanned > RESCAN_SECONDS:
+                self._stale = False
                 self._found = self._scan()
                 self._scanned = now
             return self._found

@@ -60,10 +60,15 @@ class HeldMemory:
         """Return whether an owner's pieces would be held."""
         return owner not in self._refused
 
-    def hold(self, owner: str, name: str, piece: HeldPiece) -> None:
-        """Hold a piece as the newest one, if the owner's pieces are wanted; older ones may be dropped."""
+    def hold(self, owner: str, name: str, piece: HeldPiece, stamp: str | None = None) -> None:
+        """Hold a piece as the newest one, if the owner's pieces are wanted; older ones may be dropped.
+
+        Args:
+            stamp: Stamp of the claim before which the piece was made, since a later claim may have another
+                one; None for any.
+        """
         with self._lock:
-            if owner in self._refused:
+            if owner in self._refused or (stamp is not None and self._stamps.get(owner) != stamp):
                 return
             dropped = [self._pop((owner, name))]
             self._pieces[owner, name] = piece

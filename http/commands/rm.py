@@ -27,7 +27,7 @@ def command(settings: Settings, model: str, yes: bool, url: str | None) -> None:
     """
     from greenroom.actors.downloads.deleting import find_removal
     from greenroom.http.terminal.download_display import size_text
-    from greenroom.http.terminal.operator_client import find_server
+    from greenroom.http.terminal.operator_client import OperatorClient, find_server
     from greenroom.schemas.problems import ProblemError
 
     try:
@@ -38,6 +38,7 @@ def command(settings: Settings, model: str, yes: bool, url: str | None) -> None:
         if (server := find_server(url, settings)) is not None:
             freed = server.post("/admin/models/delete", {"model": model})["freed_bytes"]
         else:
+            OperatorClient(f"http://127.0.0.1:{settings.port}").check_absent()
             freed = removal.remove()
     except ProblemError as error:
         raise click.ClickException(error.problem.detail) from error

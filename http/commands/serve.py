@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -196,6 +195,7 @@ async def _obey_hang_ups(
     import trio
 
     from greenroom.http.process.hang_up import Terminal
+    from greenroom.schemas.logs import get_logger
     from greenroom.schemas.problems import ProblemError
 
     terminal = Terminal()
@@ -208,8 +208,12 @@ async def _obey_hang_ups(
                 if terminal.is_gone:
                     os.kill(os.getpid(), signal.SIGTERM)
                     continue
-                with contextlib.suppress(ProblemError):  # logged
+                try:
                     await reloader.reload()
+                except ProblemError:
+                    pass  # logged
+                except Exception:  # no wrong setting ends a running server
+                    get_logger(actor="http").exception("settings not reloaded")
 
 
 async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:

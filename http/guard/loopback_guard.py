@@ -50,7 +50,7 @@ def find_loopback_problem(headers: Headers, address: str | None) -> Problem | No
     if forwarding is not None:
         return _refusal(f"not through a proxy, which sent the header '{forwarding[:100]}'")
     host = headers.get("Host", "")
-    if host and not _is_local_name(host):
+    if not _is_local_name(host):
         return _refusal(f"under a name such as localhost, not '{host[:200]}'")
     if "Origin" in headers or headers.get("Sec-Fetch-Site", "none").strip().lower() not in _OWN_SITE:
         return _refusal("not from web pages")
@@ -66,6 +66,8 @@ async def require_loopback() -> None:
     Raises:
         ProblemError: 403.
     """
+    if request.http_version == "1.0":  # nginx's default towards a server, where it adds no header
+        raise ProblemError(_refusal("not by HTTP/1.0"))
     if (problem := find_loopback_problem(request.headers, request.remote_addr)) is not None:
         raise ProblemError(problem)
 

@@ -56,8 +56,8 @@ class Reloader:
         async with self._turn:
             try:
                 read = await trio.to_thread.run_sync(self._read)
-            except click.ClickException as error:
-                reason = error.format_message()
+            except (click.ClickException, OSError, ValueError, RuntimeError) as error:
+                reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
                 log.error("settings not reloaded", reason=reason)
                 raise ProblemError(Problem(400, "bad_setting", f"Nothing has changed: {reason}.")) from error
             change = compare(self._settings, read)

@@ -104,7 +104,7 @@ class ParentPipe:
 
     def _watch(self) -> None:
         poll = select.poll()
-        poll.register(self._descriptor, 0)  # errors alone, such as a pipe without a reader
+        poll.register(self._descriptor, select.POLLHUP)  # a pipe without a reader; macOS wants one event
         poll.poll()
         self._end()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,8 @@ import attrs
 
 from greenroom.schemas.settings.logs import LogFormat, LogLevel
 
+_LONGEST_LINE = 4000
+"""Bytes of a line that a pipe takes without waiting, once it takes any (PIPE_BUF)."""
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -45,8 +48,9 @@ class ParentLog:
         else:
             shown = " ".join(f"{name}={_shown(value)}" for name, value in told.items())
             line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{level:<9}] {event:<30} {shown}"
-        with contextlib.suppress(OSError):  # the server survives the reader of its log
-            os.write(2, line.encode("utf-8", "backslashreplace") + b"\n")
+        with contextlib.suppress(OSError, ValueError):  # the server survives the reader of its log
+            if select.select((), (2,), (), 0)[1]:  # a reader that has stopped must not stop this process
+                os.write(2, line.encode("utf-8", "backslashreplace")[:_LONGEST_LINE] + b"\n")
 
 
 def _shown(value: object) -> str:

@@ -26,6 +26,8 @@ from greenroom.http.supervision.systemd import Systemd
 
 STOP_RESERVE = 5.0
 """Seconds beyond the server's own time limit after which a shutdown is forced."""
+START_PAUSE = 5.0
+"""Seconds before another try to start a server that could not be started at all."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -71,7 +73,15 @@ class Supervisor:
         self._log.info("supervising", addresses=self._addresses, pid=os.getpid())
         left_out: tuple[str, ...] = ()
         while True:
-            child = Child(self._command, self._sockets, self._limits, left_out, self._restarts)
+            try:
+                child = Child(self._command, self._sockets, self._limits, left_out, self._restarts)
+            except OSError as error:  # lack of memory after a death, or an upgrade that replaces Python
+                if not self._restarts:
+                    raise
+                self._log.error("server not started", reason=str(error))
+                if not self._pause(START_PAUSE):
+                    return ExitStatus.DONE
+                continue
             self._log.info("server started", pid=child.pid, restarts=self._restarts)
             end = self._watch(child)
             if self._stops:
@@ -108,8 +118,8 @@ class Supervisor:
             now = time.monotonic()
             overdue = self._deadline is not None and now >= self._deadline
             if child.silence.is_too_long(now) or overdue:
-                self._log.error("server silent", pid=child.pid, seconds=round(child.silence.seconds, 1))
                 child.send_signal(signal.SIGKILL)
+                self._log.error("server silent", pid=child.pid, seconds=round(child.silence.seconds, 1))
 
     def _tell_systemd(self, child: Child) -> None:
         self._systemd.send(Beat("serving"))
@@ -139,10 +149,16 @@ class Supervisor:
             select.select([self._wakeup], [], [], min(left, self._limits.interval))
             self._systemd.send(Beat("serving"))
             _drain(self._wakeup)
-            if any(number in (signal.SIGTERM, signal.SIGINT) for number in self._received):
+            if any(map(self._ends, self._received)):
                 return False
             self._received.clear()
         return True
+
+    def _ends(self, number: int) -> bool:
+        """Return whether a signal asks for the end; a terminal that is gone does."""
+        return number in (signal.SIGTERM, signal.SIGINT) or (
+            number == signal.SIGHUP and self._terminal.is_gone
+        )
 
     def _tell(self, child: Child, end: ChildEnd, decision: StartAgain | GiveUp) -> None:
         fields: dict[str, Any] = {"pid": child.pid, "status": self._status_of(end)}
@@ -159,6 +175,9 @@ class Supervisor:
             self._systemd.tell(f"STATUS=Starting again after status {self._status_of(end)}")
 
     def _status_of(self, end: ChildEnd) -> int:
+        asked = (128 + signal.SIGTERM, 128 + signal.SIGINT)
+        if self._stops and end.served is None and end.status in asked:
+            return ExitStatus.DONE  # a signal has ended a download before the start
         if end.status >= 0:
             return end.status
         if self._stops:  # a process that is still starting has no requests to finish

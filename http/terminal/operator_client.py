@@ -33,6 +33,22 @@ class OperatorClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
             return False
 
+    def check_absent(self) -> None:
+        """Refuse to go on beside a server that is too busy, or about to end, so that it may use a model.
+
+        Raises:
+            ClickException: Something is there that may be a server.
+        """
+        try:
+            answer = httpx2.get(f"{self.url}/admin/status", timeout=_ANSWERED_WITHIN, trust_env=False)
+            there = "problem+json" in answer.headers.get("content-type", "")
+        except (httpx2.ConnectError, httpx2.InvalidURL):
+            there = False
+        except httpx2.HTTPError:
+            there = True
+        if there:
+            raise click.ClickException(f"a server at {self.url} does not answer: try again, or stop it first")
+
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Return the answer to a body.
 

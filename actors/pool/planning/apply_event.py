@@ -82,7 +82,11 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
         case RequestsLeft(count=count, turn=turn):
             since = model.waiting_since if turn is None else turn
             left = attrs.evolve(model, tickets=model.tickets - count, waiting_since=since)
-            return left if left.tickets else _without_shortage(left)
+            if left.tickets:
+                return left
+            # What those requests wished for its residence has left with them.
+            ttl = left.ttl if left.leases or left.resident else left.usual_ttl
+            return attrs.evolve(_without_shortage(left), ttl=ttl)
         case LeaseGranted(now=now):
             return attrs.evolve(model, tickets=model.tickets - 1, leases=model.leases + 1, last_used=now)
         case LeaseReleased(now=now):

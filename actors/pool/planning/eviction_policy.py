@@ -209,12 +209,14 @@ class _Planner:
 
     def _release_memory(self, model: ModelUse) -> None:
         """Release held memory, or unload an idle model; without any, mark the waiting model as short."""
-        if self._release_held(model):
+        leaving = self.decided.unload or self.decided.expired
+        if (
+            self._release_held(model)
+            or leaving
+            or any(other.residency is Residency.RECLAIMED for other in self._resident)
+        ):
             if model.short_since is not None:  # its wait for memory goes on
                 self.decided = attrs.evolve(self.decided, short=self.decided.short | {model.key})
-            return
-        leaving = self.decided.unload or self.decided.expired
-        if leaving or any(other.residency is Residency.RECLAIMED for other in self._resident):
             return
         idle = sorted((other for other in self._staying if other.idle), key=self._score)
         if idle:

@@ -115,7 +115,7 @@ def _remove_revision(removal: Removal, revision: str) -> int:
     from huggingface_hub import scan_cache_dir
 
     found = scan_cache_dir(removal.folder.parent)
-    repository = next((each for each in found.repos if each.repo_path == removal.folder), None)
+    repository = next((each for each in found.repos if each.repo_path == removal.folder.resolve()), None)
     commits = {
         each.commit_hash
         for each in (repository.revisions if repository is not None else ())

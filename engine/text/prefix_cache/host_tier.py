@@ -52,6 +52,7 @@ class HostTier:
         self.hits = self.misses = 0
         self._held = held
         self._owner = owner
+        self._stamp = stamp
         self._limit = limit
         self._index = DiskIndex()
         for left in held.claim(owner, stamp):
@@ -130,7 +131,7 @@ class HostTier:
                 pieces.append(_copied(states, node.states))
         # The last to be dropped are those that were used last, and the beginnings of all prefixes.
         for piece in reversed(pieces):
-            self._held.hold(self._owner, piece.content.block.name, piece)
+            self._held.hold(self._owner, piece.content.block.name, piece, self._stamp)
         self._held.limit(self._owner, self._limit)
         if pieces:
             log.info("prefixes held", actor="model", blocks=len(pieces), bytes=sum(p.nbytes for p in pieces))

@@ -126,6 +126,6 @@ def _search_message() -> SearchHub:
     if len(words) > _MAX_WORDS:
         raise invalid(f"`q` has more than {_MAX_WORDS} characters.", "q")
     limit = request.args.get("limit", "20")
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MAX_FOUND:
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= _MAX_FOUND):
         raise invalid(f"`limit` must be a number from 1 to {_MAX_FOUND}.", "limit")
     return SearchHub(words, int(limit))

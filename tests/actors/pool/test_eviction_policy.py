@@ -17,7 +17,7 @@ from greenroom.actors.pool.planning.eviction_policy import (
     next_expiry,
     plan,
 )
-from greenroom.actors.pool.planning.pool_events import Decided, HeldReleased
+from greenroom.actors.pool.planning.pool_events import Decided, HeldReleased, KeepAliveSet, RequestsLeft
 from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -275,6 +275,21 @@ def test_before_memory_that_others_use_is_refused_loaded_models_release_their_ca
     assert decided.short == {B}
     short = wanted(B, 5, short_since=NOW - 1)
     assert decide_all(busy, short, limit=10, available=4).trim == ()
+
+
+def test_a_wait_for_memory_goes_on_while_another_model_leaves() -> None:
+    short, leaving = wanted(B, 5, short_since=NOW - 20), ModelUse(A, RECLAIMED, need=1)
+    assert decide(short, leaving, limit=10, available=4).short == {B}
+    assert decide(wanted(B, 5), leaving, limit=10, available=4).short == frozenset()
+
+
+def test_the_wish_of_a_request_that_left_does_not_outlive_it() -> None:
+    state = PoolState({A: wanted(A, ttl=300.0, usual_ttl=300.0)}, NOW)
+    asked = apply(state, KeepAliveSet(A, 0.0))
+    assert asked.models[A].ttl == 0
+    assert apply(asked, RequestsLeft(A, 1)).models[A].ttl == 300
+    loaded = PoolState({A: ready(A, leases=1, tickets=1, ttl=0.0, usual_ttl=300.0)}, NOW)
+    assert apply(loaded, RequestsLeft(A, 1)).models[A].ttl == 0
 
 
 def test_the_accounts_refusals_end_after_a_number_of_attempts() -> None:

@@ -10,13 +10,20 @@ from werkzeug.datastructures import Headers
 
 from greenroom.http.guard.loopback_guard import find_loopback_problem
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.servers.http_servers import RawClient, RawResponse, Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import (
+    RawClient,
+    RawResponse,
+    Served,
+    connected,
+    fetch,
+    serving,
+)
 
 STATUS = "/admin/status"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"])
-@pytest.mark.parametrize("host", ["", "localhost", "LOCALHOST.:8000", "a.localhost", "127.0.0.1:80", "[::1]"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "a.localhost", "127.0.0.1:80", "[::1]"])
 def test_programs_of_this_machine_are_answered(address: str, host: str) -> None:
     headers = Headers({"Host": host, "Authorization": "Bearer key", "User-Agent": "curl"})
     assert find_loopback_problem(headers, address) is None
@@ -73,6 +80,15 @@ async def test_an_allowed_page_and_a_proxy_reach_the_models_but_not_the_operator
         refused = await fetch(server, "GET", STATUS, **headers)
         assert (refused.status, refused.json()["error"]["code"]) == (403, "loopback_only")
     assert (await fetch(server, "GET", STATUS)).status == 200
+
+
+@pytest.mark.parametrize("request_line", ["HTTP/1.0\r\nHost: localhost", "HTTP/1.0"])
+async def test_a_proxy_that_speaks_an_old_http_and_adds_no_header_is_refused(
+    server_without_model: Served, request_line: str
+) -> None:
+    async with connected(server_without_model.server) as client:
+        await client.send(f"GET {STATUS} {request_line}\r\n\r\n".encode())
+        assert b"loopback_only" in await client.read_to_end()
 
 
 def _own_addresses() -> list[str]:

@@ -113,6 +113,14 @@ def test_no_more_is_held_than_the_limit_and_what_was_used_last_stays(tiny_model:
     life.end()
 
 
+def test_what_was_made_before_a_change_is_not_held_under_the_later_stamp() -> None:
+    held = MemoryAccount().held
+    held.claim("model", "files of today")
+    held.hold("model", "a", HeldPiece("a", 10), "files of yesterday")
+    held.hold("model", "b", HeldPiece("b", 10), "files of today")
+    assert held.claim("model", "files of today") == ["b"]
+
+
 def test_weights_and_caches_of_others_drop_what_is_held_and_are_never_refused_for_it() -> None:
     account = MemoryAccount(limit=100, kv_limit=50)
     for name in "abc":
