@@ -20,7 +20,12 @@ from greenroom.schemas.problems import draining, model_crashed
 from greenroom.schemas.protocols.model_protocol import Generate, ModelMessage, Prepare, Prepared
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 
-_AWAITED: dict[str, Awaited] = {"queued": "slot", "waiting_for_model": "model", "loading": "loading"}
+_AWAITED: dict[str, Awaited] = {
+    "queued": "slot",
+    "waiting_for_model": "model",
+    "downloading": "loading",
+    "loading": "loading",
+}
 """Causes of waiting by the status that the pool reports."""
 
 

@@ -10,7 +10,6 @@ are those of text generation. Other model types send `Vector*`, `Score*`, `Audio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
@@ -252,7 +251,7 @@ class Finished:
     stop: str | None = None
     index: int = 0
     raw: str = attrs.field(default="", kw_only=True, eq=False, repr=False)
-    tokens: Sequence[int] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
+    tokens: tuple[int, ...] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
     explanation: Explanation | None = attrs.field(default=None, kw_only=True, eq=False, repr=False)
 
 

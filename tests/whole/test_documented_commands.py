@@ -40,6 +40,7 @@ NOT_RUN = {
     "greenroom bench http://127.0.0.1:8000": "takes minutes; tests/http/bench runs every scenario",
     "greenroom service install MODEL": "changes the machine; tests/http/commands/test_service.py runs it",
     "greenroom bench MODEL": "takes minutes; tests/http/bench runs every scenario",
+    "greenroom inspect ID": "needs a request's id; test_inspect_routes.py shows one",
     "launchctl bootstrap gui/$UID": "is a command of macOS",
     "sudo pmset -c sleep 0": "is a command of macOS, and changes the machine",
     'sqlite3 greenroom.db ".backup copy.db"': "needs the command line of SQLite",
@@ -161,7 +162,9 @@ def machine(
 
 def test_no_command_escapes_and_no_reason_is_left_over() -> None:
     for page, text in PAGES.items():
-        assert {language for language, _ in FENCE.findall(text)} <= {"sh", "python", "xml", "ini"}, page
+        assert {language for language, _ in FENCE.findall(text)} <= {"sh", "python", "xml", "ini", "json"}, (
+            page
+        )
         assert re.findall(r"^(?: {4}|\t)\S.*", FENCE.sub("", text), re.MULTILINE) == [], page
     assert NOT_RUN.keys() <= COMMANDS
     assert len(COMMANDS) > len(NOT_RUN) + 15

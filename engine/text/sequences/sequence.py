@@ -197,7 +197,7 @@ class Sequence:
             events, reason = self.text.end(reason, ended_by_model=ended_by_model)
         stopped, raw = self.text.processor.stopped, self.text.raw
         figures = self.usage(), self.timing()
-        events.append(Finished(reason, *figures, stopped, self.index, raw=raw, tokens=self.answer))
+        events.append(Finished(reason, *figures, stopped, self.index, raw=raw, tokens=tuple(self.answer)))
         return events
 
     def usage(self) -> Usage:

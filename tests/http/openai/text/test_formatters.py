@@ -129,6 +129,9 @@ def test_heartbeats_tell_what_the_client_waits_for_if_it_asks() -> None:
             "required_bytes": 300,
             "available_bytes": 200,
             "loaded_bytes": None,
+            "download_bytes": None,
+            "downloaded_bytes": None,
+            "bytes_per_second": None,
         }
         assert not stream.has_news
         stream.event(TextDelta("Hello"))

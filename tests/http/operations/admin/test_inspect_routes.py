@@ -61,6 +61,8 @@ async def test_requests_that_run_or_fail_are_shown_too(settings: Settings) -> No
         async with connected(served.server) as client:
             streamed = body("Count", stream=True, max_tokens=2000, ignore_eos=True)
             await client.request("POST", CHAT, json.dumps(streamed).encode())
+            for _ in range(3):  # tokens have come
+                await client.read_until(b"data: ")
             with trio.fail_after(60):
                 while not (listed := (await inspected(served))["requests"])[0]["events"]:
                     await trio.lowlevel.checkpoint()
