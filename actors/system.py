@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import attrs
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
@@ -29,7 +30,6 @@ from greenroom.actors.store.read_capabilities import read_capabilities, read_wor
 from greenroom.actors.store.store import Store
 from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.models.working_space import WorkingSpace
 from greenroom.schemas.problems import device_lost
 from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
+Known = TypeVar("Known")
+
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a computing thread yields the GIL; a model's worker needs it often and briefly."""
 
@@ -48,6 +50,24 @@ LOSS_SECONDS = 5.0
 
 STORE_SHARE = 0.5
 """Fraction of the remaining shutdown time in which the store may finish its writes."""
+
+
+@attrs.frozen(eq=False)
+class _Actors:
+    """The actors of a system, and their access to models."""
+
+    store: Store
+    pool: Pool
+    downloads: Downloads
+    responses: Responses
+    engines: Engines
+
+    @property
+    def refs(self) -> ActorRefs:
+        """References to all public actors."""
+        return ActorRefs(
+            self.pool.ref, self.store.ref, self.responses.ref, self.downloads.ref, self.engines.inspector
+        )
 
 
 class System:
@@ -61,23 +81,15 @@ class System:
             close.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        pool: Pool,
-        refs: ActorRefs,
-        children: trio.Nursery,
-        workers: Workers,
-        engines: Engines,
-    ) -> None:
+    def __init__(self, settings: Settings, actors: _Actors, children: trio.Nursery, workers: Workers) -> None:
         self.settings = settings
-        self.pool: Ref[PoolMessage] = pool.ref
-        self.refs = refs
+        self.pool: Ref[PoolMessage] = actors.pool.ref
+        self.refs = actors.refs
         self.device_lost = workers.device_lost
         self.hung = False
-        self._actor = pool
+        self._actor = actors.pool
         self._children = children
-        self._workers, self._engines = workers, engines
+        self._workers, self._engines = workers, actors.engines
         self._deadline: float | None = None
 
     async def start(self, run: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -133,29 +145,56 @@ class System:
         return self._workers.statistics()
 
 
-def _probed_models(settings: Settings, database: Database | sqlite3.Connection | None) -> ProbedModels:
-    """Return the findings of earlier probes; a passed database is read now, before the store uses it."""
+def _known_before(
+    read: Callable[[Path | sqlite3.Connection], Iterable[Known]],
+    settings: Settings,
+    database: Database | sqlite3.Connection | None,
+) -> Callable[[], Iterable[Known]] | None:
+    """Return a reader of what an earlier system has stored; None if no database outlives this one.
+
+    A passed database is read now, before the store uses it.
+    """
     if database is not None:
         connection = database if isinstance(database, sqlite3.Connection) else database.conn
-        return ProbedModels(partial(tuple, read_capabilities(connection)))
+        return partial(tuple, read(connection))
     if settings.db is None or settings.db == MEMORY:
-        return ProbedModels()
-    return ProbedModels(partial(read_capabilities, Path(settings.db)))
+        return None
+    return partial(read, Path(settings.db))
 
 
-def _keep_working_space(
-    engines: Engines, settings: Settings, store: Store, database: Database | sqlite3.Connection | None
-) -> None:
-    """Let the measured working space of models outlive the system, where its database does."""
+def _open_engines(
+    settings: Settings, store: Store, database: Database | sqlite3.Connection | None, engines: Engines | None
+) -> Engines:
+    """Return access to models that knows what was measured and probed before.
 
-    def save(measured: WorkingSpace) -> None:
-        store.keep(SaveWorkingSpace(measured))
+    Args:
+        store: Store of later measurements, where the database outlives the system.
+    """
+    if engines is None:
+        engines = Engines(
+            settings, ProbedModels(_known_before(read_capabilities, settings, database) or tuple)
+        )
+    measured = _known_before(read_working_space, settings, database)
+    if measured is not None:
+        engines.residences.connect(measured, lambda working: store.keep(SaveWorkingSpace(working)))
+    return engines
 
-    if database is not None:
-        connection = database if isinstance(database, sqlite3.Connection) else database.conn
-        engines.residences.connect(partial(tuple, read_working_space(connection)), save)
-    elif settings.db is not None and settings.db != MEMORY:
-        engines.residences.connect(partial(read_working_space, Path(settings.db)), save)
+
+def _create_actors(
+    settings: Settings,
+    workers: Workers,
+    database: Database | sqlite3.Connection | None,
+    engines: Engines | None,
+    left_out: Collection[str],
+) -> _Actors:
+    """Return the actors of a system, none of which runs yet."""
+    store = Store(settings, workers, database)
+    engines = _open_engines(settings, store, database, engines)
+    probing = Probing(engines, workers, store.ref)
+    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
+    downloads = Downloads(pool.ref, engines)
+    engines.downloads = downloads.fetch_from_thread
+    return _Actors(store, pool, downloads, Responses(pool.ref, store.ref), engines)
 
 
 @asynccontextmanager
@@ -184,49 +223,50 @@ async def open_system(
         left_out: Names of models that are not loaded at the start, since a process died over them.
     """
     workers = Workers(hang_timeout, activity)
-    store = Store(settings, workers, database)
-    engines = engines or Engines(settings, _probed_models(settings, database))
-    _keep_working_space(engines, settings, store, database)
-    probing = Probing(engines, workers, store.ref)
-    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
-    downloads = Downloads(pool.ref, engines)
-    engines.downloads = downloads.fetch_from_thread
-    responses = Responses(pool.ref, store.ref)
+    actors = _create_actors(settings, workers, database, engines, left_out)
     watch_imports(activity.set_importing if activity is not None else None)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
     system: System | None = None
     try:
-        async with trio.open_nursery() as outermost:
-            outermost.start_soon(workers.watch)
-            outermost.start_soon(store.run)
-            try:
-                async with trio.open_nursery() as actors:
-                    actors.start_soon(pool.run)
-                    actors.start_soon(downloads.run)
-                    async with trio.open_nursery() as runs:
-                        runs.start_soon(responses.run)
-                        async with trio.open_nursery() as children:
-                            refs = ActorRefs(
-                                pool.ref, store.ref, responses.ref, downloads.ref, engines.inspector
-                            )
-                            system = System(settings, pool, refs, children, workers, engines)
-                            actors.start_soon(system.tell_loss)
-                            yield system
-                            children.cancel_scope.cancel("the system closes")
-                        # Running responses end and are stored while the models and the store still exist.
-                        runs.cancel_scope.cancel("the system closes")
-                    actors.cancel_scope.cancel("the system closes")
-            finally:
-                # The store stops last, since the others may store results at their end.
-                left = system.remaining() if system is not None else settings.shutdown_timeout
-                await store.stop(max(left * STORE_SHARE, 0.5))
-            outermost.cancel_scope.cancel("the system closes")
+        async with _running(actors, settings, workers) as system:
+            yield system
     finally:
-        remaining = system.remaining() if system is not None else settings.shutdown_timeout
-        ended = await workers.close(max(remaining, 0.5))
+        ended = await workers.close(max(_seconds_left(system, settings), 0.5))
         if system is not None:
             system.hung = not ended
         sys.setswitchinterval(interval)
         log.info("stopped", actor="system", hung=not ended)
+
+
+@asynccontextmanager
+async def _running(actors: _Actors, settings: Settings, workers: Workers) -> AsyncIterator[System]:
+    """Run actors in nurseries that end one after another, the store's as the last."""
+    system: System | None = None
+    async with trio.open_nursery() as outermost:
+        outermost.start_soon(workers.watch)
+        outermost.start_soon(actors.store.run)
+        try:
+            async with trio.open_nursery() as models:
+                models.start_soon(actors.pool.run)
+                models.start_soon(actors.downloads.run)
+                async with trio.open_nursery() as runs:
+                    runs.start_soon(actors.responses.run)
+                    async with trio.open_nursery() as children:
+                        system = System(settings, actors, children, workers)
+                        models.start_soon(system.tell_loss)
+                        yield system
+                        children.cancel_scope.cancel("the system closes")
+                    # Running responses end and are stored while the models and the store still exist.
+                    runs.cancel_scope.cancel("the system closes")
+                models.cancel_scope.cancel("the system closes")
+        finally:
+            # The store stops last, since the others may store results at their end.
+            await actors.store.stop(max(_seconds_left(system, settings) * STORE_SHARE, 0.5))
+        outermost.cancel_scope.cancel("the system closes")
+
+
+def _seconds_left(system: System | None, settings: Settings) -> float:
+    """Return the seconds left for the shutdown, also of a system that has not begun."""
+    return settings.shutdown_timeout if system is None else system.remaining()

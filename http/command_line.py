@@ -10,6 +10,7 @@ import errno
 import importlib
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,13 +226,17 @@ class EngineModels:
         from greenroom.actors.engines.engines import Engines
         from greenroom.actors.engines.probed_models import ProbedModels
         from greenroom.actors.store.database.database_file import MEMORY, default_path
-        from greenroom.actors.store.read_capabilities import read_capabilities
+        from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
         from greenroom.schemas.models.model_listing import model_listing
         from greenroom.schemas.problems import Problem
 
         database = settings.db or str(default_path())
-        probed = ProbedModels(lambda: () if database == MEMORY else read_capabilities(Path(database)))
-        found = Engines(settings, probed).describe(name)
+        if database == MEMORY:
+            engines = Engines(settings)
+        else:
+            engines = Engines(settings, ProbedModels(partial(read_capabilities, Path(database))))
+            engines.residences.connect(partial(read_working_space, Path(database)))
+        found = engines.describe(name)
         return [
             {
                 "id": known.id,

@@ -31,13 +31,16 @@ class Residences:
         self._save: Callable[[WorkingSpace], None] = lambda measured: None
 
     def connect(
-        self, read: Callable[[], Iterable[WorkingSpace]], save: Callable[[WorkingSpace], None]
+        self,
+        read: Callable[[], Iterable[WorkingSpace]],
+        save: Callable[[WorkingSpace], None] = lambda measured: None,
     ) -> None:
         """Keep the measured working space outside of this process.
 
         Args:
             read: Reader of what was measured before; called once, on the thread that first asks.
-            save: Function that takes a new measurement; called on any thread, it must not block.
+            save: Function that takes a new measurement; called on any thread, it must not block. By default
+                nothing is kept.
         """
         self._read, self._save = read, save
 

@@ -66,7 +66,7 @@ class ModelRequests:
                 self._put(command)
 
     def suspend(self) -> None:
-        """Keep requests from now on for the next engine."""
+        """Hold all further requests until the next engine is loaded."""
         self._has_engine = False
 
     def end_engine(

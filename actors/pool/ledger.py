@@ -8,13 +8,25 @@ from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.planning.apply_event import apply
 from greenroom.actors.pool.planning.decisions import Plan
 from greenroom.actors.pool.planning.eviction_policy import next_expiry, plan
-from greenroom.actors.pool.planning.pool_events import Configured, Decided, ModelEvent, PoolEvent
+from greenroom.actors.pool.planning.pool_events import (
+    Configured,
+    Decided,
+    ModelEvent,
+    ModelForgotten,
+    PoolEvent,
+)
 from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState
 from greenroom.actors.pool.queue_statuses import WaitingRoom
 from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
+
+MAX_STRANGERS = 64
+"""Maximum number of models to remember that no catalog lists and no request uses.
+
+Clients choose their names.
+"""
 
 
 class Ledger:
@@ -89,6 +101,13 @@ class Ledger:
         if preloads and not use.preload and not use.ready:
             limit = self.state.limit
             self._log.warning("model not preloaded", model=str(event.key), required=use.need, limit=limit)
+
+    def forget_strangers(self) -> None:
+        """Forget the oldest models that only requests have named, beyond the maximum number."""
+        strangers = [key for key, record in self._records.items() if record.is_stranger]
+        for key in strangers[:-MAX_STRANGERS]:
+            del self._records[key], self._rules[key]
+            self._change(ModelForgotten(key))
 
     def decide(self, event: PoolEvent) -> Plan:
         """Decide on the present state, and change it by the decisions.

@@ -129,6 +129,13 @@ class ModelRecord:
         return bool(self.tickets or self.leases or self.prompt_queries)
 
     @property
+    def is_stranger(self) -> bool:
+        """True if nothing is lost with the record: no catalog lists the model, and nothing of it is here."""
+        absent = self.use.residency is Residency.NONE and not (self.use.pinned or self.use.preload)
+        without_actor = self.model is None and self.remnant is None
+        return absent and without_actor and not (self.figures.listed or self.in_use)
+
+    @property
     def used_slots(self) -> int:
         """Number of slots held by leases."""
         return sum(lease.slots for lease in self.leases)

@@ -233,6 +233,7 @@ class ModelTable(PoolOverview):
             self._carry_out(decided)
         for record in self._ledger.records:
             self._stop_unused(record)
+        self._ledger.forget_strangers()
         greet_newcomers(self._ledger.waiting_room, now)
 
     def _carry_out(self, decided: Plan) -> None:

@@ -76,11 +76,16 @@ class HeldMemory:
             dropped += self.drop(self._excess())
         dropped.clear()
 
-    def find(self, owner: str, name: str, *, takes: bool) -> Any:
-        """Return the content of a piece, which stays held unless it is taken; None if there is none."""
+    def find(self, owner: str, name: str) -> Any:
+        """Return the content of a piece, which stays held; None if there is none."""
         with self._lock:
-            piece = self._pop((owner, name)) if takes else self._pieces.get((owner, name))
+            piece = self._pieces.get((owner, name))
         return None if piece is None else piece.content
+
+    def take(self, owner: str, name: str) -> HeldPiece | None:
+        """Return a piece, which is held no more; None if there is none."""
+        with self._lock:
+            return self._pop((owner, name))
 
     def drop(self, nbytes: int) -> list[HeldPiece]:
         """Drop the oldest pieces, at least so many bytes; return them, to be destroyed without the lock."""

@@ -43,7 +43,14 @@ def setting(
 
 
 def generation_default(name: str, meaning: str) -> Any:
-    """Return the attrs field of a request parameter's default, with the parameter's range."""
+    """Return the attrs field of a setting that gives a generation parameter where a request has none.
+
+    Its range is that of the parameter.
+
+    Args:
+        name: Name of the parameter.
+        meaning: Help text.
+    """
     bounds = attrs.fields_dict(GenerationParameters)[name].metadata
     return setting(None, meaning, low=bounds.get("low"), high=bounds.get("high"), above=bounds.get("above"))
 

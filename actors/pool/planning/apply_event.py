@@ -20,6 +20,7 @@ from greenroom.actors.pool.planning.pool_events import (
     LeaseReleased,
     MemoryRead,
     ModelEvent,
+    ModelForgotten,
     ModelStarted,
     PinSet,
     PoolEvent,
@@ -60,6 +61,10 @@ def apply(state: PoolState, event: PoolEvent) -> PoolState:
             return attrs.evolve(state, available=available, now=now, held=held)
         case Decided(plan):
             return _carry_out(state, plan)
+        case ModelForgotten(key):
+            return attrs.evolve(
+                state, models={each: use for each, use in state.models.items() if each != key}
+            )
     model = state.models.get(event.key) or ModelUse(event.key)
     changed = _with_freed(state, model, event)
     changed = attrs.evolve(changed, models={**changed.models, event.key: _changed(model, event)})
@@ -114,7 +119,7 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
         case KeepAliveSet(ttl=ttl):
             return attrs.evolve(model, ttl=ttl)
         case UnloadAsked() if model.resident and not model.hung:
-            return attrs.evolve(model, leaving=True, paused=True)
+            return attrs.evolve(model, leaving=True, paused=model.ready)
         case HeldReleased(nbytes=nbytes) if model.waits_for_memory:
             return attrs.evolve(model, freed=model.freed + nbytes)
         case RequestsFailed():

@@ -115,10 +115,10 @@ class _Planner:
         for model in self._resident:
             if model.leaves_now or (model.expires_at is not None and model.expires_at <= self._state.now):
                 self.decided = attrs.evolve(self.decided, expired=(*self.decided.expired, model.key))
-            elif model.leaving and model.residency is not Residency.RECLAIMED and not model.hung:
-                self._pause(model)
-            else:
+            elif not model.leaving or model.residency is Residency.RECLAIMED or model.hung:
                 continue
+            elif model.paused or model.leases:  # else it has yet to serve those that wait for its load
+                self._pause(model)
             self._drop(model)
 
     def open_preload(self) -> None:

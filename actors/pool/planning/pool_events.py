@@ -138,6 +138,13 @@ class ActorStopped:
 
 
 @attrs.frozen
+class ModelForgotten:
+    """The end of the pool's knowledge of a model that no request uses and no catalog lists."""
+
+    key: ModelKey
+
+
+@attrs.frozen
 class RequestsFailed:
     """The failure of all requests that wait for a model, those with leases included."""
 
@@ -187,6 +194,7 @@ ModelEvent = (
     | ActorCrashed
     | ActorEnded
     | ActorStopped
+    | ModelForgotten
     | RequestsFailed
     | Configured
     | PinSet

@@ -151,9 +151,12 @@ class ModelUse:
 
     @property
     def leaves_now(self) -> bool:
-        """True if an operator has asked to unload it and nothing delays that: no lease, no awaited load."""
+        """True if an operator has asked to unload it and nothing delays that: no lease, no awaited load.
+
+        Requests that waited for its load when the operator asked are served before.
+        """
         present = self.residency in (Residency.GRANTED, Residency.OPENING) and not self.hung
-        return self.leaving and present and not self.leases and (self.ready or not self.waiting)
+        return self.leaving and present and not self.leases and (self.paused or not self.waiting)
 
     @property
     def expires_at(self) -> float | None:
@@ -195,7 +198,7 @@ class PoolState:
         return min(need, max(need - model.estimated, self.reach_of(model)))
 
     def reach_of(self, model: ModelUse) -> int:
-        """Return the bytes that a model can have once all others are unloaded that can be."""
+        """Return the bytes left for a model once every other model that may be unloaded is gone."""
         return self.left_by(other for other in self.fixed if other.key != model.key)
 
     def lacks_memory(self, model: ModelUse, granted: int = 0) -> bool:

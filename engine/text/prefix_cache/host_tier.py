@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -67,18 +68,24 @@ class HostTier:
         """Return the longest held prefix of a packed prompt."""
         return self._index.match(tokens)
 
-    def read(self, block: CacheBlock, *, whole: bool) -> Future[HostTensors | None]:
-        """Return a block's tensors, already read; None if another need has dropped them.
-
-        Args:
-            whole: True if all of its tokens go into the memory tier: it is not held any more then.
-        """
-        found: _Held | None = self._held.find(self._owner, block.name, takes=whole)
+    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
+        """Return a block's tensors, already read; None if another need has dropped them."""
+        found: _Held | None = self._held.find(self._owner, block.name)
         if found is None:
             self._index.remove(block.name)
         reading: Future[HostTensors | None] = Future()
         reading.set_result(None if found is None else found.tensors)
         return reading
+
+    def move(self, block: CacheBlock, insert: Callable[[], bool]) -> bool:
+        """Insert a whole block into the memory tier, and hold it no more; it stays if that fails."""
+        piece, inserted = self._held.take(self._owner, block.name), False
+        try:
+            inserted = insert()
+        finally:
+            if piece is not None and not inserted:
+                self._held.hold(self._owner, block.name, piece, self._stamp)
+        return inserted
 
     def abandon(self, reading: Future[HostTensors | None]) -> None:
         """Do nothing: no read is slow."""

@@ -9,7 +9,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from greenroom.engine.text.prefix_cache.disk.block import CacheBlock, HostTensors
+from greenroom.engine.text.prefix_cache.disk.block import HostTensors
 from greenroom.engine.text.prefix_cache.disk.index import DiskMatch
 from greenroom.engine.text.prefix_cache.memory.kv_tensors import LayerTensors, slice_kv
 from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
@@ -41,29 +41,26 @@ def insert_stored(
         wanted.append((found.states, length))
     reading: Reading | None = None
     for index, (block, stop) in enumerate(wanted):
-        tensors = yield from _wait(stored, reading or _read(stored, known, block, stop))
-        reading = _read(stored, known, *wanted[index + 1]) if index + 1 < len(wanted) else None
+        tensors = yield from _wait(stored, reading or stored.read(block))
+        reading = stored.read(wanted[index + 1][0]) if index + 1 < len(wanted) else None
         if tensors is None:
             return
         if block.kind == "state":
             states = yield from _copied(tensors, 0, None)
             whole = tree.match(packed).length == length  # false if it did not all fit into memory
-            if not whole or not memory.insert(tree, packed, lambda *_: (), partial(tuple, states)):
+            insert = partial(memory.insert, tree, packed, lambda *_: (), partial(tuple, states))
+            if not whole or not stored.move(block, insert):
                 return
         elif (start := max(block.start, tree.match(packed).length)) < stop:
             kv = yield from _copied(tensors, start - block.start, stop - block.start)
 
-            copy_kv = partial(_part, kv, start)
-            if tree.match(packed).length < start or not memory.insert(
-                tree, packed[: stop * 4], copy_kv, None
-            ):
+            insert = partial(memory.insert, tree, packed[: stop * 4], partial(_part, kv, start), None)
+            is_whole = known <= block.start and stop == block.end
+            if tree.match(packed).length < start:
+                return
+            if not (stored.move(block, insert) if is_whole else insert()):
                 return
     stored.record_use(found)
-
-
-def _read(stored: StoredTier, known: int, block: CacheBlock, stop: int) -> Reading:
-    whole = block.kind == "state" or (known <= block.start and stop == block.end)
-    return stored.read(block, whole=whole)
 
 
 def _wait(stored: StoredTier, reading: Reading) -> Generator[Reading, None, HostTensors | None]:

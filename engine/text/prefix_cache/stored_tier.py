@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -31,11 +32,16 @@ class StoredTier(Protocol):
     def match(self, tokens: bytes) -> DiskMatch:
         """Return the longest stored prefix of a packed prompt."""
 
-    def read(self, block: CacheBlock, *, whole: bool) -> Future[HostTensors | None]:
-        """Start reading a block; the result is None if it is gone.
+    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
+        """Start reading a block; the result is None if it is gone."""
+
+    def move(self, block: CacheBlock, insert: Callable[[], bool]) -> bool:
+        """Insert all of a block's tokens into the memory tier; return whether they fit.
+
+        A tier in main memory then keeps the block no more.
 
         Args:
-            whole: True if all of its tokens go into the memory tier.
+            insert: Function that inserts them, and returns whether they fit.
         """
 
     def abandon(self, reading: Future[HostTensors | None]) -> None:

@@ -18,6 +18,7 @@ from greenroom.actors.store.read_capabilities import read_working_space
 from greenroom.actors.system import System, open_system
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_size import LEAST_MEASURED, LoadSize, load_size
+from greenroom.http.command_line import EngineModels
 from greenroom.schemas.events.events import Finished, TextDelta
 from greenroom.schemas.models.working_space import WorkingSpace
 from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
@@ -67,6 +68,8 @@ async def test_what_a_load_took_replaces_the_estimate_until_the_files_change_eve
     async with open_system(settings) as system:
         expected = size.least + max(measured[0].nbytes, size.working // LEAST_MEASURED)
         assert await granted_bytes(system, "qwen3") == expected
+    [shown] = await trio.to_thread.run_sync(EngineModels().describe, settings, "qwen3")
+    assert shown["required_bytes"] <= again  # as measured, like the server's own lists
     async with open_system(attrs.evolve(settings, max_batch=settings.max_batch + 1)) as system:
         assert await granted_bytes(system, "qwen3") >= size.total
     os.utime(folder / "config.json")

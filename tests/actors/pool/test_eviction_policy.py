@@ -248,10 +248,12 @@ def test_an_operators_unload_waits_for_leases_and_admits_nobody_meanwhile() -> N
     assert decide(leaving) == Plan(paused=frozenset({A}))
     assert decide(attrs.evolve(leaving, suspendable=True)) == Plan(paused=frozenset({A}))
     assert decide(attrs.evolve(leaving, leases=0)) == Plan(expired=(A,))
-    assert decide(attrs.evolve(leaving, leases=0, tickets=2)) == Plan(expired=(A,))
+    assert decide(attrs.evolve(leaving, leases=0, tickets=2, paused=True)) == Plan(expired=(A,))
+    # Those that waited for its load when it was asked are served first.
+    assert decide(attrs.evolve(leaving, leases=0, tickets=2)) == Plan()
     loading = ModelUse(A, GRANTED, ModelState.LOADING, leaving=True)
     assert decide(loading) == Plan(expired=(A,))
-    assert decide(attrs.evolve(loading, tickets=1)) == Plan(paused=frozenset({A}))
+    assert decide(attrs.evolve(loading, tickets=1)) == Plan()
     assert decide(attrs.evolve(leaving, residency=RECLAIMED, leases=0)) == Plan()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, UnloadModel
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import answer, eventually, generate, state, until
+from greenroom.tests.support.actors.actor_systems import (
+    Faults,
+    FaultyEngines,
+    answer,
+    eventually,
+    generate,
+    state,
+    until,
+)
 
 QWEN = ModelKey("qwen3")
 
@@ -69,6 +78,34 @@ async def test_an_unload_waits_for_the_leases_and_later_requests_load_the_model_
                     assert isinstance((await until(late, Finished))[-1], Finished)
         assert isinstance(ends[0], ModelUnloaded)
         assert ends[0].freed > 0
+
+
+async def test_an_unload_during_a_load_serves_those_who_wait_for_it_and_loads_nothing_twice(
+    models: tuple[str, ...],
+) -> None:
+    settings, faults = Settings(models=models, shutdown_timeout=60.0), Faults(gate=threading.Event())
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        ends: list[Any] = []
+
+        async def ask() -> None:
+            ends.append((await answer(system.pool, "qwen3"))[1])
+
+        async def loading() -> bool:
+            return bool(faults.loads)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await eventually(loading)
+            with trio.move_on_after(0.01):  # the wish remains when its asker has left
+                await unload(system)
+            assert faults.gate is not None
+            faults.gate.set()
+            unloaded = await unload(system)
+        assert isinstance(unloaded, ModelUnloaded)
+        assert unloaded.freed > 0
+        assert [type(end) for end in ends] == [Finished]
+        assert faults.loads == ["qwen3"]
+        assert await state(system.pool, "qwen3") is ModelState.IDLE
 
 
 async def test_what_an_unload_leaves_in_memory_is_named(models: tuple[str, ...], monkeypatch: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -107,9 +108,13 @@ class DiskTier:
             DiskMatch() if self._stuck is not None and not self._stuck.done() else self._index.match(tokens)
         )
 
-    def read(self, block: CacheBlock, *, whole: bool = True) -> Future[HostTensors | None]:
+    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
         """Start reading a file; the result is None if the file is unusable."""
         return self._reader.submit(partial(self._read, block))
+
+    def move(self, block: CacheBlock, insert: Callable[[], bool]) -> bool:
+        """Insert a file's tokens into the memory tier; the file stays."""
+        return insert()
 
     def abandon(self, reading: Future[HostTensors | None]) -> None:
         """Disable matches until a slow read is done."""

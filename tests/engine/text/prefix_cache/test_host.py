@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.held_memory import HeldPiece
 from greenroom.engine.text.prefix_cache.host_tier import HostTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.tests.support.engines.text_engines import Driver, expected
+from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, words
 
@@ -68,6 +71,29 @@ def test_a_conversation_goes_on_after_an_unload(tiny_model: TinyModel, kind: str
     assert third.ask(fork)[1] >= 201
     third.tier.drop()
     assert third.end() == 0
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "lfm2"])
+def test_a_hang_up_during_a_restoration_loses_nothing_of_the_prefix(tiny_model: TinyModel, kind: str) -> None:
+    folder, account = tiny_model(kind), MemoryAccount()
+    prompt = [*words(300, 1), TURN_END]
+    life = Life(folder, account)
+    life.ask(prompt)
+    held = life.end()
+    cache = PrefixCache(GENEROUS, HostTier(account.held, "model", "same", GENEROUS))
+    hang_ups = 0
+    for steps in itertools.count(1):
+        empty = caches.new_cache(loaded(folder)[0])
+        restoration = cache.restore(PrefixKey(), [*prompt, 5], empty, 512)
+        for _ in range(steps):
+            restoration.advance(1, force=True)
+        if restoration.is_done:
+            break
+        restoration.close()
+        hang_ups += 1
+    assert hang_ups > 2
+    assert restoration.length == len(prompt) - 1
+    assert account.held.nbytes < held  # what has come back is not in memory twice
 
 
 def test_what_is_held_depends_on_nothing_of_the_thread_or_the_device(tiny_model: TinyModel) -> None:

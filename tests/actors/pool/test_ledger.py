@@ -1,0 +1,60 @@
+"""The pool's ledger: what it keeps of each model, and what it forgets."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.actors.pool.ledger import MAX_STRANGERS, Ledger
+from greenroom.actors.pool.planning.pool_events import PinSet, PoolEvent
+from greenroom.actors.pool.planning.pool_state import PoolState
+from greenroom.actors.pool.residence_rules import ResidenceRule, rule_for
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.settings.model_settings import ModelSettings
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.actors.pool.test_replay import replay
+
+A, B = ModelKey("a"), ModelKey("b")
+
+
+@attrs.define
+class Rules:
+    """Settings that change while a server runs."""
+
+    settings: Settings
+    revision: int = 0
+
+    def of(self, model: str) -> ResidenceRule:
+        return rule_for(self.settings, model)
+
+    def reload(self, **tables: ModelSettings) -> None:
+        self.settings = Settings(model_settings=tuple(tables.items()))
+        self.revision += 1
+
+
+def test_a_pin_set_by_hand_outlives_a_reload_until_the_settings_of_that_model_change() -> None:
+    rules = Rules(Settings(model_settings=(("b", ModelSettings(pinned=True)),)))
+    ledger = Ledger(Settings(), rules.of, lambda: rules.revision)
+    for key, pinned in ((A, True), (B, False)):
+        assert ledger[key].use.pinned is not pinned
+        ledger.apply(PinSet(key, pinned))
+    rules.reload(b=ModelSettings(pinned=True, max_context=64), other=ModelSettings(ttl=5.0))
+    ledger.needs_decision(0.0)
+    assert [ledger[key].use.pinned for key in (A, B)] == [True, False]
+    rules.reload(a=ModelSettings(ttl=9.0), b=ModelSettings(pinned=True, ttl=3.0))
+    ledger.needs_decision(0.0)
+    told = [(ledger[key].use.pinned, ledger[key].use.ttl) for key in (A, B)]
+    assert told == [(False, 9.0), (True, 3.0)]
+
+
+def test_models_that_only_requests_have_named_are_forgotten_oldest_first() -> None:
+    ledger, seen = Ledger(Settings()), list[PoolEvent]()
+    ledger.on_change = seen.append
+    ledger[A].figures.listed = True
+    ledger.apply(PinSet(B, pinned=True))
+    for number in range(3 * MAX_STRANGERS):
+        assert ledger[ModelKey(f"owner/{number}")].use.key.model == f"owner/{number}"
+        ledger.forget_strangers()
+    last = [f"owner/{number}" for number in range(2 * MAX_STRANGERS, 3 * MAX_STRANGERS)]
+    assert [record.key.model for record in ledger.records] == ["a", "b", *last]
+    assert replay(seen, PoolState()) == []
+    assert ledger.state.models.keys() <= {record.key for record in ledger.records}
