@@ -52,7 +52,7 @@ test-slow: $(VENV)/developing-$(ACCELERATOR)
 	    -- $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
 
 soak: $(VENV)/developing-$(ACCELERATOR)
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak -o faulthandler_timeout=3600
 
 # Other people's clients, each in an environment of its own, on a real server: make compat ARGS="--only litellm".
 compat: $(VENV)/developing-$(ACCELERATOR)

@@ -80,8 +80,7 @@ def test_changed_settings_come_into_force_and_others_are_named(tiny_model: TinyM
 
         file.write_text("")
         server.process.send_signal(signal.SIGHUP)
-        for _ in range(3):  # twice by the command
-            server.wait_for("settings reloaded")
+        server.wait_for("settings reloaded")
         assert ask(server, "other").status_code == 404
         assert ask(server, model.name, content="word " * 100).status_code == 200
         server.process.send_signal(signal.SIGTERM)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 FULL_DISK = ">&3"
 """Redirection to a file that may not grow, as on a full disk. Only Linux has /dev/full."""
 _OPEN_FULL_DISK = 'full=$(mktemp) && exec 3>"$full" && rm "$full" && ulimit -f 0 && '
+SILENT_SECONDS = 240
+"""Time for an event of a server on a busy machine; then it is killed, so that no test waits for ever."""
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
 
@@ -45,12 +48,17 @@ class ServerProcess:
         self.address: str = self.wait_for("listening")["addresses"][0]
 
     def wait_for(self, name: str) -> dict[str, Any]:
-        """Read the log up to an event; fail if a line is no JSON."""
+        """Read the log up to an event, for at most `SILENT_SECONDS`; fail if a line is no JSON."""
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.append(json.loads(line))
-            if self.log[-1]["event"] == name:
-                return self.log[-1]
+        limit = threading.Timer(SILENT_SECONDS, self.process.kill)
+        limit.start()
+        try:
+            for line in self.process.stderr:
+                self.log.append(json.loads(line))
+                if self.log[-1]["event"] == name:
+                    return self.log[-1]
+        finally:
+            limit.cancel()
         raise AssertionError(f"no {name} in {self.log}")
 
     def end(self, seconds: float = 60) -> int:
