@@ -49,7 +49,7 @@ test-all:
 test-slow: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.slow.run_slowly \
 	    --costs $(COSTS) --cores $(CORES) --busy $(BUSY) \
-	    -- $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
+	    -- $(BIN)/pytest -o faulthandler_timeout=0 --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak -o faulthandler_timeout=3600

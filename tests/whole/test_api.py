@@ -40,7 +40,7 @@ def test_importing_it_loads_neither_model_libraries_nor_http() -> None:
         "import sys; from greenroom.api import chat, open_system\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
     assert "trio" in imported

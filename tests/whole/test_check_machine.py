@@ -67,7 +67,9 @@ def test_a_machine_that_cannot_run_it_is_told_in_one_line(
     tmp_path: Path, told: Mapping[str, object], line: str
 ) -> None:
     environment = fake(tmp_path, told)
-    done = subprocess.run([sys.executable, CHECK], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, CHECK], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert line in done.stderr
     assert done.stderr.count("\n") == 1
@@ -86,13 +88,17 @@ def test_a_machine_that_cannot_run_it_is_told_in_one_line(
 )
 def test_others_are_told_nothing(tmp_path: Path, told: Mapping[str, object]) -> None:
     environment = fake(tmp_path, told)
-    done = subprocess.run([sys.executable, CHECK], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, CHECK], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_python_that_is_too_new_is_a_warning(tmp_path: Path) -> None:
     environment = fake(tmp_path, APPLE_SILICON | {"python": (3, 15, 0)})
-    done = subprocess.run([sys.executable, CHECK], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, CHECK], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert done.stderr.startswith("Warning: Greenroom was not tested with Python 3.15")
 
@@ -110,7 +116,7 @@ def test_make_stops_there_with_2_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "faked").mkdir()
     environment = fake(tmp_path / "faked", APPLE_SILICON | {"mac_ver": "13.7"})
     command = ["make", "--no-print-directory", "run", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     told, makes = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "")
     assert told.startswith("MLX needs macOS 14")

@@ -21,6 +21,7 @@ from greenroom.tests.support.hostile import pictures, sounds
 from greenroom.tests.support.models.model_folders import make_cached
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import bounded
 from greenroom.tests.support.servers.server_processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,9 +117,7 @@ class Machine:
     def serving(self, *commands: str) -> Iterator[Sequence[ServerProcess]]:
         """Run servers beside each other; they must end well at SIGTERM."""
         with ExitStack() as stack:
-            processes = [stack.enter_context(self.start(command)) for command in commands]
-            for process in processes:
-                stack.callback(process.kill)
+            processes = [stack.enter_context(bounded(self.start(command))) for command in commands]
             servers = [ServerProcess(process) for process in processes]
             yield servers
             for process in processes:

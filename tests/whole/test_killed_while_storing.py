@@ -16,6 +16,7 @@ import openai
 import pytest
 
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
 from greenroom.tests.support.servers.server_processes import ServerProcess, serving
 
 WRITERS = 8
@@ -86,16 +87,9 @@ class Writer:
 
 @contextmanager
 def running(model: Path, database: Path) -> Iterator[ServerProcess]:
-    """Run a server and read its log, so that logging never blocks; kill it at the end."""
+    """Run a server until it is killed."""
     with serving(str(model), "--db", str(database)) as server:
-        assert server.process.stderr is not None
-        reader = threading.Thread(target=server.process.stderr.read)
-        reader.start()
-        try:
-            yield server
-        finally:
-            server.process.kill()
-            reader.join()
+        yield server
 
 
 @contextmanager
@@ -111,13 +105,15 @@ def write_until_killed(server: ServerProcess, writers: list[Writer], chance: ran
     ended = threading.Semaphore(0)
     with connected_to(server) as client, ThreadPoolExecutor(WRITERS) as threads:
         taking = [threads.submit(writer.take_turns, client, ended) for writer in writers]
-        for _ in range(chance.randrange(WRITERS, 3 * WRITERS)):
-            assert ended.acquire(timeout=120)
-        # Kill the server within a turn too, not only just after one.
-        threading.Event().wait(chance.random() * 0.05)
-        server.process.kill()
+        try:
+            for _ in range(chance.randrange(WRITERS, 3 * WRITERS)):
+                assert ended.acquire(timeout=120)
+            # Kill the server within a turn too, not only just after one.
+            threading.Event().wait(chance.random() * 0.05)
+        finally:
+            server.process.kill()  # else the writers would go on for ever
         for each in taking:
-            each.result()
+            each.result(PATIENCE)
 
 
 def check(client: openai.OpenAI, writers: list[Writer]) -> None:

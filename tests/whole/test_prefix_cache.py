@@ -35,7 +35,7 @@ def test_a_killed_server_remembers(tiny_model: Callable[..., Path], tmp_path: Pa
         while not server.wait_for("prefix written")["file"].startswith("state"):
             pass
         server.process.kill()
-        server.process.wait()
+        server.process.wait(60)
     with serving(*arguments) as server:
         again = ask(server, "Hello")
         assert (again[0], again[1]) == (first[0], first[1])

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from greenroom.http.process.shutdown import forced_end
+from greenroom.tests.support.servers.bounded_waits import bounded
 
 PROGRAM = """
 import os, re, sys, time, trio
@@ -44,7 +45,7 @@ class Started:
 
     def end(self) -> tuple[int, float]:
         """Return the exit status, and the seconds since the last signal; no case ends that soon by itself."""
-        with self.process:
+        with bounded(self.process):
             status = self.process.wait(120)
             return status, time.monotonic() - self.began
 
@@ -123,7 +124,7 @@ def test_without_the_systems_timers_the_interpreters_own_ends_the_process() -> N
         "import greenroom.http.process.shutdown as module; module.exit_natively_later = lambda *_: False; "
         "shutdown.end_within(0.1, 70); re.match('(a+)+b', 'a' * 64)"
     )
-    with Started(body, shutdown_timeout=600).process as process:
+    with bounded(Started(body, shutdown_timeout=600).process) as process:
         assert process.wait(120) == 1
 
 

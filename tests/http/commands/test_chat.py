@@ -9,12 +9,14 @@ import select
 import signal
 import termios
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 
@@ -42,6 +44,7 @@ class Terminal:
         if self.pid == 0:
             os.execvpe(GREENROOM[0], [*GREENROOM, *arguments], {**os.environ, "TERM": "xterm-256color"})
         self.shown = ""
+        self._status: int | None = None
 
     def write(self, text: str) -> None:
         os.write(self._fd, text.encode())
@@ -62,29 +65,46 @@ class Terminal:
 
     def end(self, number: signal.Signals | None = None) -> int:
         """Return the exit status; repeat the signal until the end, since readline may miss an early one."""
-        ended, status = os.waitpid(self.pid, os.WNOHANG if number else 0)
-        while number and not ended:
-            os.kill(self.pid, number)
-            time.sleep(0.5)
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
+        deadline = time.monotonic() + PATIENCE
+        while not self._reap():
+            assert time.monotonic() < deadline, self.shown
+            if number:
+                os.kill(self.pid, number)
+            time.sleep(0.5 if number else 0.02)
+            if select.select([self._fd], [], [], 0)[0]:
+                with suppress(OSError):  # the other side is closed
+                    self.shown += os.read(self._fd, 4096).decode("utf-8", "replace")
         self.modes_at_end = self.modes()
+        return os.waitstatus_to_exitcode(self._status or 0)
+
+    def close(self) -> None:
+        """Kill the process, if it still runs, and close the terminal."""
+        if not self._reap():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
         os.close(self._fd)
-        return os.waitstatus_to_exitcode(status)
+
+    def _reap(self) -> bool:
+        """Return whether the process has ended."""
+        if self._status is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = status if ended else None
+        return self._status is not None
 
 
 def test_chat_at_a_terminal_takes_turns_and_stops_an_answer_at_ctrl_c(
     tiny_model: TinyModel,
 ) -> None:
-    terminal = Terminal("chat", str(tiny_model("qwen3")), "--max-tokens", "1500")
-    terminal.read_until(">>> ")
-    terminal.write("Hello\n")
-    terminal.read_until("\x1b[?25h")
-    terminal.write("\x03")
-    terminal.read_until(">>> ")
-    terminal.write("/new\n")
-    terminal.read_until(">>> ")
-    terminal.write("\x04")
-    assert terminal.end() == 0
+    with closing(Terminal("chat", str(tiny_model("qwen3")), "--max-tokens", "1500")) as terminal:
+        terminal.read_until(">>> ")
+        terminal.write("Hello\n")
+        terminal.read_until("\x1b[?25h")
+        terminal.write("\x03")
+        terminal.read_until(">>> ")
+        terminal.write("/new\n")
+        terminal.read_until(">>> ")
+        terminal.write("\x04")
+        assert terminal.end() == 0
 
 
 def test_chat_shows_images(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -134,30 +154,30 @@ def test_chat_reads_text_from_stdin() -> None:
 def test_at_a_terminal_an_image_is_shown_with_the_next_line(tiny_model: TinyModel, tmp_path: Path) -> None:
     photo = tmp_path / "my photo.png"
     photo.write_bytes(pictures.photo(64, 64, "PNG"))
-    terminal = Terminal("chat", str(tiny_model("llama")), "--max-tokens", "5")
-    terminal.read_until(">>> ")
-    terminal.write("/image nothing.png\n")
-    assert "No such file" in terminal.read_until(">>> ")
-    terminal.write(f"/image {photo}\n")
-    terminal.read_until(">>> ")
-    terminal.write("Hello\n")
-    assert "is a text model" in terminal.read_until(">>> ")
-    terminal.write("/new\n")
-    terminal.read_until(">>> ")
-    terminal.write("Hello\n")
-    assert "tokens/s" in terminal.read_until(">>> ")
-    terminal.write("\x04")
-    assert terminal.end() == 0
+    with closing(Terminal("chat", str(tiny_model("llama")), "--max-tokens", "5")) as terminal:
+        terminal.read_until(">>> ")
+        terminal.write("/image nothing.png\n")
+        assert "No such file" in terminal.read_until(">>> ")
+        terminal.write(f"/image {photo}\n")
+        terminal.read_until(">>> ")
+        terminal.write("Hello\n")
+        assert "is a text model" in terminal.read_until(">>> ")
+        terminal.write("/new\n")
+        terminal.read_until(">>> ")
+        terminal.write("Hello\n")
+        assert "tokens/s" in terminal.read_until(">>> ")
+        terminal.write("\x04")
+        assert terminal.end() == 0
 
 
 def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(
     tiny_model: TinyModel,
 ) -> None:
-    terminal = Terminal("chat", str(tiny_model("llama")))
-    usual = terminal.modes()
-    terminal.read_until(">>> ")
-    assert terminal.end(signal.SIGTERM) == 128 + signal.SIGTERM
-    assert terminal.modes_at_end == usual
+    with closing(Terminal("chat", str(tiny_model("llama")))) as terminal:
+        usual = terminal.modes()
+        terminal.read_until(">>> ")
+        assert terminal.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert terminal.modes_at_end == usual
 
 
 def test_a_terminal_obeys_nothing_that_a_model_writes() -> None:
@@ -165,12 +185,12 @@ def test_a_terminal_obeys_nothing_that_a_model_writes() -> None:
     spelled = "\\x1b]52;c;cHduZWQ=\\x07\\x1b[2J\\x9b2J\\x00"
     parts = (delta(reasoning_content="hm" + hostile), delta(content="ü👩\u200d🚀" + hostile))
     with scripted_server(lambda _body: chunked(*parts, b"data: [DONE]\n\n")) as (address, _):
-        terminal = Terminal("chat", "--url", address)
-        terminal.read_until(">>> ")
-        terminal.write("Hello\n")
-        shown = terminal.read_until(">>> ")
-        terminal.write("\x04")
-        assert terminal.end() == 0
+        with closing(Terminal("chat", "--url", address)) as terminal:
+            terminal.read_until(">>> ")
+            terminal.write("Hello\n")
+            shown = terminal.read_until(">>> ")
+            terminal.write("\x04")
+            assert terminal.end() == 0
         piped = run_greenroom("chat", "--url", address, stdin="Hello\n")
     assert f"hm{spelled}" in shown
     assert f"ü👩\u200d🚀{spelled}" in shown

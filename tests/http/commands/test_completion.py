@@ -60,6 +60,10 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     )
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
-        [bash, "--norc", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path}
+        [bash, "--norc", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PATH": path},
     )
     assert done.stdout == "transcribe\n"

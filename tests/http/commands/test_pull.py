@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from greenroom.tests.support.servers.bounded_waits import bounded, wait_until
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom
 
@@ -41,18 +42,18 @@ def arrived(cache: Path) -> int:
     return sum(part.stat().st_size for part in cache.rglob("*.greenroom.part"))
 
 
-def start() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*GREENROOM, "pull", NAME], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@contextmanager
+def started() -> Iterator[subprocess.Popen[str]]:
+    command, pipe = [*GREENROOM, "pull", NAME], subprocess.PIPE
+    with bounded(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)) as process:
+        yield process
 
 
 def test_a_killed_pull_is_resumed_by_the_next(cache: Path, hub: Hub) -> None:
     hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(4 * MB, "hold")
-    with start() as killed:
+    with started() as killed:
         assert hub.held.wait(120)
-        while arrived(cache) < 3 * MB:
-            time.sleep(0.01)
+        wait_until(lambda: arrived(cache) >= 3 * MB)
         killed.kill()
     have = arrived(cache)
     assert not list(cache.glob("*/snapshots/*"))
@@ -66,9 +67,9 @@ def test_a_killed_pull_is_resumed_by_the_next(cache: Path, hub: Hub) -> None:
 
 def test_two_processes_share_a_file(cache: Path, hub: Hub) -> None:
     hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(2 * MB, "hold")
-    with start() as first:
+    with started() as first:
         assert hub.held.wait(120)
-        with start() as second:
+        with started() as second:
             assert second.stderr is not None
             assert "another process fetches the same model" in second.stderr.readline()
             hub.ending.set()

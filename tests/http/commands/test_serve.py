@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, bounded, wait_until
 from greenroom.tests.support.servers.server_processes import GREENROOM, ServerProcess, serving
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -40,8 +41,7 @@ def test_a_reader_that_stalls_does_not_hold_a_shutdown(tiny_model: TinyModel) ->
     body = {**CHAT, "model": "default", "stream": True, "max_tokens": 2000}
     timeout = ("--shutdown-timeout", "600")
     with serving(str(tiny_model("qwen3")), *timeout) as server, begun(server, body) as received:
-        while b'"content"' not in received():
-            pass
+        wait_until(lambda: b'"content"' in received())
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
 
@@ -64,6 +64,7 @@ def begun(server: ServerProcess, body: dict[str, Any]) -> Iterator[Callable[[], 
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(PATIENCE)
         client.connect((host, int(port)))
         client.sendall(f"{head}Content-Length: {len(encoded)}\r\n\r\n".encode() + encoded)
         yield lambda: client.recv(1024)
@@ -71,7 +72,9 @@ def begun(server: ServerProcess, body: dict[str, Any]) -> Iterator[Callable[[], 
 
 def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) -> None:
     command = [*GREENROOM, "serve", str(tiny_model("qwen3")), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with bounded(
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         assert re.search(r" on http://127\.0\.0\.1:(\d+)( and http://\[::1\]:\1)?$", first), first

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,8 +211,6 @@ def test_a_list_of_200_folders_costs_the_server_3_ms_and_a_look_at_the_disk_20(
     options = ("--model-dir", str(tmp_path / "models"), "--db", ":memory:")
     with serving_process(*options) as process, httpx2.Client(base_url=process.address) as client:
         server = psutil.Process(process.process.pid)
-        # Unread log lines would stop the server.
-        threading.Thread(target=collections.deque, args=(process.process.stderr, 0)).start()
 
         def cpu_of(calls: int) -> float:
             """Return the server's CPU time for one of so many calls, in milliseconds."""

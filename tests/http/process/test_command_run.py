@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from greenroom.tests.support.servers.bounded_waits import bounded
+
 PROGRAM = """
 import os, signal, sys, threading, time
 import click, trio
@@ -48,11 +50,8 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     program = PROGRAM.format(body=body, run=run, forced_end=forced_end)
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with bounded(subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe)) as process:
+        yield process
 
 
 def read(process: subprocess.Popen[bytes], word: bytes) -> None:

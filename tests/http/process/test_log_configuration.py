@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from greenroom.tests.support.servers.bounded_waits import bounded
+
 BEGIN = """
 import faulthandler, logging, os, sys, threading, warnings
 import structlog
@@ -23,7 +25,7 @@ def run(
     code: str, log_format: str = "json", level: str = "info", status: int = 0
 ) -> subprocess.CompletedProcess[str]:
     program = BEGIN.format(format=log_format, level=level) + code
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == status, done.stderr
     return done
 
@@ -142,7 +144,7 @@ def test_a_reader_that_has_gone_stops_nobody() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    with process:
+    with bounded(process):
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -33,7 +33,7 @@ async def test_beats_come_while_the_loop_answers_and_stop_while_it_is_blocked() 
         assert await trio.to_thread.run_sync(beats.get, True, 60) == Beat("serving")
     blocked_until = time.monotonic() + 20 * INTERVAL
     while not beats.empty():
-        beats.get()
+        beats.get(timeout=60)
     while time.monotonic() < blocked_until:
         pass  # the loop answers nobody
     assert beats.qsize() <= 1, "one answer was on its way"

@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from greenroom.tests.support.servers.bounded_waits import bounded
 from greenroom.tests.support.servers.server_processes import GREENROOM
 
 ACTIVATE = """
@@ -42,21 +44,23 @@ def test_it_serves_on_systemds_socket_and_tells_it_of_its_state(
             "GREENROOM_DB": ":memory:",
         }
         command = [sys.executable, "-c", ACTIVATE, str(listening.fileno()), *GREENROOM, "serve", *mode]
-        with subprocess.Popen(command, env=environment, pass_fds=(listening.fileno(),)) as process:
-            try:
-                received: list[str] = []
-                while "READY=1" not in received:
-                    received += receiver.recv(4096).decode().split("\n")
-                assert f"STATUS=Serving on {address}" in received
-                while "WATCHDOG=1" not in received and mode:
-                    received += receiver.recv(4096).decode().split("\n")
-                assert httpx2.get(f"{address}/readyz", timeout=120).status_code == 200
-                process.send_signal(signal.SIGTERM)
-                while "STOPPING=1" not in received:
-                    received += receiver.recv(4096).decode().split("\n")
-                assert process.wait(120) == 0
-            finally:
-                process.kill()
+        received: list[str] = []
+
+        def receive_until(message: str) -> None:
+            deadline = time.monotonic() + 120
+            while message not in received:
+                assert time.monotonic() < deadline, received
+                received.extend(receiver.recv(4096).decode().split("\n"))
+
+        with bounded(subprocess.Popen(command, env=environment, pass_fds=(listening.fileno(),))) as process:
+            receive_until("READY=1")
+            assert f"STATUS=Serving on {address}" in received
+            if mode:
+                receive_until("WATCHDOG=1")
+            assert httpx2.get(f"{address}/readyz", timeout=120).status_code == 200
+            process.send_signal(signal.SIGTERM)
+            receive_until("STOPPING=1")
+            assert process.wait(120) == 0
 
 
 def test_what_is_no_socket_is_refused_in_one_line() -> None:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
+import socket
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import attrs
 import httpx2
+import psutil
 import pytest
 
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, wait_until
+from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
 from greenroom.tests.support.servers.server_processes import ServerProcess, serving
+
+READY_SECONDS = 5.0
+"""Seconds after which a calm machine serves again."""
+CUT = httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError
+"""Failures of who was connected to a process that is killed; a refused connection is none of them."""
+NAME, WEIGHTS = "org/chat", "model.safetensors"
 
 PROGRAM = """
 import ctypes, os, sys
@@ -64,53 +75,64 @@ main()
 
 
 class Supervised:
-    """A supervised server in a separate process, whose log is read all the time."""
+    """A supervised server in a separate process.
+
+    Args:
+        orders: File whose content its GPU workers obey.
+    """
 
     def __init__(self, server: ServerProcess, orders: Path) -> None:
         self.server = server
         self.address = server.address
         self.orders = orders
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
     @property
     def events(self) -> list[str]:
         """The events of the log so far."""
-        return [str(line["event"]) for line in self.server.log]
+        return [str(line["event"]) for line in self.server.read_log()]
 
     def logged(self, event: str) -> dict[str, Any]:
         """Return the last such line of the log."""
+        wait_until(lambda: event in self.events, 60)
         return [line for line in self.server.log if line["event"] == event][-1]
 
     def pid(self) -> int:
         """Return the serving process, once one is ready."""
-        while True:
-            try:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with suppress(*CUT):  # the process that was killed had accepted the connection
                 ready = httpx2.get(f"{self.address}/readyz", timeout=120)
                 found = httpx2.get(f"{self.address}/health", timeout=120)
-            except (httpx2.ReadError, httpx2.RemoteProtocolError):
-                continue  # the process that was killed had accepted the connection
-            assert ready.status_code == 200, ready.text
-            return int(found.json()["pid"])
+                assert ready.status_code == 200, ready.text
+                return int(found.json()["pid"])
+        raise TimeoutError("no process becomes ready")
 
     def ask(self, **fields: Any) -> httpx2.Response:
         """Send a short chat."""
         body = {"model": "default", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         return httpx2.post(f"{self.address}/v1/chat/completions", json={**body, **fields}, timeout=120)
 
-    def die_in_a_request(self, kill: str) -> None:
-        """End or silence the process while a model computes, and wait for the next."""
+    def post(self, path: str, **body: Any) -> httpx2.Response:
+        """Send an operator's order."""
+        return httpx2.post(f"{self.address}{path}", json=body, timeout=120)
+
+    def die_in_a_request(self, kill: str) -> float:
+        """End or silence the process while a model computes; return the seconds from its end to the next."""
         before = self.pid()
         assert self.ask().status_code == 200
         if kill in ("abort", "hold"):
             self.orders.write_text(kill)
-            with pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)):
+            with pytest.raises(CUT):
                 self.ask()
         else:
-            with pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)):
+            with pytest.raises(CUT):
                 self._kill_in_a_stream(before, signal.SIGSTOP if kill == "stop" else signal.SIGKILL)
         assert self.pid() != before
+        now = time.time()
         assert self.ask().status_code == 200
+        died = self.logged("server died")
+        assert died["pid"] == before
+        return now - datetime.fromisoformat(died["timestamp"]).timestamp()
 
     def _kill_in_a_stream(self, pid: int, number: int) -> None:
         body = {
@@ -128,22 +150,15 @@ class Supervised:
     def end(self) -> int:
         """Tell it to end; return the exit status."""
         self.server.process.send_signal(signal.SIGTERM)
-        status = self.server.process.wait(120)
-        self._reader.join(60)
-        return status
-
-    def _read(self) -> None:
-        assert self.server.process.stderr is not None
-        for line in self.server.process.stderr:
-            with suppress(ValueError):  # faulthandler's last words are no JSON
-                self.server.log.append(json.loads(line))
+        return self.server.end(120)
 
 
 @contextmanager
 def supervised(tmp_path: Path, *arguments: str) -> Iterator[Supervised]:
     orders = tmp_path / "orders"
     program = (sys.executable, "-c", PROGRAM, str(orders))
-    with serving("--supervised", *arguments, program=program) as server:
+    # The last words of a process that aborts are no JSON.
+    with serving("--supervised", *arguments, program=program, only_json=False) as server:
         yield Supervised(server, orders)
 
 
@@ -158,10 +173,7 @@ def test_killed_and_aborted_servers_are_replaced_and_the_rest_drains(
         assert server.logged("server died")["signal"] == "SIGABRT"
         assert server.logged("server died")["left_out"] == [model.name]
         assert server.logged("model not preloaded")["model"] == model.name
-        shown = subprocess.run(
-            ["ps", "-o", "rss=", "-p", str(server.server.process.pid)], capture_output=True, text=True
-        )
-        assert int(shown.stdout) * 1024 < 30e6
+        assert psutil.Process(server.server.process.pid).memory_info().rss < 30e6
         assert server.end() == 0
     assert "draining" in server.events
     with pytest.raises(httpx2.ConnectError):
@@ -169,36 +181,133 @@ def test_killed_and_aborted_servers_are_replaced_and_the_rest_drains(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kill", ["hold", "stop"])
-def test_silent_servers_are_replaced(tiny_model: TinyModel, tmp_path: Path, kill: str) -> None:
+@pytest.mark.parametrize("kill", ["abort", "hold", "stop"])
+def test_servers_that_abort_or_fall_silent_are_replaced(
+    tiny_model: TinyModel, tmp_path: Path, kill: str
+) -> None:
     with supervised(tmp_path, str(tiny_model("qwen3")), "--db", str(tmp_path / "db")) as server:
-        server.die_in_a_request(kill)
-        assert "server silent" in server.events
+        seconds = server.die_in_a_request(kill)
+        print(f"{kill}: ready {seconds:.2f} s after the end")
+        assert ("server silent" in server.events) == (kill != "abort")
+        assert seconds <= READY_SECONDS
         assert server.end() == 0
 
 
-@pytest.mark.soak
-def test_twenty_kills_at_any_moment_refuse_nobody_and_leave_the_database_whole(
-    tiny_model: TinyModel, tmp_path: Path
+@attrs.frozen
+class Work:
+    """Work of a server in which it is killed.
+
+    Args:
+        begin: Function that has the server do it, for each of some clients; what they get may be cut off.
+        wait: Function that returns once the server is at it.
+    """
+
+    begin: Callable[[], object]
+    wait: Callable[[], object]
+    clients: int = 1
+
+
+@pytest.fixture
+def hub(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    files = {path.name: path.read_bytes() for path in tiny_model("llama").iterdir() if path.is_file()}
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    with open_hub({NAME: files}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        yield hub
+
+
+def work_of(moment: str, server: Supervised, hub: Hub, chance: random.Random) -> Work:
+    """Return the work by its name."""
+    at_it = threading.Event()
+
+    def probe() -> None:
+        body = {"model": "qwen3", "stream": True, "max_tokens": 200}
+        url = f"{server.address}/admin/models/probe"
+        with httpx2.stream("POST", url, json=body, timeout=120) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("event: progress"):
+                    at_it.set()
+
+    def loads() -> bool:
+        states = httpx2.get(f"{server.address}/admin/models", timeout=120).json()["models"]
+        return any(model["id"] == "qwen3" and model["state"] == "loading" for model in states)
+
+    match moment:
+        case "requests":
+            # The first request of a process loads the model; each is stored.
+            return Work(lambda: server.ask(store=True), lambda: time.sleep(chance.random()), 4)
+        case "loads":
+            return Work(lambda: server.post("/admin/models/load", model="qwen3"), lambda: wait_until(loads))
+        case "probes":
+            return Work(probe, lambda: at_it.wait(120) or pytest.fail("the probe does not begin"))
+    weights = len(hub.models[NAME][WEIGHTS])
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(chance.randrange(weights // 2, weights), "hold")
+    hub.held.clear()
+    return Work(
+        lambda: server.post("/admin/pull", model=NAME, probe=False),
+        lambda: hub.held.wait(120) or pytest.fail("the download does not begin"),
+    )
+
+
+@contextmanager
+def knocking(address: str) -> Iterator[list[OSError]]:
+    """Connect ten times a second; yield the list of what has failed."""
+    failed, ended = list[OSError](), threading.Event()
+    place = urlsplit(address)
+
+    def knock() -> None:
+        while not ended.wait(0.1):
+            try:
+                socket.create_connection((str(place.hostname), place.port or 0), timeout=60).close()
+            except OSError as error:
+                failed.append(error)
+
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    try:
+        yield failed
+    finally:
+        ended.set()
+        thread.join(120)
+
+
+def kill_at(work: Work, server: Supervised) -> float:
+    """Kill the process at its work; return the seconds until the next is ready."""
+    pid = server.pid()
+    with ThreadPoolExecutor(work.clients) as clients, knocking(server.address) as refused:
+        begun = [clients.submit(work.begin) for _ in range(work.clients)]
+        try:
+            work.wait()
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        assert server.pid() != pid
+        seconds = time.monotonic() - killed
+        for each in begun:
+            cut = each.exception(120)
+            assert cut is None or isinstance(cut, CUT), cut
+    assert refused == []
+    return seconds
+
+
+QUICK = ("loads", "downloads")
+TWENTY = ("requests", "loads", "probes", "downloads") * 5
+
+
+@pytest.mark.parametrize("moments", [QUICK, pytest.param(TWENTY, marks=pytest.mark.soak)], ids=["2", "20"])
+def test_kills_at_any_moment_refuse_nobody_and_leave_the_database_whole(
+    tiny_model: TinyModel, tmp_path: Path, hub: Hub, moments: tuple[str, ...]
 ) -> None:
     chance, database = random.Random(20), tmp_path / "db"
     with supervised(tmp_path, str(tiny_model("qwen3")), "--db", str(database)) as server:
-        for _ in range(20):
-            pid = server.pid()
-            with ThreadPoolExecutor(4) as clients:
-                # The first request of a process loads the model; each is stored.
-                asked = [clients.submit(server.ask, store=True) for _ in range(4)]
-                time.sleep(chance.random())
-                os.kill(pid, signal.SIGKILL)
-                began = time.monotonic()
-                assert server.pid() != pid
-                print(f"ready after {time.monotonic() - began:.2f} s")
-                for each in asked:
-                    cut = each.exception()
-                    assert cut is None or isinstance(cut, httpx2.ReadError | httpx2.RemoteProtocolError), cut
+        for moment in moments:
+            seconds = kill_at(work_of(moment, server, hub, chance), server)
+            print(f"{moment}: ready after {seconds:.2f} s")
+            assert seconds <= (READY_SECONDS if moments is TWENTY else PATIENCE)
             assert server.ask(store=True).status_code == 200
-            with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+            with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            connection.close()
-        assert server.events.count("server died") == 20
+        assert '"completed"' in server.post("/admin/pull", model=NAME, probe=False).text
+        assert server.ask(model=NAME).status_code == 200
+        assert server.events.count("server died") == len(moments)
         assert server.end() == 0

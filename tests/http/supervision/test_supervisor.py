@@ -9,13 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import pytest
 
 from greenroom.http.supervision.supervisor import STOP_RESERVE
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines, wait_until
+from greenroom.tests.support.servers.server_processes import kill_children
 
 PARENT = """
 import os, socket, sys
@@ -69,20 +73,28 @@ while True:
 class Parent:
     """A supervising parent in a separate process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], lines: OutputLines) -> None:
         self.process = process
         self.log: list[dict[str, Any]] = []
+        self._lines = lines
         [address] = self.wait_for("supervising")["addresses"]
         self.place = ("127.0.0.1", int(address.rpartition(":")[2]))
 
     def wait_for(self, name: str) -> dict[str, Any]:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        deadline = time.monotonic() + PATIENCE
+        while line := self._lines.next(deadline - time.monotonic()):
             if line.startswith("{"):
                 self.log.append(json.loads(line))
                 if self.log[-1]["event"] == name:
                     return self.log[-1]
         raise AssertionError(f"no {name} in {self.log}")
+
+    def kill(self) -> None:
+        """Kill it, and its child, which may hang."""
+        if self.process.poll() is None:
+            self.process.kill()
+            rest = [json.loads(line) for line in self._lines.so_far() if line.startswith("{")]
+            kill_children(self.log + rest)
 
     def tell(self, word: str) -> None:
         with socket.create_connection(self.place, timeout=60) as client:
@@ -90,8 +102,9 @@ class Parent:
 
     def hello(self) -> tuple[int, int, list[str]]:
         """Return the child's pid, the number of restarts, and the models that are left out."""
-        while not (answer := self._ask("hello")):
-            pass  # a child that was just killed had accepted the connection
+        deadline = time.monotonic() + PATIENCE
+        while not (answer := self._ask("hello")):  # a child that was just killed had accepted the connection
+            assert time.monotonic() < deadline, self._lines.so_far()
         pid, restarts, *left_out = answer.split(" ")
         return int(pid), int(restarts), list(filter(None, left_out))
 
@@ -110,7 +123,11 @@ def supervising(child: str = CHILD, importing: float = 30.0, stopping: float = 3
     command = [sys.executable, "-c", PARENT, child, str(importing), str(stopping)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield Parent(process)
+            parent = Parent(process, OutputLines(process.stderr))
+            try:
+                yield parent
+            finally:
+                parent.kill()
         finally:
             process.kill()
 
@@ -228,7 +245,8 @@ def test_a_child_ends_when_its_parent_was_killed() -> None:
 
 def states_in_group(group: int) -> list[str]:
     """Return the states of a process group's members; `Z` is a dead one that nobody has asked for."""
-    shown = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    command = ["ps", "-eo", "pgid=,stat="]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     pairs = (line.split() for line in shown.splitlines())
     return [state for found, state in pairs if int(found) == group]
 
@@ -239,14 +257,10 @@ def test_processes_that_a_child_leaves_behind_end_with_it() -> None:
         pid, *_ = parent.hello()
         os.kill(pid, signal.SIGKILL)
         assert parent.hello()[1] == 1
-        while any(not state.startswith("Z") for state in states_in_group(pid)):
-            pass
+        wait_until(lambda: all(state.startswith("Z") for state in states_in_group(pid)), 60)
 
 
 def test_the_parent_takes_less_than_30_megabytes() -> None:
     with supervising() as parent:
         parent.hello()
-        shown = subprocess.run(
-            ["ps", "-o", "rss=", "-p", str(parent.process.pid)], capture_output=True, text=True, check=True
-        )
-        assert int(shown.stdout) * 1024 < 30e6
+        assert psutil.Process(parent.process.pid).memory_info().rss < 30e6

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from greenroom.tests.support.servers.bounded_waits import bounded
+
 HANGS = "its thread hangs"
 
 _PROGRAM = f"""
@@ -59,15 +61,12 @@ def hanging(
     """Start such a command, and wait until its model hangs."""
     pipe = subprocess.PIPE
     command = hung_command(where, *arguments)
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with bounded(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)) as process:
         assert process.stdin is not None
         assert process.stderr is not None
-        try:
-            process.stdin.write(stdin)
-            process.stdin.close()
-            process.stdin = None
-            while (line := process.stderr.readline()) != f"{HANGS}\n":
-                assert line, "it has ended"
-            yield process
-        finally:
-            process.kill()
+        process.stdin.write(stdin)
+        process.stdin.close()
+        process.stdin = None
+        while (line := process.stderr.readline()) != f"{HANGS}\n":
+            assert line, "it has ended"
+        yield process

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines
 
 FULL_DISK = ">&3"
 """Redirection to a file that may not grow, as on a full disk. Only Linux has /dev/full."""
 _OPEN_FULL_DISK = 'full=$(mktemp) && exec 3>"$full" && rm "$full" && ulimit -f 0 && '
-SILENT_SECONDS = 240
-"""Time for an event of a server on a busy machine; then it is killed, so that no test waits for ever."""
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
 
@@ -40,33 +41,66 @@ def run_greenroom(
 
 
 class ServerProcess:
-    """A server in a separate process."""
+    """A server in a separate process, whose log is read all the time.
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    Args:
+        only_json: Whether lines of the log that are no JSON fail the test; else they are left out.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], *, only_json: bool = True) -> None:
         self.process = process
         self.log: list[dict[str, Any]] = []
+        self._only_json = only_json
+        self._out, self._lines = OutputLines(process.stdout), OutputLines(process.stderr)
         self.address: str = self.wait_for("listening")["addresses"][0]
 
-    def wait_for(self, name: str) -> dict[str, Any]:
-        """Read the log up to an event, for at most `SILENT_SECONDS`; fail if a line is no JSON."""
-        assert self.process.stderr is not None
-        limit = threading.Timer(SILENT_SECONDS, self.process.kill)
-        limit.start()
-        try:
-            for line in self.process.stderr:
-                self.log.append(json.loads(line))
-                if self.log[-1]["event"] == name:
-                    return self.log[-1]
-        finally:
-            limit.cancel()
+    def wait_for(self, name: str, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Read the log up to the next such event."""
+        deadline = time.monotonic() + seconds
+        while line := self._lines.next(deadline - time.monotonic()):
+            found = self._record(line)
+            if found is not None and found["event"] == name:
+                return found
         raise AssertionError(f"no {name} in {self.log}")
 
+    def read_log(self) -> list[dict[str, Any]]:
+        """Return the log so far."""
+        for line in self._lines.so_far():
+            self._record(line)
+        return self.log
+
     def end(self, seconds: float = 60) -> int:
-        """Return the exit status; the rest of the log must be JSON, and stdout empty."""
-        out, err = self.process.communicate(timeout=seconds)
-        self.log += [json.loads(line) for line in err.splitlines()]
-        assert out == ""
-        return self.process.returncode
+        """Return the exit status; stdout must be empty."""
+        status = self.process.wait(seconds)
+        for line in self._lines.rest():
+            self._record(line)
+        assert self._out.rest() == []
+        return status
+
+    def kill(self) -> None:
+        """Kill it, and the child of a supervising parent, which could not end by itself if it hangs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            kill_children(self.read_log())
+
+    def _record(self, line: str) -> dict[str, Any] | None:
+        try:
+            self.log.append(json.loads(line))
+        except ValueError:
+            if self._only_json:
+                raise
+            return None
+        return self.log[-1]
+
+
+def kill_children(log: Sequence[dict[str, Any]]) -> None:
+    """Kill the children of a supervising parent that has just been killed, by its log."""
+    started = [line["pid"] for line in log if line["event"] == "server started"]
+    ended = {line["pid"] for line in log if line["event"] in ("server died", "server ended")}
+    for pid in started:
+        if pid not in ended:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 _FAILING = """
@@ -116,7 +150,10 @@ def failing(failure: str, model: str, loss_seconds: float = 5.0, pace: float = 0
 
 @contextmanager
 def serving(
-    *arguments: str, descriptors: int | None = None, program: tuple[str, ...] = GREENROOM
+    *arguments: str,
+    descriptors: int | None = None,
+    program: tuple[str, ...] = GREENROOM,
+    only_json: bool = True,
 ) -> Iterator[ServerProcess]:
     """Run a server, optionally with a hard limit of open files, and a soft limit of half as many."""
     command = [*program, "serve", "--port", "0", "--log-format", "json", *arguments]
@@ -130,6 +167,10 @@ def serving(
         ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield ServerProcess(process)
+            server = ServerProcess(process, only_json=only_json)
+            try:
+                yield server
+            finally:
+                server.kill()
         finally:
             process.kill()

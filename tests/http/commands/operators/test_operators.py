@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from greenroom.http.commands.operators.ps import tables
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines, bounded
 from greenroom.tests.support.servers.server_processes import GREENROOM, ServerProcess, run_greenroom, serving
 
 
@@ -37,15 +38,19 @@ def endless_chat(server: ServerProcess) -> Iterator[tuple[str, list[str]]]:
     """Stream an endless answer in a thread; yield its request's id and what has come of it at its end."""
     came: list[str] = []
     body = {"model": "qwen3", "messages": [{"role": "user", "content": "Hello"}]}
-    streamed = {**body, "stream": True, "max_tokens": 20_000}
+    streamed = {**body, "stream": True, "max_tokens": 20_000, "ignore_eos": True}
     with (
         httpx2.Client(base_url=server.address, timeout=600) as client,
         client.stream("POST", "/v1/chat/completions", json=streamed) as response,
     ):
         reading = threading.Thread(target=lambda: came.extend(response.iter_lines()), daemon=True)
         reading.start()
-        yield response.headers["x-request-id"], came
-        reading.join()
+        ident = response.headers["x-request-id"]
+        try:
+            yield ident, came
+        finally:
+            run_greenroom("cancel", ident, "--url", server.address)
+            reading.join(PATIENCE)
 
 
 def test_models_are_loaded_pinned_and_unloaded(server: ServerProcess) -> None:
@@ -65,23 +70,26 @@ def test_ps_watches_a_request_until_it_is_cancelled(server: ServerProcess) -> No
     on(server, "load", "qwen3")
     command = [*GREENROOM, "ps", "--watch", "--interval", "1", "--url", server.address]
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching,
+        bounded(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as watching,
         endless_chat(server) as (ident, came),
     ):
-        assert watching.stdout is not None
-        recorded = [watching.stdout.readline()]
-        while not recorded[-1].startswith(f"{ident}\tqwen3\tdecode\t"):
-            recorded.append(watching.stdout.readline())
+        lines, recorded = OutputLines(watching.stdout), list[str]()
+
+        def record_until(shown: Callable[[str], bool]) -> None:
+            while not recorded or not shown(recorded[-1]):
+                recorded.append(lines.next(60))
+                assert recorded[-1], recorded
+                assert len(recorded) < 1_000, recorded[-20:]
+
+        record_until(lambda line: line.startswith(f"{ident}\tqwen3\tdecode\t"))
         assert recorded[0].startswith("qwen3\tready\t")
         *_, prompt, cached, generated, seconds = recorded[-1].strip().split("\t")
         assert int(prompt) > int(cached) >= 0
         assert int(generated) > 0
         assert float(seconds) >= 0
         assert on(server, "cancel", ident) == f"{ident} is cancelled.\n"
-        while not recorded[-1].startswith("qwen3\tready\t") or "\t0\t0\t" not in recorded[-1]:
-            recorded.append(watching.stdout.readline())
+        record_until(lambda line: line.startswith("qwen3\tready\t") and "\t0\t0\t" in line)
         assert "\n" in recorded  # a blank line ends each look
-        watching.terminate()
     assert "request_cancelled" in "".join(came)
 
 

@@ -44,7 +44,9 @@ async def endless_chat(served: Served, model: str) -> AsyncIterator[tuple[RawCli
     """Stream a chat that ends only with its connection; yield that and the request's id."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True}
     async with connected(served.server) as client:
-        await client.request("POST", CHAT, json.dumps({**body, "max_tokens": 20_000}).encode())
+        await client.request(
+            "POST", CHAT, json.dumps({**body, "max_tokens": 20_000, "ignore_eos": True}).encode()
+        )
         head = (await client.read_until(b"\r\n\r\n")).decode().lower()
         yield client, head.split("x-request-id: ")[1].split()[0]
 

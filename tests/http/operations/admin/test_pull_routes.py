@@ -106,7 +106,7 @@ async def test_a_pull_is_cancelled_at_once_and_resumed_by_the_next(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            await trio.to_thread.run_sync(hub.held.wait)
+            assert await trio.to_thread.run_sync(hub.held.wait, 120)
             [running] = (await fetch(served.server, "GET", "/admin/pulls")).json()["pulls"]
             assert running["state"] == "running"
             in_use = await post(served, "/admin/models/delete", {"model": NAME})
@@ -134,7 +134,7 @@ async def test_a_waiting_request_and_the_pool_hear_of_a_download(
         news = json.loads(b"{" + (await _news(client, b'"downloading"')))
         assert news["download_bytes"] > weights
         assert news["model"] == NAME
-        await trio.to_thread.run_sync(hub.held.wait)
+        assert await trio.to_thread.run_sync(hub.held.wait, 120)
         pool = await ask_actor(served.system.refs.pool, DescribePool(), PoolStatus)
         [status] = [each for each in pool.models if each.key.model == NAME]
         assert status.state is ModelState.DOWNLOADING
