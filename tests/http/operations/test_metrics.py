@@ -174,7 +174,9 @@ async def test_counters_outlive_evictions_failures_and_hang_ups(
         assert evicted.value("greenroom:request_failures_total", "llama", code="load_failed") == 1
         assert (await fetch(server, "POST", CHAT, chatting("llama"))).status == 200
         async with connected(server, math.inf) as client:
-            await client.request("POST", CHAT, json.dumps(chatting("qwen3", tokens=20_000)).encode())
+            body = chatting("qwen3", tokens=20_000, stream=True)
+            await client.request("POST", CHAT, json.dumps(body).encode())
+            await client.read_until(b'"delta":{"content":')
 
             async def runs() -> bool:
                 return (await told()).value("vllm:num_requests_running", "qwen3") == 1
