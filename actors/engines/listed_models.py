@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _FAILED_SECONDS = 300.0
 """Time after which `default` may again mean a model that could not be loaded."""
+
+_REFUSED_SECONDS = 30.0
+"""The same for a model that had no memory, which others may have left by then."""
 
 
 class ListedModels:
@@ -82,19 +86,25 @@ class ListedModels:
         """Return the catalog entry for a model name, or a 404 with similar names."""
         return self._open_catalog().find(name)
 
-    def resolve(self, name: str) -> ModelName | Problem:
-        """Return the meaning of a model name, or a 404 with similar names."""
-        from greenroom.engine.catalog.names import DEFAULT_ID, LATEST
+    def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
+        """Return the meaning of a model name, or a 404 with similar names.
 
+        Args:
+            without: Models of the list `default` that were tried in vain for a request: others precede them
+                for a while.
+        """
+        for tried in without:
+            self._note_failure(tried, _REFUSED_SECONDS)
         entry = self.find(name)
         if isinstance(entry, Problem):
             return entry
+        left = self._open_catalog().of_default(without) if entry.by_default else ()
+        model, replaceable = left[0].id if left else entry.id, len(left) > 1
         if entry.profile is None:
-            replaceable = self.chooses_default and name.removesuffix(LATEST) == DEFAULT_ID
-            return ModelName(entry.id, listed=not entry.unlisted, replaceable=replaceable)
+            return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
         defaults = given_values(self._settings.all_profiles[entry.profile])
         del defaults["model"]
-        return ModelName(entry.id, entry.profile, defaults)
+        return ModelName(model, entry.profile, defaults, replaceable=replaceable)
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
         """Return the description of a model, or of all if `name` is None; or a 404 with similar names.
@@ -127,14 +137,19 @@ class ListedModels:
 
     def note_failure(self, model: str) -> None:
         """Note that a model could not be loaded, which `default` then does not mean while others are left."""
-        entry = self.find(model)
+        self._note_failure(model, _FAILED_SECONDS)
+
+    def _note_failure(self, model: str, seconds: float) -> None:
+        entry, now = self.find(model), time.monotonic()
         if not isinstance(entry, Problem):
-            self._failed[entry.id] = entry.stamp, time.monotonic() + _FAILED_SECONDS
+            stamp, until = self._failed.get(entry.id, ("", 0.0))
+            later = max(until if stamp == entry.stamp else 0.0, now + seconds)
+            self._failed[entry.id] = entry.stamp, later
 
     def _describe(self, name: str, entry: CatalogEntry) -> ModelDescription:
         probed = self.probed.find(entry.id)
         known = self._described.get(name)
-        if known is not None and known[0] is entry and known[1] is probed:
+        if known is not None and _is_same(known[0], entry) and known[1] is probed:
             return known[2]
         described = attrs.evolve(self._description(entry), id=name)
         self._described[name] = entry, probed, described
@@ -220,6 +235,11 @@ def draft_folder(settings: Settings) -> Path | None:
         return local_folder(settings.draft_model) if settings.draft_model and drafts else None
     except (OSError, ValueError):
         return None
+
+
+def _is_same(one: CatalogEntry, other: CatalogEntry) -> bool:
+    """Return whether two entries describe the same, unchanged files."""
+    return one is other or (one == other and one.stamp == other.stamp)
 
 
 def _differ(one: ModelDescription, other: ModelDescription) -> bool:

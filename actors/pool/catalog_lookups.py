@@ -50,10 +50,14 @@ class CatalogLookups:
             self._revision, self._names = self._engines.revision, {}
         return self._names.get(name)
 
-    async def find(self, name: str) -> ModelName | Problem:
-        """Return the meaning of a name, and remember it."""
+    async def find(self, name: str, without: tuple[str, ...] = ()) -> ModelName | Problem:
+        """Return the meaning of a name, and remember it.
+
+        Args:
+            without: Models of the list `default` that were tried in vain.
+        """
         revision = self._engines.revision
-        found = await self._look(partial(self._engines.resolve, name), model=name)
+        found = await self._look(partial(self._engines.resolve, name, without), model=name)
         stays = not self._engines.chooses_default and len(self._names) < MAX_REMEMBERED
         stays = stays and revision == self._revision == self._engines.revision
         if isinstance(found, ModelName) and stays:

@@ -16,16 +16,20 @@ from greenroom.schemas.protocols.model_protocol import ModelMessage
 
 
 @attrs.frozen
-class ProfileFound:
-    """A request named a profile of a model. Sent before the model itself.
+class NameFound:
+    """A request named a profile, or a list of models. Sent before the model itself, and before any failure.
 
     Args:
-        name: Name of the profile.
-        defaults: Its generation parameters.
+        key: Key with the model's own name.
+        profile: Name of the profile; None for none.
+        defaults: Generation parameters of the profile.
+        replaceable: True if the name means another model, should this one not load.
     """
 
-    name: str
+    key: ModelKey
+    profile: str | None
     defaults: Overrides
+    replaceable: bool
 
 
 class Lease:
@@ -68,12 +72,10 @@ class Found:
 
     Args:
         key: Key with the model's own name, even if the request used another (`default`).
-        replaceable: True if the name means another model after this one could not be loaded.
     """
 
     key: ModelKey
     model: Ref[ModelMessage]
-    replaceable: bool = False
 
 
 @attrs.frozen(eq=False)

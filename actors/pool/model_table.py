@@ -115,7 +115,7 @@ class ModelTable(PoolOverview):
             record.refuse(reply, refusal)
             return
         model = self._started(record)
-        reply.send(Found(record.key, model.ref, name.replaceable))
+        reply.send(Found(record.key, model.ref))
         slots, timeout = min(message.choices, model.slots), self._queue_timeout if message.limited else None
         ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now)
         record.tickets.add(ticket)

@@ -17,7 +17,7 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.pool.alarm import Alarm
 from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.keep_awake import KeepAwake
-from greenroom.actors.pool.lease import ProfileFound
+from greenroom.actors.pool.lease import NameFound
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.planning.pool_events import HeldReleased
 from greenroom.actors.pool.pool_reports import (
@@ -222,6 +222,8 @@ class Pool:
             reply.fail(found)
             return
         key = ModelKey(found.model)
+        if found.profile is not None or found.replaceable:
+            reply.send(NameFound(key, found.profile, found.defaults, found.replaceable))
         match message:
             case UnloadModel():
                 self._models.unload(key, reply, message)
@@ -232,12 +234,11 @@ class Pool:
             case QueryPrompt(request_id=request_id):
                 self._models.query_prompt(key, request_id, reply)
             case Acquire():
-                if found.profile is not None:
-                    reply.send(ProfileFound(found.profile, found.defaults))
                 self._models.admit(key, reply, message, found)
 
     async def _look_up(self, message: NamedMessage, reply: Reply) -> None:
-        found = await self._lookups.find(message.key.model)
+        without = message.without if isinstance(message, Acquire | QueryPrompt) else ()
+        found = await self._lookups.find(message.key.model, without)
         self._control.send(LookedUp(message, reply, found))
 
     async def _describe(self, reply: Reply, name: str | None) -> None:

@@ -11,7 +11,8 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.lease import Found, Granted, Lease, ProfileFound
+from greenroom.actors.pool.lease import Found, Granted, Lease, NameFound
+from greenroom.actors.requests.default_list import DefaultList
 from greenroom.actors.requests.waiting_times import Awaited, WaitingTimes
 from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent, QueueStatus
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -58,8 +59,7 @@ class Generation:
         self._admitted: Admitted | None = None
         self._lease: Lease | None = None
         self._generating = False
-        self._replaceable = False
-        self._tried: set[ModelKey] = set()
+        self._models = DefaultList()
         self._waiting = WaitingTimes()
 
     async def receive(self) -> InferenceEvent:
@@ -71,7 +71,7 @@ class Generation:
         while True:
             await self._send_due_messages()
             event = await self._replies.receive()
-            if self._may_mean_another(event):
+            if isinstance(event, Failed) and self._lease is None and self._models.pass_over(event.problem):
                 self._start_over()
                 continue
             answer = self._accept(event)
@@ -94,16 +94,11 @@ class Generation:
         """End the request in any phase; a running generation stops at the next step."""
         self._replies.close()
 
-    def _may_mean_another(self, event: Any) -> bool:
-        """Return whether the load has failed of a model whose place the next of a list takes."""
-        waits = self._replaceable and self._lease is None and self.request.key not in self._tried
-        return waits and isinstance(event, Failed) and event.problem.code == "load_failed"
-
     def _start_over(self) -> None:
-        self._tried.add(self.request.key)
+        """Ask for the next model of the list that the request's name means."""
         self._replies.close()
         self._replies = ReplyStream()
-        self._sent = self._prepared = self._replaceable = False
+        self._sent = self._prepared = False
         self._model = self._admitted = None
 
     async def _send_due_messages(self) -> None:
@@ -114,7 +109,8 @@ class Generation:
             if not self._sent:
                 request = self.request
                 asked = request.id, request.choices, request.adapter, request.keep_alive, request.priority
-                await self._pool.stream(Acquire(self._asked, *asked, self._limited), self._replies)
+                acquire = Acquire(self._asked, *asked, self._limited, self._models.tried)
+                await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:
             self._replies.sender.fail(draining())
@@ -135,19 +131,20 @@ class Generation:
 
     def _accept(self, event: Any) -> InferenceEvent | None:
         match event:
-            case ProfileFound(name, defaults):
-                self._profile = ModelKey(name)
-                self.request = attrs.evolve(self.request, defaults=defaults)
+            case NameFound(_, profile, defaults):
+                self._models.begin(event)
+                if profile is not None:
+                    self._profile = ModelKey(profile)
+                    self.request = attrs.evolve(self.request, defaults=defaults)
                 return None
-            case Found(key, model, replaceable):
+            case Found(key, model):
                 self.key, self._model = self._profile or key, model
-                self._replaceable = replaceable
                 self.request = attrs.evolve(self.request, key=key)
                 return None
             case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters, notice):
                 self._prepared = True
                 admitted = Admitted(prompt_tokens, dropped_messages, system_prompt, parameters, notice)
-                if self._replaceable and self._lease is None:
+                if self._models.is_open and self._lease is None:
                     self._admitted = admitted  # another model may count otherwise
                     return None
                 return admitted

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.lease import Found
+from greenroom.actors.pool.lease import Found, NameFound
+from greenroom.actors.requests.default_list import DefaultList
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, draining, model_crashed
@@ -35,26 +36,37 @@ async def render_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> Pr
 
 
 async def _query(pool: Ref[PoolMessage], question: Prepare | RenderPrompt, kind: type[A]) -> A:
-    replies: ReplyStream[Found | A | Failed] = ReplyStream()
+    models = DefaultList()
+    while True:
+        answer = await _ask_one(pool, question, kind, models)
+        if not isinstance(answer, Failed):
+            return answer
+        if not models.pass_over(answer.problem):
+            raise ProblemError(answer.problem)
+
+
+async def _ask_one(
+    pool: Ref[PoolMessage], question: Prepare | RenderPrompt, kind: type[A], models: DefaultList
+) -> A | Failed:
+    """Return the answer of the model that the request's name means, without those tried before."""
+    replies: ReplyStream[NameFound | Found | A | Failed] = ReplyStream()
     request = question.request
+    query = QueryPrompt(request.key, request.id, request.adapter, models.tried)
     with replies:
         try:
-            await pool.stream(QueryPrompt(request.key, request.id, request.adapter), replies)
+            await pool.stream(query, replies)
         except ActorStopped:
-            raise ProblemError(draining()) from None
-        found = await replies.receive()
-        if not isinstance(found, Found):
-            raise _refusal(found)
-        try:
-            await found.model.stream(question, replies)
-        except ActorStopped:
-            raise ProblemError(model_crashed(found.key.model)) from None
-        answer = await replies.receive()
-        if not isinstance(answer, kind):
-            raise _refusal(answer)
-        return answer
-
-
-def _refusal(event: object) -> ProblemError:
-    assert isinstance(event, Failed)
-    return ProblemError(event.problem)
+            return Failed(draining())
+        async for event in replies:
+            match event:
+                case NameFound():
+                    models.begin(event)
+                case Found(key, model):
+                    try:
+                        await model.stream(question, replies)
+                    except ActorStopped:
+                        return Failed(model_crashed(key.model))
+                case answer:
+                    assert isinstance(answer, kind | Failed)
+                    return answer
+    return Failed(draining())

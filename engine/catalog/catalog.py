@@ -6,7 +6,7 @@ import difflib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -119,6 +119,17 @@ class Catalog:
         known = [entry.id for entry in self.entries()]
         return model_not_found(model[:200], [ids[name] for name in near], known)
 
+    def of_default(self, without: Collection[str] = ()) -> tuple[CatalogEntry, ...]:
+        """Return the models of the list `default`: in its order those that may load, then the others.
+
+        Args:
+            without: Ids of models to leave out.
+        """
+        listed = self._all()
+        ids = dict.fromkeys(model if model in listed else self._written.get(model) for model in self._default)
+        chosen = [listed[model] for model in ids if model in listed and model not in without]
+        return tuple(sorted(chosen, key=lambda entry: not self.known.is_usable(entry) or self._failed(entry)))
+
     def rescan(self) -> None:
         """Look through the folders again with the next question."""
         self._stale = True  # without the lock, which a scan holds for long
@@ -143,11 +154,7 @@ class Catalog:
         return self._all().get(model)
 
     def _of_default(self) -> CatalogEntry | None:
-        listed = self._all()
-        ids = (model if model in listed else self._written.get(model) for model in self._default)
-        chosen = [listed[model] for model in ids if model in listed]
-        usable = (entry for entry in chosen if self.known.is_usable(entry) and not self._failed(entry))
-        return next(usable, None) or next(iter([*chosen, *listed.values()]), None)
+        return next(iter(self.of_default() or self.entries()), None)
 
     def _downloaded(self, entry: CatalogEntry) -> CatalogEntry:
         """Return an entry with its folder, if its files have come since the last look."""

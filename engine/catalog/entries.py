@@ -27,6 +27,7 @@ class CatalogEntry:
         stamp: Fingerprint of its files; empty if they are not downloaded yet.
         profile: Name of the profile through which it was found; None for the model itself.
         unlisted: True if a request named it, and no operator.
+        by_default: True if it was found as the model that `default` means.
     """
 
     id: str
@@ -37,6 +38,7 @@ class CatalogEntry:
     stamp: str = attrs.field(default="", eq=False, repr=False)
     profile: str | None = None
     unlisted: bool = False
+    by_default: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 def entry_of_folder(folder: Path, model: str) -> CatalogEntry:

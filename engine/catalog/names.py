@@ -78,7 +78,8 @@ class Names:
         return self._by_id(name) or self._of_default(name) or self._of_written(name)
 
     def _of_default(self, name: str) -> CatalogEntry | None:
-        return self._default() if name == DEFAULT_ID else None
+        entry = self._default() if name == DEFAULT_ID else None
+        return None if entry is None else attrs.evolve(entry, by_default=True)
 
     def _of_alias(self, name: str) -> CatalogEntry | None:
         return self._model(self._aliases.get(name))

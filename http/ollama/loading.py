@@ -6,7 +6,7 @@ from typing import Any
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.pool.lease import Granted
+from greenroom.actors.requests.default_list import acquire_first
 from greenroom.http.answering.requests.current_request import request_id
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.keep_alive import parse_keep_alive
@@ -24,6 +24,6 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
     if wish is not None and wish.seconds == 0:
         await ask_actor(pool, UnloadModel(key, spares_pinned=True, keeps_prefixes=True), Unloading)
         return "unload"
-    granted = await ask_actor(pool, Acquire(key, request_id(), keep_alive=wish, limited=True), Granted)
+    granted = await acquire_first(pool, Acquire(key, request_id(), keep_alive=wish, limited=True))
     granted.lease.close()
     return "load"

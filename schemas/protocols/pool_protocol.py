@@ -108,6 +108,7 @@ class Acquire:
             or that of an earlier request.
         priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`).
         limited: True if it fails after the setting `queue_timeout`.
+        without: Models of the list `default` that were tried in vain for this request, by their own ids.
     """
 
     key: ModelKey
@@ -117,6 +118,7 @@ class Acquire:
     keep_alive: KeepAlive | None = None
     priority: int = 0
     limited: bool = False
+    without: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -126,12 +128,13 @@ class QueryPrompt:
     Reply: Found, or Failed. The model's actor stays alive until the reply closes.
 
     Args:
-        adapter: As for `Acquire`.
+        adapter: As for `Acquire`; likewise `without`.
     """
 
     key: ModelKey
     request_id: str = ""
     adapter: str | None = None
+    without: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -180,7 +183,7 @@ class ModelName:
         profile: Name of the profile through which the model was found.
         defaults: Generation parameters of that profile.
         listed: False if only a request has named it so far, as a model of the hub.
-        replaceable: True if the name may mean another model once this one could not be loaded.
+        replaceable: True if the list `default` has another model for this name, should this one not load.
     """
 
     model: str

@@ -8,7 +8,7 @@ import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.pool.lease import Granted
+from greenroom.actors.requests.default_list import acquire_first
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import (
     ANSWERED_BY_A_MODEL,
@@ -70,7 +70,7 @@ def model_routes(services: RouteServices) -> Blueprint:
     async def load() -> Response:
         _, key = await read(ModelRequest)
         started = time.monotonic()
-        granted = await ask_actor(pool, Acquire(key, request_id()), Granted)
+        granted = await acquire_first(pool, Acquire(key, request_id()))
         granted.close()
         seconds = round(time.monotonic() - started, 3)
         return json_response(attrs.asdict(LoadedModel(granted.lease.key.model, seconds)))
