@@ -120,7 +120,7 @@ class Downloads:
                 self._pulls.end(pull, result)
                 self._engines.rescan()
                 if isinstance(result, Path) and pull.probes:
-                    self._nursery.start_soon(probe_if_it_fits, pull.wish.hub_id, self._pool, self._engines)
+                    self._nursery.start_soon(probe_if_it_fits, pull.wish.hub_id, self._pool)
 
     def _receive_message(self, message: DownloadMessage, reply: Reply) -> None:
         match message:

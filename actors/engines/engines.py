@@ -15,14 +15,16 @@ import attrs
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.actors.engines.held_prefixes import HeldPrefixes
-from greenroom.actors.engines.listed_models import ListedModels, draft_folder, missing_draft
+from greenroom.actors.engines.listed_models import Limits, ListedModels, draft_folder, missing_draft
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.memory_need import MemoryNeed
 from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_failed
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
+from greenroom.schemas.protocols.model_protocol import Sized
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,18 +51,19 @@ class OpenedModel:
     """A model with local files that can prepare prompts; its weights are not loaded.
 
     Args:
-        need: Bytes of memory that a load needs; 0 if the files do not tell.
-        limit: Bytes that all models may have together; None if unknown.
-        estimated: Bytes of `need` that are only estimated.
+        need: Memory that a load needs; nothing if the files do not tell.
     """
 
     id: str
     folder: Path
     record: CapabilityRecord
     adapter: PromptAdapter
-    need: int = 0
-    limit: int | None = None
-    estimated: int = 0
+    need: MemoryNeed
+
+    @property
+    def sized(self) -> Sized:
+        """The report of its size."""
+        return Sized(self.need.granted, self.need.limit, self.need.estimated)
 
 
 class Engines(ListedModels):
@@ -146,7 +149,7 @@ class Engines(ListedModels):
     def _open(self, files: ModelFiles, known: CapabilityRecord, system_prompt: str = "") -> OpenedModel:
         from greenroom.engine.catalog.notices import notices_of
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
-        from greenroom.engine.memory.weights import memory_need
+        from greenroom.engine.memory.weights import need_within
 
         settings = self._settings.applied_to(files.id)
         record = with_operators_parsers(known, settings, files.id)
@@ -159,9 +162,8 @@ class Engines(ListedModels):
         adapter = open_adapter(model, settings, system_prompt)
         account = self._limited_account()
         size = self._size(files.id, files.folder, record)
-        need = memory_need(account, files.id, record.model_type, size.total, size.least)
-        estimated = max(0, need - size.least)
-        return OpenedModel(files.id, files.folder, record, adapter, need, account.limit, estimated)
+        need = need_within(account, files.id, record.model_type, size.total, size.least)
+        return OpenedModel(files.id, files.folder, record, adapter, need)
 
     def open_probe(self, name: str, scratch: Path, max_tokens: int | None = None) -> Probe:
         """Return the probe of a model, whose files are read anew.
@@ -183,7 +185,7 @@ class Engines(ListedModels):
         self.probed.is_first_use(files.id)  # no warning while it is probed
         opened = self._open(files, self._detect(files))
         settings = self._settings.applied_to(files.id)
-        known = known_capabilities(files.id, files.folder, opened.record, settings, opened.limit)
+        known = known_capabilities(files.id, files.folder, opened.record, settings, opened.need.limit)
         return open_probe(known, opened.adapter, scratch, max_tokens)
 
     def load_engine(
@@ -224,6 +226,12 @@ class Engines(ListedModels):
         from greenroom.engine.memory.available_memory import available_memory
 
         return None if has_memory_of_its_own() else available_memory()
+
+    def _limits(self) -> Limits:
+        account = self._account
+        if account is None or account.limit is None:
+            return super()._limits()
+        return account.limit, account.most
 
     def _limited_account(self) -> MemoryAccount:
         """Return the account, with a limit if the device of the settings exists."""

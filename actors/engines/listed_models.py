@@ -13,8 +13,10 @@ import attrs
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.engines.residences import Residences
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
+from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
 from greenroom.schemas.models.model_description import ModelDescription
-from greenroom.schemas.problems import Problem, not_here
+from greenroom.schemas.models.working_space import WorkingSpace
+from greenroom.schemas.problems import Problem, ProblemError, not_here
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.model_settings import given_values
 from greenroom.schemas.settings.origins import settings_in_force
@@ -30,6 +32,34 @@ _FAILED_SECONDS = 300.0
 
 _REFUSED_SECONDS = 30.0
 """The same for a model that had no memory, which others may have left by then."""
+
+
+Limits = tuple[int, int | None]
+"""Bytes that all models may have together, and bytes of one that is alone; None for no more than these."""
+
+
+@attrs.frozen
+class _Basis:
+    """Everything on which the description of a model depends."""
+
+    entry: CatalogEntry
+    probed: ProbedCapabilities | None
+    measured: WorkingSpace | None
+    limits: Limits
+
+    def is_same(self, other: _Basis) -> bool:
+        """Return whether a description still holds; quick, since lists ask for each of their models."""
+        entries = self.entry is other.entry or (
+            self.entry == other.entry and self.entry.stamp == other.entry.stamp
+        )
+        found = self.probed is other.probed and self.measured is other.measured
+        return entries and found and self.limits == other.limits
+
+
+@attrs.frozen
+class _Described:
+    basis: _Basis
+    description: ModelDescription
 
 
 class ListedModels:
@@ -52,7 +82,7 @@ class ListedModels:
         self.probed = probed or ProbedModels()
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
-        self._described: dict[str, tuple[CatalogEntry, ProbedCapabilities | None, ModelDescription]] = {}
+        self._described: dict[str, _Described] = {}
         self._listed: tuple[ModelDescription, ...] = ()
         self._failed: dict[str, tuple[str, float]] = {}
 
@@ -111,14 +141,16 @@ class ListedModels:
 
         All are the models, their exact aliases, and the profiles; the same object while nothing has changed.
         """
+        limits = self._limits()
         if name is not None:
             entry = self.find(name)
             if isinstance(entry, Problem):
                 return entry
-            # Only a request that generates may bring a model, and until then nothing is known of it.
-            return not_here(name) if entry.unlisted else (self._describe(entry.profile or entry.id, entry),)
+            if entry.unlisted:  # only a request that generates may bring it, and nothing is known before
+                return not_here(name)
+            return (self._describe(entry.profile or entry.id, entry, limits),)
         names = self._open_catalog().names()
-        listed = tuple(self._describe(known, entry) for known, entry in names.items())
+        listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
         with self._lock:
             if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
                 self._listed = listed
@@ -146,16 +178,17 @@ class ListedModels:
             later = max(until if stamp == entry.stamp else 0.0, now + seconds)
             self._failed[entry.id] = entry.stamp, later
 
-    def _describe(self, name: str, entry: CatalogEntry) -> ModelDescription:
-        probed = self.probed.find(entry.id)
+    def _describe(self, name: str, entry: CatalogEntry, limits: Limits) -> ModelDescription:
+        measured = self.residences.measured(entry.id)
+        basis = _Basis(entry, self.probed.find(entry.id), measured, limits)
         known = self._described.get(name)
-        if known is not None and _is_same(known[0], entry) and known[1] is probed:
-            return known[2]
-        described = attrs.evolve(self._description(entry), id=name)
-        self._described[name] = entry, probed, described
+        if known is not None and known.basis.is_same(basis):
+            return known.description
+        described = attrs.evolve(self._description(entry, limits), id=name)
+        self._described[name] = _Described(basis, described)
         return described
 
-    def _description(self, entry: CatalogEntry) -> ModelDescription:
+    def _description(self, entry: CatalogEntry, limits: Limits) -> ModelDescription:
         from greenroom.engine.catalog.description import describe
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
 
@@ -166,14 +199,14 @@ class ListedModels:
             return known
         record = self.record_of(entry.id, known.record, entry.folder)
         chosen = with_operators_parsers(record, settings, entry.id)
-        needed = self._size(entry.id, entry.folder, record).total or None
+        need = self._need(entry.id, entry.folder, record, limits)
         longest = self._settings.applied_to(entry.id).max_context or record.context
         return attrs.evolve(
             known,
             record=attrs.evolve(record, context=min(record.context, longest)),
             parsers=(chosen.tool_parser, chosen.reasoning_parser),
-            needed=needed,
-            fits=None if needed is None else needed <= self.room(),
+            need=need,
+            fits=None if need is None else need.fits and self._may_see(entry.id, entry.folder, known.record),
         )
 
     def _size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
@@ -187,16 +220,27 @@ class ListedModels:
             return LoadSize(0)
         return with_measured_working(size, self.residences.working_bytes(model, folder, settings))
 
-    def has_place(self, loaded: int) -> bool:
-        """Return whether the operator's settings let one more model be loaded beside others."""
-        most = self._settings.max_loaded_models
-        return most is None or loaded < most
+    def _need(self, model: str, folder: Path, record: CapabilityRecord, limits: Limits) -> MemoryNeed | None:
+        size = self._size(model, folder, record)
+        return memory_need(record.model_type, size.total, size.least, *limits) if size.total else None
 
-    def room(self) -> int:
-        """Return the bytes that all models may have together in a server with these settings."""
+    def _limits(self) -> Limits:
+        """Return the memory that models may have."""
         from greenroom.engine.memory.device_memory import USABLE_SHARE, main_memory
 
-        return self._settings.memory_bytes or int(main_memory() * USABLE_SHARE)
+        given, memory = self._settings.memory_bytes, main_memory()
+        return (given, None) if given else (int(memory * USABLE_SHARE), memory)
+
+    def _may_see(self, model: str, folder: Path, detected: CapabilityRecord) -> bool:
+        """Return False for a model with vision that is too large for this machine."""
+        from greenroom.engine.catalog.operator.vision import check_vision
+        from greenroom.engine.memory.device_memory import main_memory
+
+        try:
+            check_vision(detected, folder, model, self._settings.applied_to(model), main_memory())
+        except ProblemError as error:
+            return error.problem.status != 507
+        return True
 
     def _allows_vision(self, model: str) -> bool:
         from greenroom.engine.catalog.operator.vision import allows_vision
@@ -235,11 +279,6 @@ def draft_folder(settings: Settings) -> Path | None:
         return local_folder(settings.draft_model) if settings.draft_model and drafts else None
     except (OSError, ValueError):
         return None
-
-
-def _is_same(one: CatalogEntry, other: CatalogEntry) -> bool:
-    """Return whether two entries describe the same, unchanged files."""
-    return one is other or (one == other and one.stamp == other.stamp)
 
 
 def _differ(one: ModelDescription, other: ModelDescription) -> bool:

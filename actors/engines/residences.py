@@ -66,11 +66,18 @@ class Residences:
         What was measured with other files, or other settings of batches and numbers, does not count.
         The first call may read the disk.
         """
+        measured = self.measured(model)
+        return measured.nbytes if measured and measured.stamp == _stamp(folder, settings) else None
+
+    def measured(self, model: str) -> WorkingSpace | None:
+        """Return the latest measurement of a model, whatever its files are now; None before its first load.
+
+        The first call may read the disk.
+        """
         with self._lock:
             known, self._read = self._read(), tuple
             self._working = {each.model_id: each for each in known} | self._working
-            measured = self._working.get(model)
-        return measured.nbytes if measured and measured.stamp == _stamp(folder, settings) else None
+            return self._working.get(model)
 
     def note(self, model: str) -> None:
         """Note the working space measured so far, since the process may end before the next unload."""

@@ -41,7 +41,6 @@ from greenroom.schemas.protocols.model_protocol import (
     Prepare,
     PreparingChanged,
     RenderPrompt,
-    Sized,
     StateChanged,
     Stop,
     Trim,
@@ -188,7 +187,7 @@ class Model:
     def _proceed(self) -> None:
         """Report the model's size once its files are open, and start the load if memory is granted."""
         if self._opened is not None:
-            self._report(Sized(self._opened.need, self._opened.limit, self._opened.estimated))
+            self._report(self._opened.sized)
             if self._lifecycle.state is ModelState.LOADING and self._admitted:
                 self._worker.start(self._opened)
 

@@ -121,7 +121,7 @@ class PoolOverview:
     def _plan(self, message: PlanLoad) -> LoadPlan:
         record, now = self._ledger[message.key], time.monotonic()
         state = self._ledger.state
-        found, decided = plan_load(state, message.key, message.needed, self._memory.without_held(now))
+        found, decided = plan_load(state, message.key, message.need, self._memory.without_held(now))
         if (broken := record.refusal(now)) is not None:
             return attrs.evolve(found, outcome="refused", unload=(), pause=(), problem=broken)
         for refusal in decided.refused:

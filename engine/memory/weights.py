@@ -8,6 +8,7 @@ from greenroom.engine.memory.device_memory import default_memory, device_memory
 from greenroom.engine.memory.share import Share
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
 from greenroom.schemas.problems import NoRoomError
 
 log = get_logger(__name__)
@@ -25,26 +26,24 @@ def set_limits(account: MemoryAccount) -> None:
         )
 
 
-def memory_need(
-    account: MemoryAccount, model: str, kind: ModelType, nbytes: int, least: int | None = None
-) -> int:
-    """Return the bytes that the pool must grant for a load.
-
-    A text model that exceeds the default limit, but not what the device can give, gets all of that limit: it
-    is loaded alone. A model with vision is not, since its images need memory that nobody can foresee.
-    Source: document 002, "Memory-Aware Loading".
+def need_within(account: MemoryAccount, model: str, kind: ModelType, total: int, least: int) -> MemoryNeed:
+    """Return the memory that the pool must grant for a load, within the account's limits.
 
     Args:
-        nbytes: Bytes that the load needs.
-        least: Part of these bytes that is certain; no model is refused for an estimate alone. By default all.
+        model: Name of the model, for a warning if it is loaded alone.
+        total: Bytes that it needs.
+        least: Part of these that is certain.
     """
-    limit, most = account.limit, account.most
-    if limit is not None and (nbytes if least is None else least) <= limit < nbytes:
-        return limit
-    if kind != "text" or limit is None or most is None or not limit < nbytes <= most:
-        return nbytes
-    log.warning("model fills the memory", model=model, required=nbytes, limit=limit, device=most)
-    return limit
+    need = memory_need(kind, total, least, account.limit, account.most)
+    if need.alone:
+        log.warning(
+            "model fills the memory",
+            model=model,
+            required=need.total,
+            limit=account.limit,
+            device=account.most,
+        )
+    return need
 
 
 def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:

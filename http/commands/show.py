@@ -13,7 +13,7 @@ from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
-_SIZES = ("size_bytes", "required_bytes")
+_SIZES = ("size_bytes", "required_bytes", "least_bytes")
 
 
 @click.command()

@@ -30,8 +30,10 @@ def check_models(rows: list[dict[str, Any]], named: Collection[str], hub_cache: 
         elif folder is None:
             yield Finding("model", f"{name}: not on this machine; it is downloaded when it is needed")
         elif row["fits"] is False:
-            needed = size(row["required_bytes"] or 0)
-            yield Finding("model", f"{name}: needs {needed}, more than models may have", name in named)
+            least = size(row["least_bytes"] or 0)
+            yield Finding(
+                "model", f"{name}: needs at least {least}, more than models may have", name in named
+            )
         else:
             counts[row["type"] or "unknown"] += 1
     usable = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"

@@ -156,7 +156,8 @@ class PlannedLoad:
             others are unloaded, `waits` until requests end or memory is free, or `refused`.
         unload: Models that would be unloaded for it at once.
         pause: Models that would finish their requests first and then be unloaded for it.
-        required_bytes: Bytes that it needs; null if unknown.
+        required_bytes: Bytes that it needs, with those that are only estimated; null if unknown.
+        least_bytes: Bytes of these that are certain: for an estimate alone no request is refused.
         limit_bytes: Bytes that models may have together; null before any model has been opened.
         available_bytes: Bytes that other programs leave; null if unknown.
         reason: Reason of a refusal.
@@ -168,6 +169,7 @@ class PlannedLoad:
     unload: tuple[str, ...]
     pause: tuple[str, ...]
     required_bytes: int | None
+    least_bytes: int | None
     limit_bytes: int | None
     available_bytes: int | None
     reason: str | None

@@ -8,6 +8,7 @@ import attrs
 
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.models.memory_need import MemoryNeed
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.generation_defaults import GenerationDefaults
 from greenroom.schemas.settings.origins import SettingInForce
@@ -33,8 +34,8 @@ class ModelDescription:
         notices: Warnings for the operator, as sentences.
         model: The model's own id, if `id` is an alias or a profile.
         owned_by: Owner, as reported to clients.
-        needed: Bytes of memory that a load needs; None if the files do not tell.
-        fits: True if an empty server has that memory.
+        need: Memory that a load needs; None if the files do not tell.
+        fits: True if an empty server admits it; None if unknown.
         parsers: Ids of the parsers of tool calls and of reasoning; None lets the template decide.
         settings: Settings that can be the model's own, as they hold for it.
     """
@@ -55,7 +56,7 @@ class ModelDescription:
     notices: tuple[str, ...] = ()
     model: str = ""
     owned_by: str = "greenroom"
-    needed: int | None = None
+    need: MemoryNeed | None = None
     fits: bool | None = None
     parsers: tuple[str | None, str | None] = (None, None)
     settings: tuple[SettingInForce, ...] = ()

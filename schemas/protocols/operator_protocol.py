@@ -7,6 +7,7 @@ from typing import Literal
 import attrs
 
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.memory_need import MemoryNeed
 from greenroom.schemas.problems import Problem
 
 LoadOutcome = Literal["ready", "loading", "loads", "evicts", "waits", "refused"]
@@ -42,11 +43,11 @@ class PlanLoad:
     """Ask about the effect of a request for a model, without any. Reply: LoadPlan, or Failed.
 
     Args:
-        needed: Bytes that a load needs, for a model whose files the pool has not opened yet; None if unknown.
+        need: Memory that a load needs, for a model whose files the pool has not opened yet; None if unknown.
     """
 
     key: ModelKey
-    needed: int | None = None
+    need: MemoryNeed | None = None
 
 
 @attrs.frozen
@@ -56,7 +57,8 @@ class LoadPlan:
     Args:
         unload: Models that would be unloaded for it at once.
         pause: Models that would finish their running requests and then be unloaded for it.
-        required: Bytes that it needs; None if unknown.
+        required: Bytes that it needs, with those that are only estimated; None if unknown.
+        least: Bytes of these that are certain: for an estimate alone no request is refused.
         limit: Bytes that all models may have together; None before any model has been opened.
         available: Bytes that other programs leave; None if unknown.
         problem: Reason of a refusal.
@@ -67,6 +69,7 @@ class LoadPlan:
     unload: tuple[ModelKey, ...] = ()
     pause: tuple[ModelKey, ...] = ()
     required: int | None = None
+    least: int | None = None
     limit: int | None = None
     available: int | None = None
     problem: Problem | None = None

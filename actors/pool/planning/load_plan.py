@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import attrs
-
 from greenroom.actors.pool.planning.apply_event import apply
 from greenroom.actors.pool.planning.decisions import Plan
 from greenroom.actors.pool.planning.eviction_policy import plan
-from greenroom.actors.pool.planning.pool_events import MemoryRead, RequestQueued
+from greenroom.actors.pool.planning.pool_events import MemoryRead, Reported, RequestQueued
 from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.memory_need import MemoryNeed
+from greenroom.schemas.protocols.model_protocol import Sized
 from greenroom.schemas.protocols.operator_protocol import LoadOutcome, LoadPlan
 
 
 def plan_load(
-    state: PoolState, key: ModelKey, needed: int | None, memory: MemoryRead
+    state: PoolState, key: ModelKey, need: MemoryNeed | None, memory: MemoryRead
 ) -> tuple[LoadPlan, Plan]:
     """Return the effect of a request for a model, and the decisions behind it.
 
     The request is one of usual priority that arrives now, behind those that wait already.
 
     Args:
-        needed: Bytes that a load needs, used if the pool has not opened the model's files.
+        need: Memory that a load needs, on which the decision rests if the pool has not opened its files.
         memory: Memory that other programs leave, at the present time.
     """
-    use = state.models.get(key) or ModelUse(key)
-    if use.need is None and needed is not None:
-        use = attrs.evolve(use, need=needed)
-    asked = apply(attrs.evolve(state, models={**state.models, key: use}), RequestQueued(key, memory.now))
-    asked = apply(asked, memory)
+    sized = _sized(state, key, need, memory.now)
+    use = sized.models.get(key) or ModelUse(key)
+    asked = apply(apply(sized, RequestQueued(key, memory.now)), memory)
     decided = plan(asked)
     unload = tuple(
         other for other, cause in zip(decided.unload, decided.beneficiaries, strict=True) if cause == key
@@ -40,11 +38,25 @@ def plan_load(
         _outcome(use, decided, unload),
         unload,
         pause,
-        None if use.need is None else asked.need_of(use),
-        state.limit,
+        use.need if need is None else need.total,
+        _least(use) if need is None else need.least,
+        sized.limit,
         memory.available,
     )
     return found, decided
+
+
+def _sized(state: PoolState, key: ModelKey, need: MemoryNeed | None, now: float) -> PoolState:
+    """Return the state as it is once the model's files were opened."""
+    use = state.models.get(key) or ModelUse(key)
+    if use.need is not None or need is None:
+        return state
+    limit = need.limit if state.limit is None else state.limit
+    return apply(state, Reported(key, Sized(need.granted, limit, need.estimated), now))
+
+
+def _least(use: ModelUse) -> int | None:
+    return None if use.need is None else max(0, use.need - use.estimated)
 
 
 def _outcome(use: ModelUse, decided: Plan, unload: tuple[ModelKey, ...]) -> LoadOutcome:

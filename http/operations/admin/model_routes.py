@@ -115,7 +115,7 @@ def model_routes(services: RouteServices) -> Blueprint:
         _, key = await read(ModelRequest)
         found = await ask_actor(pool, DescribeModel(key.model), ModelDescriptions)
         known = found.models[0]
-        planned = await ask_actor(pool, PlanLoad(key, known.needed), LoadPlan)
+        planned = await ask_actor(pool, PlanLoad(key, known.need), LoadPlan)
         return json_response(attrs.asdict(_planned_load(planned, known.folder)))
 
     return routes
@@ -150,6 +150,7 @@ def _planned_load(plan: LoadPlan, folder: str | None) -> PlannedLoad:
         unload=tuple(key.model for key in plan.unload),
         pause=tuple(key.model for key in plan.pause),
         required_bytes=plan.required,
+        least_bytes=plan.least,
         limit_bytes=plan.limit,
         available_bytes=plan.available,
         reason=None if plan.problem is None else plan.problem.detail,

@@ -36,7 +36,7 @@ def test_a_models_tables_hold_for_it_alone(tiny_model: TinyModel) -> None:
     assert (other.context_length, other.configured["temperature"]) == (usual_other.context_length, 0.9)
     assert usual.context_length > 64
     quantized = Engines(attrs.evolve(settings, model_settings=((names[0], ModelSettings(kv_bits=8)),)))
-    needs = [opened(each, name).need for each in (quantized, plain) for name in names]
+    needs = [opened(each, name).need.granted for each in (quantized, plain) for name in names]
     assert needs[0] < needs[2]
     assert needs[1] == needs[3]
 

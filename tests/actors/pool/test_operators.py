@@ -12,6 +12,7 @@ from greenroom.actors.pool.pool_overview import MOST_UNREAD, PoolOverview
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.memory_need import MemoryNeed
 from greenroom.schemas.protocols.model_protocol import LoadProgress
 from greenroom.schemas.protocols.operator_protocol import LoadPlan, ModelNews, WatchModels
 from greenroom.schemas.settings.settings import Settings
@@ -25,7 +26,8 @@ def ready(key: ModelKey, need: int, **more: int) -> ModelUse:
 
 
 def planned(state: PoolState, key: ModelKey, needed: int | None = None) -> LoadPlan:
-    return plan_load(state, key, needed, MemoryRead(None, NOW))[0]
+    need = None if needed is None else MemoryNeed(needed, needed, needed)
+    return plan_load(state, key, need, MemoryRead(None, NOW))[0]
 
 
 def test_a_plan_is_the_decision_on_one_more_request_and_changes_nothing() -> None:

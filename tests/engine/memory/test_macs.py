@@ -12,7 +12,7 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.operator.vision import check_vision
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.weights import memory_need, set_limits
+from greenroom.engine.memory.weights import need_within, set_limits
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
@@ -59,7 +59,7 @@ def test_a_text_model_within_the_limit_is_granted_what_it_needs(
 ) -> None:
     account, need = account_of(mac, monkeypatch), gigabytes(mac.together - 0.1)
     with structlog.testing.capture_logs() as logs:
-        assert memory_need(account, "m", "text", need) == need
+        assert need_within(account, "m", "text", need, need).granted == need
     assert logs == []
     assert account.open_share().charge_weights(need) is None
 
@@ -70,7 +70,7 @@ def test_a_text_model_above_the_limit_is_loaded_alone_with_a_warning(
 ) -> None:
     account, need = account_of(mac, monkeypatch), gigabytes(mac.working_set - 0.1)
     with structlog.testing.capture_logs() as logs:
-        assert memory_need(account, "m", "text", need) == account.limit
+        assert need_within(account, "m", "text", need, need).granted == account.limit
     assert [(line["log_level"], line["required"]) for line in logs] == [("warning", need)]
     alone = account.open_share()
     assert alone.charge_weights(need) is None
@@ -87,14 +87,14 @@ def test_a_text_model_above_what_the_device_gives_is_not_granted(
     mac: Mac, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, need = account_of(mac, monkeypatch), gigabytes(mac.working_set + 0.1)
-    assert memory_need(account, "m", "text", need) == need
+    assert need_within(account, "m", "text", need, need).granted == need
     assert account.open_share().charge_weights(need) == account.most
 
 
 @by_size
 def test_an_operators_limit_holds_for_a_text_model_too(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
     account, need = account_of(mac, monkeypatch, gigabytes(mac.together)), gigabytes(mac.working_set - 0.1)
-    assert memory_need(account, "m", "text", need) == need
+    assert need_within(account, "m", "text", need, need).granted == need
     assert account.open_share().charge_weights(need) == account.limit
 
 
@@ -117,4 +117,4 @@ def test_a_model_with_vision_is_never_loaded_above_its_share(
         assert dict(problem.members)["required_bytes"] == gigabytes(size)
         assert dict(problem.members)["available_bytes"] == available
     account, need = account_of(mac, monkeypatch), gigabytes(mac.seeing - 0.1)
-    assert memory_need(account, "m", "vision", need) == need > (account.limit or 0)
+    assert need_within(account, "m", "vision", need, need).granted == need > (account.limit or 0)

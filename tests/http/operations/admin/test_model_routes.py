@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.loading.load_size import LoadSize, load_size
+from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -144,3 +149,38 @@ async def test_a_wrong_body_is_a_400_that_names_the_field_and_an_unknown_model_a
         refused = await post(served, verb, {"model": "default", field: value}, 400)
         assert refused["error"]["param"] == field
         assert field in refused["detail"]
+
+
+@pytest.mark.parametrize(("beyond", "status"), [(-1, 507), (0, 200)])
+async def test_plans_and_lists_judge_as_the_pool_does_and_refuse_nobody_for_an_estimate(
+    tiny_model: Callable[..., Path], beyond: int, status: int
+) -> None:
+    folder, small = tiny_model("qwen3", num_hidden_layers=2, intermediate_size=12_288), tiny_model("llama")
+    size, beside = (load_size(each, detect(each), Settings()) for each in (folder, small))
+    settings = Settings(
+        models=(str(folder), str(small)), memory_bytes=size.least + beyond, shutdown_timeout=60
+    )
+    request = {"model": folder.name, "prompt": "Hello", "max_tokens": 1}
+    async with serving(settings) as served:
+        await agree(served, request, size, status)
+    pinned = (("llama", ModelSettings(pinned=True)),)
+    room = size.least + beside.total + beyond
+    async with serving(attrs.evolve(settings, model_settings=pinned, memory_bytes=room)) as served:
+        await post(served, "load", {"model": "llama"})
+        await agree(served, request, size, status, fits=True)
+
+
+async def agree(
+    served: Served, request: dict[str, Any], size: LoadSize, status: int, fits: bool | None = None
+) -> None:
+    listed = (await fetch(served.server, "GET", "/v1/models")).json()["data"][0]
+    plan = await post(served, "plan", {"model": request["model"]})
+    for told in (listed, plan):
+        assert told["least_bytes"] == size.least
+        assert size.least < told["required_bytes"] <= size.total
+    assert listed["fits"] is (status == 200 if fits is None else fits)
+    assert plan["outcome"] == ("loads" if status == 200 else "refused")
+    answer = await fetch(served.server, "POST", "/v1/completions", request)
+    assert answer.status == status, answer.body
+    if status == 200:
+        assert (await post(served, "plan", {"model": request["model"]}))["outcome"] == "ready"
