@@ -11,7 +11,7 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.supervised_worker import WorkerOutcome
 from greenroom.actors.core.worker import Workers, WorkerSilent
-from greenroom.actors.engines.engines import Engines, OpenedModel
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.engine_worker import EngineWorker
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
@@ -41,6 +41,7 @@ from greenroom.schemas.protocols.model_protocol import (
     Prepare,
     PreparingChanged,
     RenderPrompt,
+    Reopen,
     StateChanged,
     Stop,
     Trim,
@@ -80,7 +81,6 @@ class Model:
         self._control: Control[Any] = Control()
         self._log = log = get_logger().bind(actor="model", model=str(key))
         self._report, self._lifecycle = report, Lifecycle(state)
-        self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._admitted = self._stopping = False
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
@@ -130,7 +130,7 @@ class Model:
                 self._requests.record_prepared(preparation, result)
             case Stop():
                 self._stopping = True
-            case Open() | Load() | WaitForMemory() | Unload() | Trim() | FailRequests() as command:
+            case Open() | Reopen() | Load() | WaitForMemory() | Unload() | Trim() | FailRequests() as command:
                 self._carry_out(command)
             case report:
                 self._record(report)
@@ -139,8 +139,7 @@ class Model:
         self._log.debug("received", message=type(message).__name__)
         try:
             self._answer(message, reply)
-        except Exception:
-            # Only this request fails; one message must not end the requests of others.
+        except Exception:  # only this request fails; one message must not end the requests of others
             self._log.exception("message failed", message=type(message).__name__)
             reply.fail(internal_error())
 
@@ -157,7 +156,7 @@ class Model:
     @property
     def _opening_failed(self) -> Problem | None:
         """The problem that keeps this actor from ever preparing a prompt; None if there is none."""
-        return None if self._opened is not None else self._problem
+        return None if self._tokenizer.opened is not None else self._problem
 
     def _carry_out(self, command: ModelCommand) -> None:
         state = self._lifecycle.state
@@ -169,6 +168,8 @@ class Model:
                 if state is not ModelState.LOADING:
                     self._change(ModelState.LOADING)
                 self._proceed()
+            case Reopen():
+                self._proceed(reopens=True)
             case WaitForMemory() if state in (ModelState.IDLE, ModelState.LOADING, ModelState.ERROR):
                 self._change(ModelState.WAITING)
             case Unload() if state in (ModelState.LOADING, ModelState.READY):
@@ -184,17 +185,17 @@ class Model:
             case FailRequests(problem):
                 self._requests.fail_all(problem)
 
-    def _proceed(self) -> None:
+    def _proceed(self, *, reopens: bool = False) -> None:
         """Report the model's size once its files are open, and start the load if memory is granted."""
-        if self._opened is not None:
-            self._report(self._opened.sized)
+        if (opened := self._tokenizer.current(reopens=reopens, in_use=self._worker.active)) is not None:
+            self._report(opened.sized)
             if self._lifecycle.state is ModelState.LOADING and self._admitted:
-                self._worker.start(self._opened)
+                self._worker.start(opened)
 
     def _record(self, report: Any) -> None:
         match report:
             case Opened(opened):
-                self._opened = opened
+                self._tokenizer.opened = opened
                 self._report(PreparingChanged(None))
                 self._proceed()
             case LoadProgress() | DownloadProgress() | Trimmed() | EngineSnapshot():
@@ -207,7 +208,7 @@ class Model:
             case WorkerOutcome():
                 self._tokenizer.record(report)
             case PreparingFailed(problem, final, given_up):
-                if self._opened is None:
+                if self._tokenizer.opened is None:
                     self._fail(problem)
                     self._report(LoadFailed(problem))
                 else:

@@ -81,7 +81,7 @@ class TokenizerLoop:
     """
 
     def __init__(self, key: ModelKey, engines: Engines, report: Callable[[TokenizerReport], None]) -> None:
-        self.opened = False
+        self.opened = self._abandoned = False
         self.in_hand: Preparation | None = None
         self._key = key
         self._engines = engines
@@ -99,6 +99,7 @@ class TokenizerLoop:
 
     def abandon(self) -> list[Preparation]:
         """End the loop after the current prompt; return the queued ones, whose partial results are lost."""
+        self._abandoned = True
         waiting = [begun.preparation for begun in self._preparations.clear()]
         self.end()
         return waiting
@@ -124,7 +125,8 @@ class TokenizerLoop:
             log.exception("open failed", actor="model", model=str(self._key))
             return TokenizerLoopEnded(load_crashed(self._key.model, error))
         self.opened = True
-        self._report(Opened(opened))
+        if not self._abandoned:
+            self._report(Opened(opened))
         while (queued := self._next(heartbeat)) is not None:
             begun = queued.prompt
             self.in_hand = begun.preparation

@@ -9,7 +9,7 @@ import attrs
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.supervised_worker import SupervisedWorker
 from greenroom.actors.core.worker import Workers
-from greenroom.actors.engines.engines import Engines
+from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import TokenizerLoop, TokenizerLoopEnded
 from greenroom.schemas.model_key import ModelKey
@@ -40,6 +40,9 @@ class TokenizerWorker(SupervisedWorker[TokenizerLoop, Preparation]):
     """The model's tokenizer thread; each thread has a tokenizer of its own.
 
     `control` also learns when there is no thread (`PreparingFailed`).
+
+    Attributes:
+        opened: The model's files, as a thread has opened them; None before.
     """
 
     purpose = "tokenizer"
@@ -48,6 +51,24 @@ class TokenizerWorker(SupervisedWorker[TokenizerLoop, Preparation]):
         super().__init__(workers, control, str(key))
         self._key = key
         self._engines = engines
+        self.opened: OpenedModel | None = None
+        self._reopens = False
+
+    def current(self, *, reopens: bool, in_use: bool) -> OpenedModel | None:
+        """Return the opened files; None while they are opened.
+
+        Args:
+            reopens: True to have them opened again, since settings have changed. Another thread then opens
+                them, and prepares all prompts that are not begun yet.
+            in_use: True if an engine has been loaded from the files, which stay until it ends.
+        """
+        self._reopens |= reopens
+        if self._reopens and not in_use:
+            self._reopens, self.opened = False, None
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                self._restart(loop.abandon())
+        return self.opened
 
     def _open_loop(self) -> TokenizerLoop:
         return TokenizerLoop(self._key, self._engines, self._control.send_from_thread)

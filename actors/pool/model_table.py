@@ -26,6 +26,7 @@ from greenroom.actors.pool.planning.pool_events import (
     LeaseReleased,
     ModelStarted,
     PreloadAsked,
+    ReopenAsked,
     Reported,
     RequestQueued,
     RequestsFailed,
@@ -40,7 +41,7 @@ from greenroom.actors.pool.queue_timeouts import late_tickets
 from greenroom.actors.pool.refusal_problems import refusal_problem
 from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.actors.pool.tickets import Ticket
-from greenroom.actors.pool.unload_requests import UnloadRequests
+from greenroom.actors.pool.unload_requests import UnloadRequests, reopen
 from greenroom.actors.pool.waiting_time import RETRY_UNKNOWN
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -100,6 +101,8 @@ class ModelTable(PoolOverview):
 
     def unload(self, key: ModelKey, reply: Reply, message: UnloadModel) -> None:
         """Unload a model once its leases have ended, or reject that."""
+        if message.reopens and reopen(self._ledger[key]):
+            self._ledger.apply(ReopenAsked(key))
         if self._unloads.add(self._ledger[key], reply, message):
             if message.now:
                 self.fail_requests(self._ledger[key])
@@ -141,8 +144,7 @@ class ModelTable(PoolOverview):
             reply.fail(queue_full(key.model, len(record.prompt_queries), RETRY_UNKNOWN))
             return
         reply.send(Found(record.key, self._started(record).ref))
-        ticket = Ticket(reply, request_id, 0)
-        record.prompt_queries.append(ticket)
+        record.prompt_queries.append(ticket := Ticket(reply, request_id, 0))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:

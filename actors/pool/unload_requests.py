@@ -9,7 +9,7 @@ from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.planning.pool_state import Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, model_hung, model_pinned
-from greenroom.schemas.protocols.model_protocol import ModelReport, Unloaded
+from greenroom.schemas.protocols.model_protocol import ModelReport, Reopen, Unloaded
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, Unloading, UnloadModel
 
 
@@ -33,7 +33,7 @@ class UnloadRequests:
         else:
             reply.send(Unloading(record.key))
             held = self._dropped(record.key, message)
-            if record.use.resident:
+            if record.use.resident and not (message.reopens and record.use.residency is Residency.OPENING):
                 self._waiting.setdefault(record.key, []).append((reply, message))
                 return True
             reply.send(ModelUnloaded(record.key, held))
@@ -62,3 +62,11 @@ class UnloadRequests:
     def _fail(self, key: ModelKey, problem: Problem) -> None:
         for reply, _ in self._waiting.pop(key, ()):
             reply.fail(problem)
+
+
+def reopen(record: ModelRecord) -> bool:
+    """Have a model open its files anew, once no engine is loaded from them; return whether that is now."""
+    if record.model is None:
+        return False
+    record.model.send(Reopen())
+    return record.use.residency in (Residency.NONE, Residency.OPENING)

@@ -25,18 +25,20 @@ async def reload_models(pool: Ref[PoolMessage], engines: Engines, settings: Sett
     """Put changed settings of models, names and profiles in force.
 
     Running requests end as they began. A model in memory whose own settings have changed leaves it once its
-    leases have ended, and is opened anew for the next request after that.
+    leases have ended, and is opened anew for the next request after that. One that requests wait for is
+    opened anew at once.
 
     Returns:
-        Names of the models that leave the memory.
+        Names of the models that are opened anew.
     """
     before = engines.settings
     await trio.to_thread.run_sync(engines.reload, settings)
     status = await ask_actor(pool, DescribePool(), PoolStatus)
-    leaving: list[str] = []
+    reopened: list[str] = []
     for model in status.models:
-        if model.nbytes and opens_otherwise(before, settings, model.key.model):
+        if opens_otherwise(before, settings, model.key.model):
             with contextlib.suppress(ProblemError):  # it hangs, and answers nothing anyway
-                await ask_actor(pool, UnloadModel(model.key), Unloading)
-                leaving.append(str(model.key))
-    return tuple(leaving)
+                await ask_actor(pool, UnloadModel(model.key, reopens=True), Unloading)
+                if model.nbytes or model.waiting:
+                    reopened.append(str(model.key))
+    return tuple(reopened)

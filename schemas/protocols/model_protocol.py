@@ -106,6 +106,11 @@ class Open:
 
 
 @attrs.frozen
+class Reopen:
+    """Read the files again before any load, by settings that have changed; what is prepared stays."""
+
+
+@attrs.frozen
 class Load:
     """Load the weights; memory for them has been reserved."""
 
@@ -137,7 +142,7 @@ class Stop:
     """End the model's actor: its weights are not loaded, and no request waits for them."""
 
 
-ModelCommand = Open | Load | WaitForMemory | Unload | Trim | FailRequests | Stop
+ModelCommand = Open | Reopen | Load | WaitForMemory | Unload | Trim | FailRequests | Stop
 
 
 # Reports of a model, the pool's only source for its state

@@ -147,12 +147,15 @@ class UnloadModel:
         spares_pinned: True to refuse if the operator has pinned the model.
         now: True to fail its requests instead of waiting for their ends.
         keeps_prefixes: True if its prefixes may stay in main memory for its next load.
+        reopens: True if its settings have changed: it is opened anew, at once if it is not loaded yet and
+            requests wait for it.
     """
 
     key: ModelKey
     spares_pinned: bool = False
     now: bool = False
     keeps_prefixes: bool = False
+    reopens: bool = False
 
 
 @attrs.frozen

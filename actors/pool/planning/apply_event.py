@@ -25,6 +25,7 @@ from greenroom.actors.pool.planning.pool_events import (
     PinSet,
     PoolEvent,
     PreloadAsked,
+    ReopenAsked,
     Reported,
     RequestQueued,
     RequestsFailed,
@@ -110,6 +111,8 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
             # Its files may change before they are opened again.
             state = ModelState.IDLE if model.state is ModelState.WAITING else model.state
             return attrs.evolve(_without_shortage(model), state=state, need=None)
+        case ReopenAsked():
+            return attrs.evolve(_without_shortage(model), need=None)
         case Configured(pinned=pinned, ttl=ttl):
             return attrs.evolve(model, pinned=pinned, ttl=ttl, usual_ttl=ttl)
         case PinSet(pinned=pinned):

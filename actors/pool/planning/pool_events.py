@@ -138,6 +138,13 @@ class ActorStopped:
 
 
 @attrs.frozen
+class ReopenAsked:
+    """A change of a model's settings before its load: its files are read again, which tells its size."""
+
+    key: ModelKey
+
+
+@attrs.frozen
 class ModelForgotten:
     """The end of the pool's knowledge of a model that no request uses and no catalog lists."""
 
@@ -195,6 +202,7 @@ ModelEvent = (
     | ActorEnded
     | ActorStopped
     | ModelForgotten
+    | ReopenAsked
     | RequestsFailed
     | Configured
     | PinSet
