@@ -15,13 +15,20 @@ import attrs
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.actors.engines.held_prefixes import HeldPrefixes
-from greenroom.actors.engines.listed_models import Limits, ListedModels, draft_folder, missing_draft
+from greenroom.actors.engines.listed_models import (
+    Limits,
+    ListedModels,
+    draft_folder,
+    find_present,
+    missing_draft,
+)
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.memory_need import MemoryNeed
+from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_failed
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.model_protocol import Sized
@@ -98,7 +105,8 @@ class Engines(ListedModels):
         Raises:
             ProblemError: The model does not exist, or cannot be downloaded.
         """
-        entry = self.find(name)
+        self.held.drop_deleted()
+        entry = find_present(self, name)
         if isinstance(entry, Problem):
             raise ProblemError(entry)
         # Code that only a request brings is never run.
@@ -112,6 +120,11 @@ class Engines(ListedModels):
                 failed = load_failed(draft, "")
                 raise ProblemError(attrs.evolve(failed, detail=error.problem.detail)) from error
         return ModelFiles(entry.id, folder)
+
+    def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
+        """Return descriptions, as `ListedModels` does; what deleted models have left is dropped."""
+        self.held.drop_deleted()
+        return super().describe(name)
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         """Create the adapter that prepares a model's requests.

@@ -23,7 +23,14 @@ class HeldPrefixes:
 
     def begin(self, model: str, folder: Path, account: MemoryAccount) -> None:
         """Record a model's folder, by which it owns its prefixes, when a load begins."""
+        self.drop_deleted()
         self.account, self._folders[model] = account, folder
+
+    def drop_deleted(self) -> None:
+        """Drop what models have left whose folders are gone; stats the folders of all loads so far."""
+        for model, folder in list(self._folders.items()):
+            if not folder.is_dir():
+                self.drop(model)
 
     def nbytes(self) -> int:
         """Return the bytes of all models, at once."""

@@ -16,7 +16,7 @@ from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabi
 from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.models.working_space import WorkingSpace
-from greenroom.schemas.problems import Problem, ProblemError, not_here
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, not_here
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.model_settings import given_values
 from greenroom.schemas.settings.origins import settings_in_force
@@ -258,6 +258,18 @@ class ListedModels:
             if self._catalog is None:
                 self._catalog = Catalog.of(self._settings, self._has_failed)
             return self._catalog
+
+
+def find_present(models: ListedModels, name: str) -> CatalogEntry | Problem:
+    """Return a model's entry; look at the disk anew if its folder has been deleted."""
+    entry = models.find(name)
+    if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
+        return entry
+    models.rescan()
+    found = models.find(name)
+    if isinstance(found, Problem) or found.folder is None or found.folder.is_dir():
+        return found
+    return load_failed(found.id, "its folder is gone.")  # the operator has named it
 
 
 def missing_draft(settings: Settings) -> str | None:

@@ -8,11 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.engines.broken_models import BrokenModels
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
+from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, UnloadModel
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer
 
@@ -77,3 +82,32 @@ def test_only_what_files_cause_is_remembered(tmp_path: Path) -> None:
     os.utime(tmp_path / "weights", (0, 0))
     assert attempt(lasting) == lasting
     assert tried == 4
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_a_model_whose_folder_is_deleted_does_not_exist_and_leaves_no_memory(
+    tiny_model: Callable[..., Path], tmp_path: Path, loaded: bool
+) -> None:
+    gone, named = tmp_path / "models" / "gone", tmp_path / "named"
+    for folder in (gone, named):
+        shutil.copytree(tiny_model("qwen3"), folder)
+    settings = Settings(models=(str(named),), model_dir=(str(gone.parent),), shutdown_timeout=60.0)
+    engines = Engines(settings)
+    async with open_system(settings, engines=engines) as system:
+        assert isinstance((await answer(system.pool, "named"))[1], Finished)
+        if loaded:
+            _, end = await answer(system.pool, "gone", prompt=" ".join(map(str, range(200))))
+            assert isinstance(end, Finished)
+            keeping = UnloadModel(ModelKey("gone"), keeps_prefixes=True)
+            await ask_actor(system.pool, keeping, ModelUnloaded)
+            assert engines.held.nbytes() > 0
+        assert not isinstance(await trio.to_thread.run_sync(engines.describe, None), Problem)  # a fresh look
+        shutil.rmtree(gone)
+        problem = await problem_of(system, "gone")
+        assert (problem.status, problem.code) == (404, "model_not_found")
+        assert engines.held.nbytes() == 0
+        await ask_actor(system.pool, UnloadModel(ModelKey("named")), ModelUnloaded)
+        shutil.rmtree(named)
+        problem = await problem_of(system, "named")
+        assert (problem.status, problem.code) == (503, "load_failed")
+        assert "its folder is gone" in problem.detail
