@@ -26,7 +26,7 @@ from greenroom.actors.requests.probing import Probing
 from greenroom.actors.requests.reloading import reload_models
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.database.database_file import MEMORY
-from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
+from greenroom.actors.store.read_capabilities import read_capabilities, read_copies, read_working_space
 from greenroom.actors.store.store import Store
 from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
@@ -177,6 +177,7 @@ def _open_engines(
     measured = _known_before(read_working_space, settings, database)
     if measured is not None:
         engines.residences.connect(measured, lambda working: store.keep(SaveWorkingSpace(working)))
+    engines.copies.connect(_known_before(read_copies, settings, database) or tuple)
     return engines
 
 
@@ -192,7 +193,7 @@ def _create_actors(
     engines = _open_engines(settings, store, database, engines)
     probing = Probing(engines, workers, store.ref)
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
-    downloads = Downloads(pool.ref, engines)
+    downloads = Downloads(pool.ref, engines, store.ref)
     engines.downloads = downloads.fetch_from_thread
     return _Actors(store, pool, downloads, Responses(pool.ref, store.ref), engines)
 

@@ -225,8 +225,8 @@ class EngineModels:
         """
         from greenroom.actors.engines.engines import Engines
         from greenroom.actors.engines.probed_models import ProbedModels
+        from greenroom.actors.store import read_capabilities as stored
         from greenroom.actors.store.database.database_file import MEMORY, default_path
-        from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
         from greenroom.schemas.models.model_listing import model_listing
         from greenroom.schemas.problems import Problem
 
@@ -234,8 +234,9 @@ class EngineModels:
         if database == MEMORY:
             engines = Engines(settings)
         else:
-            engines = Engines(settings, ProbedModels(partial(read_capabilities, Path(database))))
-            engines.residences.connect(partial(read_working_space, Path(database)))
+            engines = Engines(settings, ProbedModels(partial(stored.read_capabilities, Path(database))))
+            engines.residences.connect(partial(stored.read_working_space, Path(database)))
+            engines.copies.connect(partial(stored.read_copies, Path(database)))
         found = engines.describe(name)
         return [
             {

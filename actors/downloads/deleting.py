@@ -30,20 +30,21 @@ async def delete_model(name: str, pool: Ref[PoolMessage], engines: Engines) -> M
     """Unload a model and delete its files.
 
     Raises:
-        ProblemError: 404 if there is none, 403 if it lies elsewhere, 409 if requests use it or it is pinned,
-            503 if the disk refuses.
+        ProblemError: 404 if there is none, 403 if it lies elsewhere, 409 if requests use it, it is pinned, or
+            a process fetches it, 503 if the disk refuses.
     """
     removal, listed = await trio.to_thread.run_sync(partial(_plan, name, engines))
     key = ModelKey(removal.model)
-    if listed:
-        await _check_unused(pool, key)
-        await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
-        await _check_unused(pool, key)
-    try:
-        with trio.CancelScope(shield=True):
-            freed = await trio.to_thread.run_sync(removal.remove)
-    finally:
-        engines.rescan()
+    with await trio.to_thread.run_sync(removal.claim):
+        if listed:
+            await _check_unused(pool, key)
+            await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
+            await _check_unused(pool, key)
+        try:
+            with trio.CancelScope(shield=True):
+                freed = await trio.to_thread.run_sync(removal.remove)
+        finally:
+            engines.rescan()
     log.info("model deleted", model=removal.model, folder=str(removal.folder), freed_bytes=freed)
     return ModelDeleted(removal.model, freed)
 

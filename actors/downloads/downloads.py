@@ -1,74 +1,60 @@
-"""The downloads actor: fetches models from the hub, one transfer for all who want the same model."""
+"""The downloads actor: fetches models, one transfer for all who want the same; copies and deletes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import attrs
 import trio
 
 from greenroom.actors.core.ref import ActorStopped, Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.downloads.copying import Copying
 from greenroom.actors.downloads.deleting import delete_model
-from greenroom.actors.downloads.probe_after_pull import probe_if_it_fits
+from greenroom.actors.downloads.download_reports import DeletionEnded, Ended, Progressed, ReplyClosed
+from greenroom.actors.downloads.probe_after_pull import probe_after_first_loads, probe_pulled
 from greenroom.actors.downloads.pull_table import Pull, PullTable
 from greenroom.actors.downloads.searching import answer_search
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.transfers.fetch_model import Wish, fetch_model
 from greenroom.engine.catalog.hub.repository import split_name
+from greenroom.engine.catalog.hub.repository_lock import being_deleted, being_fetched
 from greenroom.schemas.download import Download
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.protocols.download_protocol import (
     CancelPull,
+    CopyModel,
     DeleteModel,
     DownloadMessage,
     DownloadProgress,
     ListPulls,
-    PullCancelled,
+    ModelDeleted,
     Pulled,
     PullModel,
     PullStatus,
     SearchHub,
+    WatchPulls,
 )
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.store_protocol import StoreMessage
 
 _AT_ONCE = 2
 """Number of models that are fetched at the same time; others wait for their turn."""
 
 
-@attrs.frozen(eq=False)
-class _Progressed:
-    pull: Pull
-    progress: DownloadProgress
-
-
-@attrs.frozen(eq=False)
-class _Ended:
-    """The end of a fetch; the result is None if it was cancelled."""
-
-    pull: Pull
-    result: Path | Problem | None
-
-
-@attrs.frozen(eq=False)
-class _Left:
-    pull: Pull
-    reply: Reply
-
-
 class Downloads:
-    """The actor that fetches and deletes models.
+    """The actor that fetches, copies and deletes models.
 
     Args:
         pool: Pool that unloads a model before it is deleted, and probes one that was pulled.
+        store: Store of the copies.
     """
 
-    def __init__(self, pool: Ref[PoolMessage], engines: Engines) -> None:
+    def __init__(self, pool: Ref[PoolMessage], engines: Engines, store: Ref[StoreMessage]) -> None:
         self._inbox: Inbox[DownloadMessage] = Inbox()
         self.ref: Ref[DownloadMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
@@ -76,6 +62,8 @@ class Downloads:
         self._pool = pool
         self._engines = engines
         self._pulls = PullTable()
+        self._deleting: set[str] = set()
+        self._copying = Copying(engines, store)
         self._turns = trio.CapacityLimiter(_AT_ONCE)
         self._log = get_logger().bind(actor="downloads")
         self._nursery: trio.Nursery
@@ -101,6 +89,7 @@ class Downloads:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
+                nursery.start_soon(probe_after_first_loads, self._pool)
                 while True:
                     self._receive(await self._control.receive())
         finally:
@@ -112,15 +101,17 @@ class Downloads:
         match report:
             case Envelope(message, reply):
                 self._receive_message(message, reply or Reply())
-            case _Progressed(pull, progress):
+            case Progressed(pull, progress):
                 self._pulls.note(pull, progress)
-            case _Left(pull, reply):
+            case ReplyClosed(pull, reply):
                 self._pulls.leave(pull, reply)
-            case _Ended(pull, result):
+            case Ended(pull, result):
                 self._pulls.end(pull, result)
                 self._engines.rescan()
                 if isinstance(result, Path) and pull.probes:
-                    self._nursery.start_soon(probe_if_it_fits, pull.wish.hub_id, self._pool)
+                    self._nursery.start_soon(probe_pulled, pull.wish.hub_id, self._pool)
+            case DeletionEnded(model):
+                self._deleting.discard(model)
 
     def _receive_message(self, message: DownloadMessage, reply: Reply) -> None:
         match message:
@@ -131,19 +122,23 @@ class Downloads:
                 reply.end()
             case CancelPull(ident):
                 self._cancel(ident, reply)
+            case WatchPulls():
+                self._pulls.watch(reply)
             case SearchHub():
                 self._nursery.start_soon(answer_search, message, reply)
-            case DeleteModel(name) if self._pulls.is_running(name.partition("@")[0]):
-                detail = f"'{name[:200]}' is being fetched: cancel that first."
-                reply.fail(Problem(409, "model_in_use", detail, "model"))
+            case CopyModel():
+                self._nursery.start_soon(self._answer, partial(self._copying.copy, message), reply)
             case DeleteModel(name):
-                self._nursery.start_soon(self._delete, name, reply)
+                self._delete(name, reply)
 
     def _pull(self, message: PullModel, reply: Reply) -> None:
         try:
             hub_id, revision = split_name(message.name)
         except ProblemError as error:
             reply.fail(error.problem)
+            return
+        if hub_id in self._deleting:
+            reply.fail(being_deleted(hub_id))
             return
         wish = Wish(hub_id, revision, message.trust_remote_code)
         pull = self._pulls.join(wish, reply, attached=message.attached, probes=message.probes)
@@ -153,7 +148,7 @@ class Downloads:
         if not pull.begun:
             pull.begun = True
             self._nursery.start_soon(self._run_pull, pull)
-        reply.watch(partial(self._control.send, _Left(pull, reply)))
+        reply.watch(partial(self._control.send, ReplyClosed(pull, reply)))
 
     def _cancel(self, ident: str, reply: Reply) -> None:
         pull = self._pulls.find(ident)
@@ -162,8 +157,18 @@ class Downloads:
             status = 409 if pull is not None else 404
             reply.fail(Problem(status, "pull_not_running", f"The pull '{ident[:100]}' {why}.", "id"))
             return
-        pull.replies.append(reply)
+        pull.cancellers.append(reply)
         pull.stop()
+
+    def _delete(self, name: str, reply: Reply) -> None:
+        model = name.partition("@")[0]
+        if self._pulls.is_running(model):
+            reply.fail(being_fetched(model))
+        elif model in self._deleting:
+            reply.fail(being_deleted(model))
+        else:
+            self._deleting.add(model)
+            self._nursery.start_soon(self._answer, partial(self._run_deletion, name), reply)
 
     async def _run_pull(self, pull: Pull) -> None:
         """Fetch a model, and report its end, whatever that is."""
@@ -193,20 +198,28 @@ class Downloads:
                 log.exception("download failed")
         if scope.cancelled_caught:
             log.info("download cancelled")
-        self._control.send(_Ended(pull, result))
+        self._control.send(Ended(pull, result))
 
-    async def _delete(self, name: str, reply: Reply) -> None:
+    async def _run_deletion(self, name: str) -> ModelDeleted:
         try:
-            reply.send(await delete_model(name, self._pool, self._engines))
+            deleted = await self._copying.delete(name)
+            return deleted or await delete_model(name, self._pool, self._engines)
+        finally:
+            self._control.send(DeletionEnded(name.partition("@")[0]))
+
+    async def _answer(self, work: Callable[[], Awaitable[object]], reply: Reply) -> None:
+        """Answer a message with the result of work, whatever that is."""
+        try:
+            reply.send(await work())
             reply.end()
         except ProblemError as error:
             reply.fail(error.problem)
         except Exception:
-            self._log.exception("delete failed", model=name)
+            self._log.exception("work failed")
             reply.fail(internal_error())
 
     def _report(self, pull: Pull, progress: DownloadProgress) -> None:
-        self._control.send(_Progressed(pull, progress))
+        self._control.send(Progressed(pull, progress))
 
     async def _fetch(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
         name = f"{wish.hub_id}@{wish.revision}"
@@ -218,9 +231,6 @@ class Downloads:
                         report(progress)
                     case Pulled(folder=folder):
                         return Path(folder)
-                    case PullCancelled():
-                        detail = f"The download of '{wish.hub_id}' was cancelled by the operator."
-                        raise ProblemError(Problem(503, "download_cancelled", detail))
                     case Failed(problem):
                         raise ProblemError(problem)
         raise ActorStopped("the downloads ended")

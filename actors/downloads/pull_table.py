@@ -11,19 +11,26 @@ from pathlib import Path
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.watchers import Watchers
 from greenroom.actors.transfers.fetch_model import Wish
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.download_protocol import (
     DownloadProgress,
     PullCancelled,
     Pulled,
+    PullNews,
     Pulls,
+    PullStage,
     PullState,
     PullStatus,
+    download_cancelled,
 )
 
 MAX_RUNNING = 32
 """Maximum number of fetches that run or wait for their turn."""
+
+_NEWS_SECONDS = 1.0
+"""Least seconds between two news of a fetch's progress for those who follow all."""
 
 _KEPT = 50
 """Number of ended fetches that are listed."""
@@ -35,7 +42,9 @@ class Pull:
 
     Args:
         cancel: Function that ends it; set once it runs.
+        told: Time, by `time.monotonic()`, of its last news.
         replies: Replies to those who want it.
+        cancellers: Replies to those who cancel it.
         attached: True if it ends with the last of them.
         probes: True if the model is to be probed afterwards.
     """
@@ -48,8 +57,10 @@ class Pull:
     ended: float | None = None
     problem: Problem | None = None
     replies: list[Reply] = attrs.field(factory=list)
+    cancellers: list[Reply] = attrs.field(factory=list)
     cancel: Callable[[], None] | None = None
     begun: bool = False
+    told: float = attrs.field(factory=time.monotonic)
     cancelled: bool = False
     attached: bool = True
     probes: bool = False
@@ -81,6 +92,14 @@ class PullTable:
     def __init__(self) -> None:
         self._pulls: dict[str, Pull] = {}
         self._ended: Counter[PullState] = Counter()
+        self._watchers = Watchers()
+
+    def watch(self, reply: Reply) -> None:
+        """Let a reader follow all fetches."""
+        for pull in self._pulls.values():
+            if pull.state == "running":
+                reply.send(PullNews("progress", pull.status))
+        self._watchers.add(reply)
 
     def join(self, wish: Wish, reply: Reply, *, attached: bool, probes: bool) -> Pull | Problem:
         """Return the fetch of a wish, which the reply now hears of; a new one is not `begun`."""
@@ -90,6 +109,7 @@ class PullTable:
                 return Problem(503, "too_many_pulls", detail, retry_after=60)
             pull = Pull(wish)
             self._pulls[pull.id] = pull
+            self._tell("started", pull)
         pull.attached &= attached
         pull.probes |= probes
         pull.replies.append(reply)
@@ -114,6 +134,10 @@ class PullTable:
     def note(self, pull: Pull, progress: DownloadProgress) -> None:
         """Note the progress of a fetch, and tell it."""
         pull.progress = progress
+        now = time.monotonic()
+        if now - pull.told >= _NEWS_SECONDS:
+            pull.told = now
+            self._tell("progress", pull)
         for reply in pull.replies:
             reply.send(pull.status)
 
@@ -124,22 +148,21 @@ class PullTable:
             result: Folder of the model; None if it was cancelled.
         """
         pull.ended, pull.cancel = time.time(), None
-        replies, pull.replies = pull.replies, []
+        stage: PullStage
         match result:
             case Path():
-                pull.state = "completed"
-                event: Pulled | PullCancelled = Pulled(pull.wish.hub_id, str(result))
+                pull.state = stage = "completed"
+                _answer(pull.replies, Pulled(pull.wish.hub_id, str(result)))
             case None:
-                pull.state, event = "cancelled", PullCancelled(pull.id)
+                pull.state = stage = "cancelled"
+                _answer(pull.replies, download_cancelled(pull.wish.hub_id))
             case problem:
-                pull.state, pull.problem = "failed", problem
-                for reply in replies:
-                    reply.fail(problem)
-                replies = []
+                pull.state = stage = "failed"
+                pull.problem = problem
+                _answer(pull.replies, problem)
+        _answer(pull.cancellers, PullCancelled(pull.id))
+        self._tell(stage, pull)
         self._ended[pull.state] += 1
-        for reply in replies:
-            reply.send(event)
-            reply.end()
         self._forget()
 
     def listing(self) -> Pulls:
@@ -149,8 +172,12 @@ class PullTable:
     def fail_all(self, problem: Problem) -> None:
         """Fail all who wait for a fetch."""
         for pull in self._pulls.values():
-            for reply in pull.replies:
-                reply.fail(problem)
+            _answer([*pull.replies, *pull.cancellers], problem)
+        self._watchers.end(problem)
+
+    def _tell(self, stage: PullStage, pull: Pull) -> None:
+        if self._watchers.present:
+            self._watchers.tell(PullNews(stage, pull.status))
 
     def _running(self, wish: Wish) -> Pull | None:
         return next(
@@ -166,3 +193,14 @@ class PullTable:
         ended = [ident for ident, pull in self._pulls.items() if pull.state != "running"]
         for ident in ended[:-_KEPT]:
             del self._pulls[ident]
+
+
+def _answer(replies: list[Reply], answer: Pulled | PullCancelled | Problem) -> None:
+    """End replies, which may leave the list meanwhile."""
+    for reply in tuple(replies):
+        if isinstance(answer, Problem):
+            reply.fail(answer)
+        else:
+            reply.send(answer)
+            reply.end()
+    replies.clear()

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from greenroom.actors.engines.copied_models import CopiedModels
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.engines.residences import Residences
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
+from greenroom.schemas.models.model_copy import with_copies
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.models.working_space import WorkingSpace
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, not_here
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.model_settings import given_values
 from greenroom.schemas.settings.origins import settings_in_force
+from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -72,13 +75,16 @@ class ListedModels:
 
     Attributes:
         residences: Measured memory of the loaded models.
-        revision: Number of changes of the settings.
+        copies: Copies of models, which are names beside the profiles of the settings.
+        revision: Number of changes of the settings and the copies.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         self._settings = settings
+        self._named = settings  # with copies as profiles
         self.revision = 0
         self.residences = Residences()
+        self.copies = CopiedModels()
         self.probed = probed or ProbedModels()
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
@@ -96,6 +102,14 @@ class ListedModels:
         with self._lock:
             self._settings, self._catalog = settings, None
             self._described, self._listed = {}, ()
+            self.revision += 1
+
+    def rename(self) -> None:
+        """Put changed copies of models in force."""
+        catalog = self._open_catalog()
+        with self._lock:
+            self._named = with_copies(self._settings, self.copies.known().values())
+            catalog.set_profiles(self._named.models_of_profiles)
             self.revision += 1
 
     @property
@@ -116,6 +130,18 @@ class ListedModels:
         """Return the catalog entry for a model name, or a 404 with similar names."""
         return self._open_catalog().find(name)
 
+    def is_taken(self, name: str) -> bool:
+        """Return whether a name, or it with `:latest`, is that of a model, an alias or a profile."""
+        from greenroom.engine.catalog.names import DEFAULT_ID, LATEST
+
+        taken = {each.removesuffix(LATEST) for each in self._open_catalog().names()}
+        return name in (*taken, DEFAULT_ID)
+
+    def profile_of(self, entry: CatalogEntry) -> Profile:
+        """Return the profile by which a model was found, or a new one for the model itself."""
+        found = None if entry.profile is None else self._named.all_profiles.get(entry.profile)
+        return Profile(model=entry.id) if found is None else attrs.evolve(found, model=entry.id)
+
     def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
         """Return the meaning of a model name, or a 404 with similar names.
 
@@ -132,8 +158,9 @@ class ListedModels:
         model, replaceable = left[0].id if left else entry.id, len(left) > 1
         if entry.profile is None:
             return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
-        defaults = given_values(self._settings.all_profiles[entry.profile])
-        del defaults["model"]
+        profile = self._named.all_profiles.get(entry.profile)
+        defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
+        defaults.pop("model", None)
         return ModelName(model, entry.profile, defaults, replaceable=replaceable)
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
@@ -194,7 +221,7 @@ class ListedModels:
 
         settings = self._settings
         known = describe(entry, settings.trust_remote_code, allow_vision=self._allows_vision(entry.id))
-        known = attrs.evolve(known, settings=settings_in_force(settings, entry.id, entry.profile))
+        known = attrs.evolve(known, settings=settings_in_force(self._named, entry.id, entry.profile))
         if known.record is None or entry.folder is None:
             return known
         record = self.record_of(entry.id, known.record, entry.folder)
@@ -256,7 +283,8 @@ class ListedModels:
 
         with self._lock:
             if self._catalog is None:
-                self._catalog = Catalog.of(self._settings, self._has_failed)
+                self._named = with_copies(self._settings, self.copies.known().values())
+                self._catalog = Catalog.of(self._named, self._has_failed)
             return self._catalog
 
 

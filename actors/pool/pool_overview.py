@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.watchers import Watchers
 from greenroom.actors.pool.ledger import Ledger
 from greenroom.actors.pool.memory_reading import MemoryReading
 from greenroom.actors.pool.model_record import ModelRecord
@@ -34,11 +35,6 @@ from greenroom.schemas.protocols.operator_protocol import (
 )
 from greenroom.schemas.protocols.pool_protocol import ModelStatus
 
-MOST_UNREAD = 1_000
-"""News that a slow reader may leave unread."""
-
-_SHUT_OUT = Problem(503, "too_slow", "The events came faster than they were read. Follow them anew.")
-
 
 class PoolOverview:
     """The answers to questions about all models, and the wishes that need no decision of the pool.
@@ -51,7 +47,7 @@ class PoolOverview:
     def __init__(self, ledger: Ledger, memory: MemoryReading) -> None:
         self._ledger = ledger
         self._memory = memory
-        self._watchers: list[Reply] = []
+        self._watchers = Watchers()
         self._ended: Problem | None = None
         ledger.on_change = self._tell_watchers
 
@@ -97,7 +93,7 @@ class PoolOverview:
             case WatchModels():
                 for news in present_news(record.use for record in self._ledger.records):
                     reply.send(news)
-                self._watchers.append(reply)
+                self._watchers.add(reply)
 
     def record_held_released(self, event: HeldReleased) -> None:
         """Record that all held memory is free."""
@@ -114,9 +110,7 @@ class PoolOverview:
     def end_watches(self, problem: Problem) -> None:
         """Tell the readers of news that no more will come."""
         self._ended = problem
-        watchers, self._watchers = self._watchers, []
-        for reply in watchers:
-            reply.fail(problem)
+        self._watchers.end(problem)
 
     def _plan(self, message: PlanLoad) -> LoadPlan:
         record, now = self._ledger[message.key], time.monotonic()
@@ -153,15 +147,9 @@ class PoolOverview:
             reply.fail(Problem(404, "request_not_found", detail))
 
     def _tell_watchers(self, event: PoolEvent) -> None:
-        self._watchers = [reply for reply in self._watchers if not (reply.closed or reply.ended)]
-        if not self._watchers:
-            return
-        for news in news_of(event):
-            for reply in self._watchers:
-                if reply.unread < MOST_UNREAD:
-                    reply.send(news)
-                else:
-                    reply.fail(_SHUT_OUT)
+        if self._watchers.present:
+            for news in news_of(event):
+                self._watchers.tell(news)
 
 
 def _tickets(record: ModelRecord) -> Iterator[tuple[RequestState, Ticket]]:

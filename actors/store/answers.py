@@ -11,6 +11,7 @@ from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.actors.store.tables.capabilities_table import CapabilitiesTable
 from greenroom.actors.store.tables.completions_table import CompletionsTable
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
+from greenroom.actors.store.tables.copies_table import CopiesTable
 from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.actors.store.tables.locks_table import LocksTable
@@ -34,6 +35,7 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_protocol import (
     AddItems,
@@ -93,6 +95,8 @@ Writing = (
     | FindSecret
     | SaveCapabilities
     | SaveWorkingSpace
+    | SaveCopy
+    | DeleteCopy
     | AcquireLock
     | ReleaseLock
 )
@@ -130,6 +134,7 @@ class Answers:
         self._secrets = SecretsTable(connection)
         self._capabilities = CapabilitiesTable(connection)
         self._working_space = WorkingSpaceTable(connection)
+        self._copies = CopiesTable(connection)
         self._servers = ServersTable(connection, boot)
         self._locks = LocksTable(connection, self._servers, boot)
 
@@ -197,13 +202,16 @@ class Answers:
             case SaveWorkingSpace(measured):
                 self._working_space.save(measured)
                 return Committed()
+            case SaveCopy(copy):
+                self._copies.save(copy)
+                return Committed()
             case AcquireLock(owner, name):
                 self._locks.acquire(owner, name)
                 return Committed()
             case ReleaseLock(owner, name):
                 self._locks.release(owner, name)
                 return Committed()
-            case DeleteResponse() | DeleteConversation() | DeleteCompletion():
+            case DeleteResponse() | DeleteConversation() | DeleteCompletion() | DeleteCopy():
                 self._delete(message)
                 return Deleted()
             case _:
@@ -215,7 +223,7 @@ class Answers:
                 self._add(message)
                 return Committed()
 
-    def _delete(self, message: DeleteResponse | DeleteConversation | DeleteCompletion) -> None:
+    def _delete(self, message: DeleteResponse | DeleteConversation | DeleteCompletion | DeleteCopy) -> None:
         match message:
             case DeleteResponse(name, owner):
                 self._responses.delete(name, owner)
@@ -223,6 +231,8 @@ class Answers:
                 self._conversations.delete(name, owner)
             case DeleteCompletion(name, owner):
                 self._completions.delete(name, owner)
+            case DeleteCopy(name):
+                self._copies.delete(name)
 
     def _add(
         self,

@@ -14,9 +14,9 @@ import trio
 
 from greenroom.actors.transfers.fetch_file import PAUSES, FileTransfer, Origin, TransferError
 from greenroom.actors.transfers.progress import ProgressMeter
-from greenroom.actors.transfers.repository_lock import repository_lock
+from greenroom.actors.transfers.turn_to_fetch import turn_to_fetch
 from greenroom.engine.catalog.hub.download_failures import describe_failure
-from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder, model_folder
+from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
 from greenroom.engine.catalog.hub.needed_files import metadata_files, weight_files
 from greenroom.engine.catalog.hub.part_file import PartFile
 from greenroom.engine.catalog.hub.repository import (
@@ -89,7 +89,8 @@ async def fetch_model(
         cache: Hub cache folder; None for the usual one.
 
     Raises:
-        ProblemError: 503 `load_failed`: the detail says why, and what to do.
+        ProblemError: 503 `load_failed`: the detail says why, and what to do; 404 if the hub has no such
+            model; 409 while it is being deleted.
     """
     return await _Fetch(wish, report, tell, hub_cache_folder() if cache is None else cache).run()
 
@@ -115,8 +116,7 @@ class _Fetch:
         try:
             repository = await self._list()
             folder = SnapshotFolder(repository, self._cache)
-            lock = self._cache / ".locks" / model_folder(wish.hub_id, self._cache).name / "greenroom.lock"
-            async with repository_lock(lock, lambda: self._meter.enter("waiting")):
+            async with turn_to_fetch(wish.hub_id, self._cache, lambda: self._meter.enter("waiting")):
                 return await self._fetch(repository, folder)
         except ProblemError:
             raise

@@ -77,7 +77,8 @@ class Catalog:
         self._named = self._named_entries(models) if models else fallback
         of_folders = {entry.folder: entry.id for entry in self._named if entry.hub_id is None}
         self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
-        self._names = Names(self._entry, self._of_default, aliases, profiles or {}, self._written)
+        self._aliases = aliases
+        self.set_profiles(profiles or {})
         self._found: dict[str, CatalogEntry] = {}
         self._scanned, self._stale = float("-inf"), False
         self._lock = threading.Lock()
@@ -89,12 +90,20 @@ class Catalog:
             settings.models,
             trust_remote_code=settings.trust_remote_code,
             aliases=settings.aliases,
-            profiles={name: profile.model for name, profile in settings.all_profiles.items()},
+            profiles=settings.models_of_profiles,
             model_dirs=settings.model_dir,
             default=settings.default,
             allow_downloads=settings.allow_downloads,
             failed=failed,
         )
+
+    def set_profiles(self, profiles: Mapping[str, str]) -> None:
+        """Put other profiles in force.
+
+        Args:
+            profiles: Models by name of profile.
+        """
+        self._names = Names(self._entry, self._of_default, self._aliases, profiles, self._written)
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         """Return every model, the named ones first; the same objects while no file has changed."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", metavar="REPO[@REVISION]", type=MODEL)
 @click.option("--url", help="Server on this machine that fetches (default: one at the settings' port).")
-@click.option("--no-probe", is_flag=True, help="Do not let the server probe the model afterwards.")
+@click.option("--no-probe", is_flag=True, help="Do not let a server probe the model.")
 @settings_options("trust_remote_code")
 @click.pass_obj
 def command(local: LocalModels, settings: Settings, model: str, url: str | None, no_probe: bool) -> None:
@@ -30,13 +30,15 @@ def command(local: LocalModels, settings: Settings, model: str, url: str | None,
     Only the files that MLX needs are fetched. An interrupted fetch goes on where it was, every file is
     checked against the hub's hash, and two processes share a fetch. HF_TOKEN, HF_ENDPOINT, HF_HUB_CACHE and
     HF_HUB_OFFLINE mean what they mean to the hub's own tools. If a server runs on this machine, it fetches,
-    and then probes the model if that fits beside the loaded ones. Without a server the folder is printed.
+    and then probes the model if that fits beside the loaded ones, else after its first load. Without a
+    server the folder is printed.
 
     \b
     Examples:
       greenroom pull mlx-community/Qwen3-4B-4bit
       greenroom pull mlx-community/Qwen3-4B-4bit@main --no-probe
     """
+    from greenroom.actors.downloads.probe_after_pull import want_probe
     from greenroom.http.commands.downloads import ended_by_signals, sentence
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.terminal.download_display import DownloadLines, download_bar
@@ -59,6 +61,7 @@ def command(local: LocalModels, settings: Settings, model: str, url: str | None,
             folder = local.fetch(model, settings, tell, show)
         except ProblemError as error:
             raise click.ClickException(error.problem.detail) from error
+    want_probe(model, wanted=not no_probe)
     click.echo(folder)
 
 

@@ -39,7 +39,8 @@ def command(settings: Settings, model: str, yes: bool, url: str | None) -> None:
             freed = server.post("/admin/models/delete", {"model": model})["freed_bytes"]
         else:
             OperatorClient(f"http://127.0.0.1:{settings.port}").check_absent()
-            freed = removal.remove()
+            with removal.claim():
+                freed = removal.remove()
     except ProblemError as error:
         raise click.ClickException(error.problem.detail) from error
     click.echo(f"deleted {model}: {size_text(freed)} are free again", err=True)

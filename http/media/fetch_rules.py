@@ -1,4 +1,4 @@
-"""Checks of a URL before any lookup or connection."""
+"""Rules of the operator for the URLs in requests: they are checked before the server connects to a host."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ API_VERSION = "0.13.0"
 NOT_SERVED = {
     "/api/push": "POST",
     "/api/create": "POST",
-    "/api/copy": "POST",
 }
 
 

@@ -1,6 +1,6 @@
-"""Ollama's `/api/pull` and `/api/delete`, for programs of the server's machine.
+"""Routes of Ollama's protocol that fetch, copy and delete models; programs of the server's machine use them.
 
-Source: docs/api.md of Ollama, August 2026 ("Pull a Model", "Delete a Model").
+Source: docs/api.md of Ollama, August 2026 ("Pull a Model", "Copy a Model", "Delete a Model").
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, JSON, LINES, described
+from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, JSON, LINES, STORED, described
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.progress_stream import progress_response
 from greenroom.http.encoding.json_encoding import json_ascii
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.ollama.converter import OLLAMA
-from greenroom.schemas.ollama.requests import DeleteRequest, PullRequest
+from greenroom.schemas.ollama.requests import CopyRequest, DeleteRequest, PullRequest
 from greenroom.schemas.problems import missing
 from greenroom.schemas.protocols.download_protocol import (
+    CopyModel,
     DeleteModel,
+    ModelCopied,
     ModelDeleted,
-    PullCancelled,
     Pulled,
     PullModel,
     PullStatus,
@@ -46,10 +47,10 @@ def pull_routes(services: RouteServices) -> Blueprint:
         body=PullRequest,
         converter=OLLAMA,
         media=(LINES, JSON),
-        problems=(*FOR_OPERATORS, 404, 503),
+        problems=(*FOR_OPERATORS, 404, 409, 503),
     )
     async def pull() -> Response:
-        wire, _ = await services.read_request(PullRequest, OLLAMA, {}, lambda *_: None)
+        wire = await services.read_body(PullRequest, OLLAMA)
         trusts = services.settings.trust_remote_code
         message = PullModel(_name(wire), trust_remote_code=trusts, attached=True)
         if wire.stream is False:
@@ -57,15 +58,24 @@ def pull_routes(services: RouteServices) -> Blueprint:
             return json_response({"status": "success"})
         return await progress_response(downloads, message, _line, LINES)
 
+    @routes.post("/api/copy")
+    @described(
+        "Give a model a further name", body=CopyRequest, converter=OLLAMA, problems=(*FOR_OPERATORS, *STORED)
+    )
+    async def copy() -> Response:
+        wire = await services.read_body(CopyRequest, OLLAMA)
+        await ask_actor(downloads, CopyModel(_bare(wire.source), _bare(wire.destination)), ModelCopied)
+        return Response(b"", status=200)
+
     @routes.delete("/api/delete")
     @described(
-        "Delete a model's files, after it was unloaded",
+        "Delete a copy, or a model's files after it was unloaded",
         body=DeleteRequest,
         converter=OLLAMA,
         problems=(*FOR_OPERATORS, 404, 409, 503),
     )
     async def delete() -> Response:
-        wire, _ = await services.read_request(DeleteRequest, OLLAMA, {}, lambda *_: None)
+        wire = await services.read_body(DeleteRequest, OLLAMA)
         await ask_actor(downloads, DeleteModel(_name(wire)), ModelDeleted)
         return Response(b"", status=200)
 
@@ -77,6 +87,10 @@ def _name(wire: PullRequest | DeleteRequest) -> str:
     name = wire.model or wire.name
     if not name:
         raise missing("model")
+    return _bare(name)
+
+
+def _bare(name: str) -> str:
     prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
     return name.removeprefix(prefix).removesuffix(":latest")
 
@@ -90,8 +104,6 @@ def _line(event: Any) -> bytes:
                 line |= {"digest": model, "total": progress.nbytes, "completed": progress.received}
         case Pulled():
             line = {"status": "success"}
-        case PullCancelled():
-            line = {"error": "the operator has cancelled the fetch"}
         case Failed(problem):
             line = {"error": problem.detail}
         case _:

@@ -1,4 +1,4 @@
-"""Request bodies of Ollama's `/api/chat`, `/api/generate`, `/api/show`, `/api/pull` and `/api/delete`.
+"""Request bodies of Ollama's protocol: chats, completions, and its routes about models.
 
 Source: docs/api.md and api/types.go of Ollama, August 2026.
 """
@@ -113,6 +113,14 @@ class PullRequest:
     model: str | None = None
     name: str | None = None
     stream: bool | None = None
+
+
+@attrs.frozen
+class CopyRequest:
+    """The body of `POST /api/copy`."""
+
+    source: str
+    destination: str
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""The messages of downloads: models that are fetched from the hub, searched there, and deleted."""
+"""The messages of downloads: models that are fetched from the hub, searched there, copied and deleted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 
 import attrs
 
+from greenroom.schemas.models.model_copy import ModelCopy
 from greenroom.schemas.problems import Problem
 
 DownloadStage = Literal["resolving", "waiting", "downloading"]
@@ -44,7 +45,8 @@ class DownloadProgress:
 class PullModel:
     """Fetch a model from the hub, or join its fetch; closing the reply does not end it.
 
-    Reply: PullStatus at once and at each change, then Pulled or PullCancelled; or Failed at any point.
+    Reply: PullStatus at once and at each change, then Pulled; or Failed at any point, with the code
+    `download_cancelled` if an operator has cancelled it.
 
     Args:
         name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
@@ -95,9 +97,14 @@ class Pulled:
 
 @attrs.frozen
 class PullCancelled:
-    """The end of a fetch that was cancelled; what has arrived stays for the next one."""
+    """Confirmation that a fetch was cancelled; what has arrived stays for the next one."""
 
     id: str
+
+
+def download_cancelled(model: str) -> Problem:
+    """Return the problem of those who wait for a model whose download the operator has cancelled."""
+    return Problem(503, "download_cancelled", f"The download of '{model}' was cancelled by the operator.")
 
 
 @attrs.frozen
@@ -122,6 +129,25 @@ class CancelPull:
     """Cancel a fetch. Reply: PullCancelled, once it has ended; or Failed."""
 
     id: str
+
+
+PullStage = Literal["started", "progress", "completed", "cancelled", "failed"]
+
+
+@attrs.frozen
+class WatchPulls:
+    """Follow the fetches. Reply: PullNews for each that runs, then for each change, without end.
+
+    A reader that is too slow gets Failed.
+    """
+
+
+@attrs.frozen
+class PullNews:
+    """A change of a fetch; progress is told at most once a second."""
+
+    stage: PullStage
+    status: PullStatus
 
 
 @attrs.frozen
@@ -163,11 +189,32 @@ class FoundModels:
 
 
 @attrs.frozen
+class CopyModel:
+    """Give a model, or a profile with its defaults, a further name. Reply: ModelCopied, or Failed.
+
+    Args:
+        source: Name of the model as in requests.
+        name: New name.
+    """
+
+    source: str
+    name: str
+
+
+@attrs.frozen
+class ModelCopied:
+    """Confirmation that a model has a further name, which is stored."""
+
+    copy: ModelCopy
+
+
+@attrs.frozen
 class DeleteModel:
     """Unload a model that no request uses, and delete its files. Reply: ModelDeleted, or Failed.
 
     Args:
-        name: The model's own id; with `@REVISION`, only that revision of a model of the hub.
+        name: The model's own id; with `@REVISION`, only that revision of a model of the hub. Or the name of a
+            copy, which alone is deleted.
     """
 
     name: str
@@ -185,4 +232,4 @@ class ModelDeleted:
     freed: int
 
 
-DownloadMessage = PullModel | ListPulls | CancelPull | SearchHub | DeleteModel
+DownloadMessage = PullModel | ListPulls | CancelPull | WatchPulls | SearchHub | CopyModel | DeleteModel

@@ -16,7 +16,7 @@ unloaded, or after a wait; or the request is refused."""
 
 RequestState = Literal["preparing", "waiting", "running"]
 
-NewsKind = Literal["load", "unload", "eviction", "crash", "download"]
+NewsKind = Literal["load", "unload", "eviction", "crash"]
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
 from greenroom.schemas.stored import Order, StoredConversation, StoredItem, StoredResponse, StoredTurn
@@ -280,6 +281,8 @@ StoreMessage = (
     | FindSecret
     | SaveCapabilities
     | SaveWorkingSpace
+    | SaveCopy
+    | DeleteCopy
     | ListCapabilities
     | Prune
     | DescribeStore

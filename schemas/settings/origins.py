@@ -32,7 +32,8 @@ def settings_in_force(
         profile: Name of the profile through which it is requested.
     """
     own, applied = given_values(settings.of_model(model)), settings.applied_to(model)
-    of_profile = given_values(settings.all_profiles[profile]) if profile is not None else {}
+    table = settings.all_profiles.get(profile) if profile is not None else None
+    of_profile = {} if table is None else given_values(table)
     sources: dict[str, Origin] = {**dict(settings.origins)}
     found: list[SettingInForce] = []
     for field in attrs.fields(ModelSettings):

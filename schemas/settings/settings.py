@@ -77,6 +77,11 @@ class Settings(Logs, GenerationDefaults, Storage, Images, Speed, Memory, Network
         return merge_profiles(self.profiles)
 
     @property
+    def models_of_profiles(self) -> dict[str, str]:
+        """The names of models by name of profile."""
+        return {name: profile.model for name, profile in self.all_profiles.items()}
+
+    @property
     def draft_models(self) -> tuple[str, ...]:
         """The draft models of all models."""
         drafts = (self.draft_model, *(table.draft_model for _, table in self.model_settings))

@@ -84,6 +84,13 @@ def create_working_space(database: Database) -> None:
     )
 
 
+def create_copies(database: Database) -> None:
+    """Create the table of the copies of models: their names, and their profiles as JSON."""
+    database.execute(
+        "create table greenroom_copies (name text primary key, profile text not null) without rowid"
+    )
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -91,6 +98,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "keep_system_prompts": keep_system_prompts,
     "create_capabilities": create_capabilities,
     "create_working_space": create_working_space,
+    "create_copies": create_copies,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
 import attrs
 
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder, model_folder
+from greenroom.engine.catalog.hub.repository_lock import RepositoryLock
 from greenroom.schemas.problems import Problem, ProblemError
 
 
@@ -39,12 +41,33 @@ class Removal:
         folder: Its folder: a repository of the cache, or a folder in a folder of models.
         nbytes: Bytes of disk that it takes.
         revision: Branch, tag or commit of which alone the files are deleted; None for the whole model.
+        cache: Cache of the hub that it lies in; None for a folder of models.
     """
 
     model: str
     folder: Path
     nbytes: int
     revision: str | None = None
+    cache: Path | None = None
+
+    def claim(self) -> AbstractContextManager[object]:
+        """Keep all processes from fetching the model until the context ends.
+
+        Raises:
+            ProblemError: 409 if one fetches or deletes it now, 503 if the disk refuses.
+        """
+        if self.cache is None:
+            return nullcontext()
+        lock = RepositoryLock(self.model, self.cache)
+        try:
+            lock.delete()
+        except OSError as error:
+            lock.close()
+            raise self._refused(error) from error
+        except ProblemError:
+            lock.close()
+            raise
+        return lock
 
     def remove(self) -> int:
         """Delete the files, and return the bytes of disk that are free again.
@@ -58,9 +81,12 @@ class Removal:
                 return _remove_revision(self, self.revision)
             shutil.rmtree(self.folder)
         except OSError as error:
-            detail = f"'{self.model}' could not be deleted: {error.strerror} ({error.filename})."
-            raise ProblemError(Problem(503, "delete_failed", detail)) from error
+            raise self._refused(error) from error
         return self.nbytes
+
+    def _refused(self, error: OSError) -> ProblemError:
+        detail = f"'{self.model}' could not be deleted: {error.strerror} ({error.filename})."
+        return ProblemError(Problem(503, "delete_failed", detail))
 
 
 def plan_removal(
@@ -83,7 +109,7 @@ def plan_removal(
     if in_cache and HUB_ID.fullmatch(hub_id) and repository.is_dir():
         if repository.is_symlink():
             raise _elsewhere(model, repository)
-        return Removal(hub_id, repository, _size(repository), revision if at else None)
+        return Removal(hub_id, repository, _size(repository), revision if at else None, cache)
     if folder is None:
         detail = f"There are no files of a model '{model[:200]}' to delete."
         raise ProblemError(Problem(404, "model_not_found", detail, "model"))

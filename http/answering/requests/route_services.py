@@ -116,6 +116,11 @@ class RouteServices:
 
         return await self.bodies.parse(request, request_resources(), parse_body, files=files)
 
+    async def read_body(self, wire_type: type[W], converter: cattrs.Converter) -> W:
+        """Return the current request's JSON body as a wire type; see `read_request`."""
+        wire, _ = await self.read_request(wire_type, converter, {}, lambda *_: None)
+        return wire
+
     async def with_files(self, inference: InferenceRequest) -> InferenceRequest:
         """Return the request with the contents of the files that it references by URL.
 

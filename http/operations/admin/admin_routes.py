@@ -12,6 +12,7 @@ from greenroom.http.operations.admin.probe_routes import probe_routes
 from greenroom.http.operations.admin.pull_routes import pull_routes
 from greenroom.http.operations.admin.reload_routes import reload_routes
 from greenroom.http.operations.admin.request_routes import request_routes
+from greenroom.http.operations.admin.residence_routes import residence_routes
 from greenroom.http.operations.admin.settings_routes import settings_routes
 from greenroom.http.operations.admin.status_routes import status_routes
 
@@ -21,6 +22,7 @@ def admin_routes(services: RouteServices) -> tuple[Blueprint, ...]:
     return (
         status_routes(services),
         model_routes(services),
+        residence_routes(services),
         probe_routes(services),
         pull_routes(services),
         request_routes(services),

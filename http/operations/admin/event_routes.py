@@ -18,9 +18,11 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.http.operations.admin.event_body import event_response, named_event
 from greenroom.http.process.log_ring import LINES, LOG_RING
+from greenroom.schemas.admin.pulls import pull_report
 from greenroom.schemas.admin.requests import LogQuery
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem, ProblemError, draining, invalid
+from greenroom.schemas.protocols.download_protocol import PullNews, WatchPulls
 from greenroom.schemas.protocols.operator_protocol import ModelNews, WatchModels
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
@@ -32,12 +34,16 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 def event_routes(services: RouteServices) -> Blueprint:
     """Return the routes."""
     routes = loopback_blueprint("admin events")
-    pool = services.refs.pool
+    pool, downloads = services.refs.pool, services.refs.downloads
 
     @routes.get("/admin/events")
     @described("Follow loads, downloads, evictions and crashes", media=(EVENTS,))
     async def events() -> Response:
         news = await _watch(pool)
+        try:
+            await downloads.stream(WatchPulls(), into=news)
+        except ActorStopped:
+            raise ProblemError(draining()) from None
 
         async def receive() -> bytes | None:
             try:
@@ -93,9 +99,18 @@ async def _goes_on(news: ReplyStream[Any]) -> bool:
     return True
 
 
-def _event(news: ModelNews | Failed) -> bytes:
-    if isinstance(news, Failed):
-        return named_event("error", _error(news.problem))
+def _event(news: ModelNews | PullNews | Failed) -> bytes:
+    match news:
+        case Failed(problem):
+            return named_event("error", _error(problem))
+        case PullNews(stage, status):
+            report = {**attrs.asdict(pull_report(status)), "stage": stage}
+            return named_event("download", {**report, "time": round(time.time(), 3)})
+        case ModelNews():
+            return _model_event(news)
+
+
+def _model_event(news: ModelNews) -> bytes:
     told = {
         "model": news.key.model,
         "stage": news.stage,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
-import trio
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import ActorStopped
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import (
     ANSWERED_BY_A_MODEL,
@@ -16,17 +12,18 @@ from greenroom.http.answering.protocols.route_description import (
     JSON,
     described,
 )
-from greenroom.http.answering.requests.current_request import request_resources
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.streaming.progress_stream import progress_response
+from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
 from greenroom.http.guard.loopback_guard import loopback_blueprint
-from greenroom.http.operations.admin.event_body import event_response, named_event
+from greenroom.http.operations.admin.event_body import named_event
 from greenroom.schemas.admin.converter import ADMIN
 from greenroom.schemas.admin.requests import ProbeRequest
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.models.probed_findings import findings_of
-from greenroom.schemas.problems import ProblemError, draining, invalid
+from greenroom.schemas.problems import invalid
 from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, ProbeProgress
 
 
@@ -47,18 +44,7 @@ def probe_routes(services: RouteServices) -> Blueprint:
         wire, message = await services.read_request(ProbeRequest, ADMIN, {}, _parse)
         if not wire.stream:
             return json_response(findings_of((await ask_actor(pool, message, Probed)).record))
-        try:
-            replies = request_resources().enter_context(closing(await pool.stream(message)))
-        except ActorStopped:
-            raise ProblemError(draining()) from None
-
-        async def receive() -> bytes | None:
-            try:
-                return _event(await replies.receive())
-            except trio.EndOfChannel:
-                return None
-
-        return event_response(receive)
+        return await progress_response(pool, message, _event, SERVER_SENT_EVENTS)
 
     return routes
 

@@ -25,7 +25,7 @@ from greenroom.schemas.admin.pulls import (
     pull_report,
 )
 from greenroom.schemas.events.events import Failed
-from greenroom.schemas.problems import invalid, missing
+from greenroom.schemas.problems import Problem, invalid, missing
 from greenroom.schemas.protocols.download_protocol import (
     CancelPull,
     DeleteModel,
@@ -55,10 +55,10 @@ def pull_routes(services: RouteServices) -> Blueprint:
         converter=ADMIN,
         answer=PullReport,
         media=(EVENTS,),
-        problems=(*FOR_OPERATORS, 503),
+        problems=(*FOR_OPERATORS, 409, 503),
     )
     async def pull() -> Response:
-        wire, _ = await services.read_request(PullBody, ADMIN, {}, lambda *_: None)
+        wire = await services.read_body(PullBody, ADMIN)
         trusts = services.settings.trust_remote_code
         message = PullModel(wire.model, probes=wire.probe, trust_remote_code=trusts)
         return await progress_response(downloads, message, _PullEvents().encode, SERVER_SENT_EVENTS)
@@ -92,7 +92,7 @@ def pull_routes(services: RouteServices) -> Blueprint:
         problems=(*FOR_OPERATORS, 404, 409, 503),
     )
     async def delete() -> Response:
-        wire, _ = await services.read_request(DeleteBody, ADMIN, {}, lambda *_: None)
+        wire = await services.read_body(DeleteBody, ADMIN)
         deleted = await ask_actor(downloads, DeleteModel(wire.model), ModelDeleted)
         return json_response(attrs.asdict(DeletedModel(deleted.model, deleted.freed)))
 
@@ -110,9 +110,11 @@ class _PullEvents:
             case PullStatus():
                 self._latest = pull_report(event)
                 return data_event(attrs.asdict(self._latest))
+            case Failed(Problem(code="download_cancelled")):
+                return self._end("cancelled")
             case Failed(problem):
                 return self._end("failed", problem=problem.detail)
-        return self._end("cancelled" if isinstance(event, PullCancelled) else "completed")
+        return self._end("completed")
 
     def _end(self, state: str, **members: str) -> bytes:
         assert self._latest is not None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.core.watchers import MOST_UNREAD
 from greenroom.actors.pool.ledger import Ledger
 from greenroom.actors.pool.memory_reading import MemoryReading
 from greenroom.actors.pool.planning.load_plan import plan_load
 from greenroom.actors.pool.planning.pool_events import MemoryRead, Reported
 from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
-from greenroom.actors.pool.pool_overview import MOST_UNREAD, PoolOverview
+from greenroom.actors.pool.pool_overview import PoolOverview
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState

@@ -17,6 +17,7 @@ WRITTEN = (
     "keep_system_prompts",
     "create_capabilities",
     "create_working_space",
+    "create_copies",
 )
 """Names that databases hold already; new ones are appended."""
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -14,6 +19,7 @@ import trio
 
 from greenroom.actors.transfers.fetch_model import Wish, fetch_model
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model
+from greenroom.engine.catalog.hub.removal import Removal, plan_removal
 from greenroom.schemas.download import Download
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
@@ -46,7 +52,7 @@ async def failure(cache: Path, name: str = NAME, status: int = 503) -> str:
     with pytest.raises(ProblemError) as caught:
         await fetch(cache, name)
     problem = caught.value.problem
-    code = "load_failed" if status == 503 else "model_not_found"
+    code = {503: "load_failed", 409: "model_in_use"}.get(status, "model_not_found")
     assert (problem.status, problem.code) == (status, code)
     assert "\n" not in problem.detail
     return problem.detail
@@ -301,6 +307,72 @@ def attrs_like(usage: object, free: int) -> object:
     return usage._replace(free=free)  # type: ignore[attr-defined]
 
 
+FETCH_ON_A_SMALL_DISK = """
+import os, sys
+from pathlib import Path
+from greenroom.actors.transfers.fetch_model import Wish, fetch_model
+from greenroom.engine.catalog.hub.hub_cache import find_cached_model
+from greenroom.schemas.problems import ProblemError
+import trio
+
+cache = Path(sys.argv[1])
+other = cache.parent / "of another program"
+
+
+async def fetch():
+    return await fetch_model(Wish("org/model"), fill, cache=cache)
+
+
+def fill(progress):
+    if progress.received > 1 << 20 and not other.exists():
+        with open(other, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError as error:
+                print(error.strerror)
+
+
+try:
+    trio.run(fetch)
+except ProblemError as error:
+    print(error.problem.detail)
+print(find_cached_model("org/model", cache))
+[part] = cache.rglob("*.greenroom.part")
+print(0 < part.stat().st_size < 6 << 20)
+other.write_bytes(b"")
+print((trio.run(fetch) / "model.safetensors").stat().st_size)
+"""
+
+
+def in_a_mount_of_its_own(command: list[str]) -> list[str]:
+    """Return a command in a mount namespace of its own, where it may mount; skip where there is none."""
+    own = ["unshare", "--user", "--map-root-user", "--mount", *command]
+    if shutil.which("unshare") is None or subprocess.run([*own[:4], "true"], check=False).returncode:
+        pytest.skip("without mount namespaces no small file system; the test with RLIMIT_FSIZE ran instead")
+    return own
+
+
+async def test_a_file_system_that_another_program_fills_meanwhile_keeps_what_has_arrived(
+    tmp_path: Path, hub: Hub
+) -> None:
+    hub.pace = 0.02
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    script = 'mount -t tmpfs -o size=10m none "$1" && exec "$2" -c "$3" "$1/hub"'
+    command = in_a_mount_of_its_own(["sh", "-c", script, "sh", str(mounted)])
+    command += [sys.executable, FETCH_ON_A_SMALL_DISK]
+    run = partial(subprocess.run, command, capture_output=True, text=True, timeout=120, check=False)
+    ended = await trio.to_thread.run_sync(run)
+    assert ended.returncode == 0, ended.stderr
+    filled, failed, found_then, kept, size = ended.stdout.splitlines()
+    assert filled == "No space left on device"
+    assert "the disk takes no more (No space left on device); what has arrived is kept" in failed
+    assert (found_then, kept, int(size)) == ("None", "True", 6 * MB)
+    first, *_, last = hub.asked(WEIGHTS)
+    assert (first, last.startswith("bytes=")) == ("", True)
+
+
 async def test_a_full_disk_keeps_what_has_arrived(cache: Path, hub: Hub) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 * MB, limits[1]))
@@ -353,6 +425,55 @@ async def test_two_fetches_at_once_share_one_transfer(cache: Path, hub: Hub) -> 
             )
     assert hub.asked(WEIGHTS) == [""]
     assert "waiting" in stages
+
+
+async def test_a_fetch_and_a_deletion_of_one_model_keep_apart(cache: Path, hub: Hub) -> None:
+    folder = await fetch(cache)
+    removal = plan_removal(NAME, folder, (), cache)
+    with removal.claim():
+        assert "is being deleted" in await failure(cache, status=409)
+        with pytest.raises(ProblemError, match="is being deleted"):
+            removal.claim()
+    hub.models[NAME][WEIGHTS] = os.urandom(6 * MB)
+    hub.commit = "f" * 40
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(4 * MB, "hold")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetch, cache)
+        await trio.to_thread.run_sync(hub.held.wait)
+        waits = trio.Event()
+
+        def report(progress: DownloadProgress) -> None:
+            if progress.stage == "waiting":
+                waits.set()
+
+        nursery.start_soon(partial(fetch_model, Wish(NAME), report, cache=cache))
+        await waits.wait()
+        with pytest.raises(ProblemError, match="is being fetched: cancel that first") as caught:
+            removal.claim()
+        assert (caught.value.problem.status, caught.value.problem.code) == (409, "model_in_use")
+        nursery.cancel_scope.cancel()
+    assert (folder / "config.json").is_file()
+    with removal.claim():
+        removal.remove()
+    assert repositories(cache) == []
+    assert ((await fetch(cache)) / WEIGHTS).is_file()
+
+
+DIE_WHILE_DELETING = """
+import os, signal, sys
+from pathlib import Path
+from greenroom.engine.catalog.hub.repository_lock import RepositoryLock
+
+RepositoryLock("org/model", Path(sys.argv[1])).delete()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_dies_while_it_deletes_locks_nothing(cache: Path) -> None:
+    dying = subprocess.run([sys.executable, "-c", DIE_WHILE_DELETING, str(cache)], check=False)
+    assert dying.returncode == -signal.SIGKILL
+    with Removal(NAME, cache / "models--org--model", 0, cache=cache).claim():
+        pass
 
 
 @attrs.frozen

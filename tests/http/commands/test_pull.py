@@ -54,6 +54,8 @@ def test_a_killed_pull_is_resumed_by_the_next(cache: Path, hub: Hub) -> None:
     with started() as killed:
         assert hub.held.wait(120)
         wait_until(lambda: arrived(cache) >= 3 * MB)
+        refused = run_greenroom("rm", NAME, "--yes")
+        assert (refused.returncode, "is being fetched: cancel that first" in refused.stderr) == (1, True)
         killed.kill()
     have = arrived(cache)
     assert not list(cache.glob("*/snapshots/*"))
@@ -63,6 +65,10 @@ def test_a_killed_pull_is_resumed_by_the_next(cache: Path, hub: Hub) -> None:
     assert (folder / WEIGHTS).read_bytes() == FILES[WEIGHTS]
     assert "downloading" in done.stderr
     assert arrived(cache) == 0
+    unprobed = folder.parents[1] / ".greenroom-unprobed"
+    assert unprobed.exists()  # for the next server
+    assert run_greenroom("pull", NAME, "--no-probe").returncode == 0
+    assert not unprobed.exists()
 
 
 def test_two_processes_share_a_file(cache: Path, hub: Hub) -> None:

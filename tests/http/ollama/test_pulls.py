@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 import trio
 from ollama import Client, ResponseError
 
+from greenroom.engine.catalog.hub.repository_lock import RepositoryLock
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.http_servers import connected, serving
+from greenroom.tests.support.servers.http_servers import RawResponse, connected, fetch, serving
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
 
 NAME = "org/chat"
@@ -52,6 +54,49 @@ async def test_the_sdk_pulls_lists_and_deletes(cache: Path, hub: Hub) -> None:
     settings = Settings(memory_bytes=1 << 20, shutdown_timeout=20.0)  # no room for a probe
     async with serving(settings) as served:
         await trio.to_thread.run_sync(work, served.server.address)
+
+
+async def test_a_cancelled_pull_says_so_in_both_forms(cache: Path, hub: Hub) -> None:
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
+    async with serving(Settings(shutdown_timeout=20.0)) as served:
+        answers: dict[bool, RawResponse] = {}
+
+        async def pull(stream: bool) -> None:
+            body = {"model": NAME, "stream": stream}
+            answers[stream] = await fetch(served.server, "POST", "/api/pull", body)
+
+        async with trio.open_nursery() as nursery:
+            for stream in (True, False):
+                nursery.start_soon(pull, stream)
+            await trio.to_thread.run_sync(hub.held.wait)
+            [running] = (await fetch(served.server, "GET", "/admin/pulls")).json()["pulls"]
+            await fetch(served.server, "POST", f"/admin/pull/{running['id']}/cancel")
+        said = "The download of 'org/chat' was cancelled by the operator."
+        assert json.loads(answers[True].body.splitlines()[-1]) == {"error": said}
+        whole = answers[False]
+        assert (whole.status, whole.json()["error"]) == (503, said)
+
+
+async def test_a_model_is_not_fetched_while_it_is_deleted_and_the_other_way_round(
+    cache: Path, hub: Hub
+) -> None:
+    settings = Settings(memory_bytes=1 << 20, shutdown_timeout=20.0)  # no room for a probe
+    async with serving(settings) as served:
+        body = {"model": NAME, "stream": False}
+        assert (await fetch(served.server, "POST", "/api/pull", body)).status == 200
+        deleting = RepositoryLock(NAME, cache)
+        with deleting:
+            deleting.delete()  # as another process does
+            for method, path in (("POST", "/api/pull"), ("DELETE", "/api/delete")):
+                refused = await fetch(served.server, method, path, body)
+                said = "'org/chat' is being deleted: try again when that has ended."
+                assert (refused.status, refused.json()["error"]) == (409, said)
+        fetching = RepositoryLock(NAME, cache)
+        with fetching:
+            assert fetching.try_to_fetch()
+            refused = await fetch(served.server, "DELETE", "/api/delete", body)
+            assert (refused.status, "is being fetched" in refused.json()["error"]) == (409, True)
+        assert (await fetch(served.server, "DELETE", "/api/delete", body)).status == 200
 
 
 async def test_a_pull_ends_with_its_last_client(cache: Path, hub: Hub) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ class Hub:
         private: Models that exist only for who has the token `accepted`.
         elsewhere: Address of another host to which files are redirected; None for none.
         ranges: Whether `Range` is honoured.
+        pace: Seconds between two pieces of 64 KB of a file.
         statuses: Statuses to answer the next requests for files with, in order.
         held: Set as soon as a transfer is held.
     """
@@ -70,6 +72,7 @@ class Hub:
     elsewhere: str | None = None
     ranges: bool = True
     commit: str = COMMIT
+    pace: float = 0.0
     statuses: list[int] = attrs.field(factory=list)
     held: threading.Event = attrs.field(factory=threading.Event)
     ending: threading.Event = attrs.field(factory=threading.Event)
@@ -178,6 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for place in range(start, end, _PIECE):
                 self.wfile.write(content[place : min(place + _PIECE, end)])
+                if self.hub.pace:
+                    time.sleep(self.hub.pace)
             if fault is not None and spoiled:
                 fault.times -= 1
                 self.close_connection = True

@@ -22,6 +22,7 @@ from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.continued_conversations import begin_conversation, continue_conversation
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, words
 
 KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
@@ -55,21 +56,11 @@ def files_in(root: Path) -> list[Path]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_conversation_goes_on_after_a_restart(tiny_model: TinyModel, tmp_path: Path, kind: str) -> None:
     folder = tiny_model(kind)
-    prompt = [*words(200, 1), TURN_END]
     first = Life(folder, tmp_path)
-    for turn in range(3):
-        prompt += [*words(40, 100 + turn), TURN_END, 300]
-        answer, _ = first.ask(prompt)
-        prompt += [*answer, TURN_END]
+    prompt = begin_conversation(first)
     assert first.end().written >= 3
     second = Life(folder, tmp_path)
-    fork = [*prompt[:201], *words(60, 7)]
-    answer, cached = second.ask(fork)
-    assert (answer, cached) == (expected(folder, tuple(fork), 12), 201)
-    prompt += [*words(40, 200), TURN_END, 300]
-    answer, cached = second.ask(prompt)
-    assert answer == expected(folder, tuple(prompt), 12)
-    assert cached >= len(prompt) - 60
+    continue_conversation(second, folder, prompt)
     statistics = second.end()
     assert statistics.hits == 2
     assert statistics.removed == 0

@@ -17,8 +17,9 @@ from greenroom.engine.memory.held_memory import HeldPiece
 from greenroom.engine.text.prefix_cache.host_tier import HostTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
-from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
+from greenroom.tests.support.engines.text_engines import Driver, loaded
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.continued_conversations import begin_conversation, continue_conversation
 from greenroom.tests.support.texts.prompts import TURN_END, ask, words
 
 GENEROUS = 1 << 30
@@ -48,22 +49,12 @@ class Life:
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "lfm2"])
 def test_a_conversation_goes_on_after_an_unload(tiny_model: TinyModel, kind: str) -> None:
     folder, account = tiny_model(kind), MemoryAccount()
-    prompt = [*words(200, 1), TURN_END]
     first = Life(folder, account)
-    for turn in range(3):
-        prompt += [*words(40, 100 + turn), TURN_END, 300]
-        answer, _ = first.ask(prompt)
-        prompt += [*answer, TURN_END]
+    prompt = begin_conversation(first)
     held = first.end()
     assert account.statistics().held == held > 0
     second = Life(folder, account)
-    fork = [*prompt[:201], *words(60, 7)]
-    answer, cached = second.ask(fork)
-    assert (answer, cached) == (expected(folder, tuple(fork), 12), 201)
-    prompt += [*words(40, 200), TURN_END, 300]
-    answer, cached = second.ask(prompt)
-    assert answer == expected(folder, tuple(prompt), 12)
-    assert cached >= len(prompt) - 60
+    fork = continue_conversation(second, folder, prompt)
     assert second.tier.hits == 2
     assert account.held.nbytes < held  # what has come back is not in memory twice
     assert second.end() > held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.http.operations.admin.test_event_routes import events_until, following, next_event
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
@@ -28,6 +31,10 @@ PULL = "/admin/pull"
 def files_of(folder: Path) -> dict[str, bytes]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def mark_of(cache: Path, model: str) -> Path:
+    return cache / f"models--{model.replace('/', '--')}" / ".greenroom-unprobed"
 
 
 def snapshots(cache: Path) -> list[Path]:
@@ -122,6 +129,58 @@ async def test_a_pull_is_cancelled_at_once_and_resumed_by_the_next(
         assert hub.asked(WEIGHTS)[-1].startswith("bytes=")
 
 
+async def test_fetches_are_told_among_the_events(cache: Path, hub: Hub, settings: Settings) -> None:
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
+    async with serving(settings) as served, following(served) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(pull, served)
+        name, started = await next_event(client)
+        assert (name, started["stage"], started["model"]) == ("download", "started", NAME)
+        await trio.to_thread.run_sync(hub.held.wait)
+        async with following(served) as late:
+            assert (await next_event(late))[1]["stage"] == "progress"
+        await post(served, f"{PULL}/{started['id']}/cancel")
+        assert (await events_until(client, "cancelled"))[-1][1]["received"] > 0
+        await pull(served)
+        told = [event for _, event in await events_until(client, "completed")]
+        assert (told[0]["stage"], told[-1]["received"]) == ("started", told[-1]["bytes"])
+        times = [event["time"] for event in told if event["stage"] == "progress"]
+        assert all(later - earlier > 0.9 for earlier, later in itertools.pairwise(times))
+        await pull(served, "org/nothing")
+        [failed] = [event for _, event in await events_until(client, "failed") if event["stage"] == "failed"]
+        assert "has no model of that name" in failed["problem"]
+
+
+async def test_a_model_that_did_not_fit_is_probed_after_its_first_load(
+    cache: Path, hub: Hub, settings: Settings, tiny_encoder: TinyEncoder, tiny_model: TinyModel
+) -> None:
+    hub.models["org/bert"] = files_of(tiny_encoder("bert"))
+    mark = mark_of(cache, "org/bert")
+    folder = str(tiny_model("llama"))
+    full = attrs.evolve(settings, models=(folder,), max_loaded_models=1, db=str(cache.parent / "database"))
+    async with serving(full) as served:
+        await post(served, "/admin/models/load", {"model": "llama"})
+        assert (await pull(served, "org/bert", probe=True))[-1]["state"] == "completed"
+        await eventually(trio.Path(mark).exists)
+    assert mark.exists()
+    async with serving(full) as served:
+        embedding = {"model": "org/bert", "input": "Hello"}
+        assert (await post(served, "/v1/embeddings", embedding)).status == 200
+        await until_probed(served, "org/bert")
+        assert not mark.exists()
+
+
+async def test_a_model_pulled_without_a_probe_gets_none(
+    cache: Path, hub: Hub, settings: Settings, tiny_encoder: TinyEncoder
+) -> None:
+    hub.models["org/bert"] = files_of(tiny_encoder("bert"))
+    async with serving(settings) as served:
+        await pull(served, "org/bert")
+        assert (await post(served, "/v1/embeddings", {"model": "org/bert", "input": "Hello"})).status == 200
+        assert not mark_of(cache, "org/bert").exists()
+        listed = (await fetch(served.server, "GET", "/v1/models")).json()["data"]
+        assert [each["capabilities"]["probed"] for each in listed if each["id"] == "org/bert"] == [False]
+
+
 async def test_a_waiting_request_and_the_pool_hear_of_a_download(
     cache: Path, hub: Hub, settings: Settings
 ) -> None:
@@ -192,12 +251,16 @@ async def test_a_pulled_model_is_probed_if_it_fits(
     hub.models["org/bert"] = files_of(tiny_encoder("bert"))
     async with serving(settings) as served:
         assert (await pull(served, "org/bert", probe=True))[-1]["state"] == "completed"
-        with trio.fail_after(300):
-            while True:
-                listed = (await fetch(served.server, "GET", "/v1/models")).json()["data"]
-                if next(each for each in listed if each["id"] == "org/bert")["capabilities"]["probed"]:
-                    break
-                await trio.sleep(0.1)
+        await until_probed(served, "org/bert")
+
+
+async def until_probed(served: Served, model: str) -> None:
+    with trio.fail_after(300):
+        while True:
+            listed = (await fetch(served.server, "GET", "/v1/models")).json()["data"]
+            if next(each for each in listed if each["id"] == model)["capabilities"]["probed"]:
+                break
+            await trio.sleep(0.1)
 
 
 async def test_only_programs_of_this_machine_fetch_and_delete(server_without_model: Served) -> None:
