@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from greenroom.actors.engines.broken_models import BrokenModels
+from greenroom.actors.engines.draft_models import draft_folder, missing_draft
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.actors.engines.held_prefixes import HeldPrefixes
-from greenroom.actors.engines.listed_models import (
-    Limits,
-    ListedModels,
-    draft_folder,
-    find_present,
-    missing_draft,
-)
+from greenroom.actors.engines.listed_models import Limits, ListedModels
+from greenroom.actors.engines.named_models import find_present
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.actors.engines.copied_models import CopiedModels
+from greenroom.actors.engines.draft_models import draft_folder
+from greenroom.actors.engines.named_models import NamedModels
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.engines.residences import Residences
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
-from greenroom.schemas.models.model_copy import with_copies
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.models.working_space import WorkingSpace
-from greenroom.schemas.problems import Problem, ProblemError, load_failed, not_here
-from greenroom.schemas.protocols.pool_protocol import ModelName
-from greenroom.schemas.settings.model_settings import given_values
+from greenroom.schemas.problems import Problem, ProblemError, not_here
 from greenroom.schemas.settings.origins import settings_in_force
-from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.catalog.catalog import Catalog
     from greenroom.engine.catalog.entries import CatalogEntry
     from greenroom.engine.loading.load_size import LoadSize
-
-_FAILED_SECONDS = 300.0
-"""Time after which `default` may again mean a model that could not be loaded."""
-
-_REFUSED_SECONDS = 30.0
-"""The same for a model that had no memory, which others may have left by then."""
-
 
 Limits = tuple[int, int | None]
 """Bytes that all models may have together, and bytes of one that is alone; None for no more than these."""
@@ -65,7 +51,7 @@ class _Described:
     description: ModelDescription
 
 
-class ListedModels:
+class ListedModels(NamedModels):
     """The models of the catalog, with what is known about each. All methods read the disk.
 
     Nothing is read twice while a model's files, and the findings of probes about it, stay the same.
@@ -75,93 +61,28 @@ class ListedModels:
 
     Attributes:
         residences: Measured memory of the loaded models.
-        copies: Copies of models, which are names beside the profiles of the settings.
-        revision: Number of changes of the settings and the copies.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
-        self._settings = settings
-        self._named = settings  # with copies as profiles
-        self.revision = 0
+        super().__init__(settings)
         self.residences = Residences()
-        self.copies = CopiedModels()
         self.probed = probed or ProbedModels()
-        self._lock = threading.Lock()
-        self._catalog: Catalog | None = None
         self._described: dict[str, _Described] = {}
         self._listed: tuple[ModelDescription, ...] = ()
-        self._failed: dict[str, tuple[str, float]] = {}
-
-    @property
-    def settings(self) -> Settings:
-        """Settings in force; those of a model hold from its next opening."""
-        return self._settings
 
     def reload(self, settings: Settings) -> None:
         """Put changed settings of models, names and profiles in force."""
-        with self._lock:
-            self._settings, self._catalog = settings, None
-            self._described, self._listed = {}, ()
-            self.revision += 1
+        super().reload(settings)
+        self._forget()
 
     def rename(self) -> None:
         """Put changed copies of models in force."""
-        catalog = self._open_catalog()
+        super().rename()
+        self._forget()
+
+    def _forget(self) -> None:
         with self._lock:
-            self._named = with_copies(self._settings, self.copies.known().values())
-            catalog.set_profiles(self._named.models_of_profiles)
-            self.revision += 1
-
-    @property
-    def chooses_default(self) -> bool:
-        """True if the meaning of `default` depends on which models could be loaded."""
-        return bool(self._settings.default)
-
-    @property
-    def model_dirs(self) -> tuple[str, ...]:
-        """The operator's folders of models."""
-        return self._settings.model_dir
-
-    def rescan(self) -> None:
-        """Look at the disk anew with the next question, since models were fetched or deleted."""
-        self._open_catalog().rescan()
-
-    def find(self, name: str) -> CatalogEntry | Problem:
-        """Return the catalog entry for a model name, or a 404 with similar names."""
-        return self._open_catalog().find(name)
-
-    def is_taken(self, name: str) -> bool:
-        """Return whether a name, or it with `:latest`, is that of a model, an alias or a profile."""
-        from greenroom.engine.catalog.names import DEFAULT_ID, LATEST
-
-        taken = {each.removesuffix(LATEST) for each in self._open_catalog().names()}
-        return name in (*taken, DEFAULT_ID)
-
-    def profile_of(self, entry: CatalogEntry) -> Profile:
-        """Return the profile by which a model was found, or a new one for the model itself."""
-        found = None if entry.profile is None else self._named.all_profiles.get(entry.profile)
-        return Profile(model=entry.id) if found is None else attrs.evolve(found, model=entry.id)
-
-    def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
-        """Return the meaning of a model name, or a 404 with similar names.
-
-        Args:
-            without: Models of the list `default` that were tried in vain for a request: others precede them
-                for a while.
-        """
-        for tried in without:
-            self._note_failure(tried, _REFUSED_SECONDS)
-        entry = self.find(name)
-        if isinstance(entry, Problem):
-            return entry
-        left = self._open_catalog().of_default(without) if entry.by_default else ()
-        model, replaceable = left[0].id if left else entry.id, len(left) > 1
-        if entry.profile is None:
-            return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
-        profile = self._named.all_profiles.get(entry.profile)
-        defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
-        defaults.pop("model", None)
-        return ModelName(model, entry.profile, defaults, replaceable=replaceable)
+            self._described, self._listed = {}, ()
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
         """Return the description of a model, or of all if `name` is None; or a 404 with similar names.
@@ -193,17 +114,6 @@ class ListedModels:
         from greenroom.engine.catalog.probed_record import with_findings
 
         return with_findings(detected, self.probed.find(model), folder)
-
-    def note_failure(self, model: str) -> None:
-        """Note that a model could not be loaded, which `default` then does not mean while others are left."""
-        self._note_failure(model, _FAILED_SECONDS)
-
-    def _note_failure(self, model: str, seconds: float) -> None:
-        entry, now = self.find(model), time.monotonic()
-        if not isinstance(entry, Problem):
-            stamp, until = self._failed.get(entry.id, ("", 0.0))
-            later = max(until if stamp == entry.stamp else 0.0, now + seconds)
-            self._failed[entry.id] = entry.stamp, later
 
     def _describe(self, name: str, entry: CatalogEntry, limits: Limits) -> ModelDescription:
         measured = self.residences.measured(entry.id)
@@ -273,52 +183,6 @@ class ListedModels:
         from greenroom.engine.catalog.operator.vision import allows_vision
 
         return allows_vision(model, self._settings)
-
-    def _has_failed(self, entry: CatalogEntry) -> bool:
-        stamp, until = self._failed.get(entry.id, ("", 0.0))
-        return stamp == entry.stamp and time.monotonic() < until
-
-    def _open_catalog(self) -> Catalog:
-        from greenroom.engine.catalog.catalog import Catalog
-
-        with self._lock:
-            if self._catalog is None:
-                self._named = with_copies(self._settings, self.copies.known().values())
-                self._catalog = Catalog.of(self._named, self._has_failed)
-            return self._catalog
-
-
-def find_present(models: ListedModels, name: str) -> CatalogEntry | Problem:
-    """Return a model's entry; look at the disk anew if its folder has been deleted."""
-    entry = models.find(name)
-    if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
-        return entry
-    models.rescan()
-    found = models.find(name)
-    if isinstance(found, Problem) or found.folder is None or found.folder.is_dir():
-        return found
-    return load_failed(found.id, "its folder is gone.")  # the operator has named it
-
-
-def missing_draft(settings: Settings) -> str | None:
-    """Return the hub id of a model's draft model that is not on this machine; None if nothing is missing."""
-    from greenroom.engine.catalog.entries import resolve_folder
-
-    draft, drafts = settings.draft_model, settings.speculation in (None, "draft")
-    if draft is None or not drafts or resolve_folder(draft) is not None:
-        return None
-    return draft if draft_folder(settings) is None else None
-
-
-def draft_folder(settings: Settings) -> Path | None:
-    """Return the folder of a model's draft model; None if there is none."""
-    from greenroom.engine.catalog.entries import local_folder
-
-    drafts = settings.speculation in (None, "draft")
-    try:
-        return local_folder(settings.draft_model) if settings.draft_model and drafts else None
-    except (OSError, ValueError):
-        return None
 
 
 def _differ(one: ModelDescription, other: ModelDescription) -> bool:

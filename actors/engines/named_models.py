@@ -1,0 +1,152 @@
+"""The names of models that requests may use, and the models that they mean."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from greenroom.actors.engines.copied_models import CopiedModels
+from greenroom.schemas.models.model_copy import with_copies
+from greenroom.schemas.problems import Problem, load_failed
+from greenroom.schemas.protocols.pool_protocol import ModelName
+from greenroom.schemas.settings.model_settings import given_values
+from greenroom.schemas.settings.profiles import Profile
+from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.catalog.catalog import Catalog
+    from greenroom.engine.catalog.entries import CatalogEntry
+
+_FAILED_SECONDS = 300.0
+"""Time after which `default` may again mean a model that could not be loaded."""
+
+_REFUSED_SECONDS = 30.0
+"""The same for a model that had no memory, which others may have left by then."""
+
+
+class NamedModels:
+    """The names of the catalog, the settings, and the copies. All methods read the disk.
+
+    Attributes:
+        copies: Copies of models, which are names beside the profiles of the settings.
+        revision: Number of changes of the settings and the copies.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._named = settings  # with copies as profiles
+        self.revision = 0
+        self.copies = CopiedModels()
+        self._lock = threading.Lock()
+        self._catalog: Catalog | None = None
+        self._failed: dict[str, tuple[str, float]] = {}
+
+    @property
+    def settings(self) -> Settings:
+        """Settings in force; those of a model hold from its next opening."""
+        return self._settings
+
+    def reload(self, settings: Settings) -> None:
+        """Put changed settings of models, names and profiles in force."""
+        with self._lock:
+            self._settings, self._catalog = settings, None
+            self.revision += 1
+
+    def rename(self) -> None:
+        """Put changed copies of models in force."""
+        catalog = self._open_catalog()
+        with self._lock:
+            self._named = with_copies(self._settings, self.copies.known().values())
+            catalog.set_profiles(self._named.models_of_profiles)
+            self.revision += 1
+
+    @property
+    def chooses_default(self) -> bool:
+        """True if the meaning of `default` depends on which models could be loaded."""
+        return bool(self._settings.default)
+
+    @property
+    def model_dirs(self) -> tuple[str, ...]:
+        """The operator's folders of models."""
+        return self._settings.model_dir
+
+    def rescan(self) -> None:
+        """Look at the disk anew with the next question, since models were fetched or deleted."""
+        self._open_catalog().rescan()
+
+    def find(self, name: str) -> CatalogEntry | Problem:
+        """Return the catalog entry for a model name, or a 404 with similar names."""
+        return self._open_catalog().find(name)
+
+    def is_taken(self, name: str) -> bool:
+        """Return whether a name, or it with `:latest`, is that of a model, an alias or a profile."""
+        from greenroom.engine.catalog.names import DEFAULT_ID, LATEST
+
+        taken = {each.removesuffix(LATEST) for each in self._open_catalog().names()}
+        return name in (*taken, DEFAULT_ID)
+
+    def profile_of(self, entry: CatalogEntry) -> Profile:
+        """Return the profile by which a model was found, or a new one for the model itself."""
+        found = None if entry.profile is None else self._named.all_profiles.get(entry.profile)
+        return Profile(model=entry.id) if found is None else attrs.evolve(found, model=entry.id)
+
+    def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
+        """Return the meaning of a model name, or a 404 with similar names.
+
+        Args:
+            without: Models of the list `default` that were tried in vain for a request: others precede them
+                for a while.
+        """
+        for tried in without:
+            self._note_failure(tried, _REFUSED_SECONDS)
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            return entry
+        left = self._open_catalog().of_default(without) if entry.by_default else ()
+        model, replaceable = left[0].id if left else entry.id, len(left) > 1
+        if entry.profile is None:
+            return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
+        profile = self._named.all_profiles.get(entry.profile)
+        defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
+        defaults.pop("model", None)
+        return ModelName(model, entry.profile, defaults, replaceable=replaceable)
+
+    def note_failure(self, model: str) -> None:
+        """Note that a model could not be loaded, which `default` then does not mean while others are left."""
+        self._note_failure(model, _FAILED_SECONDS)
+
+    def _note_failure(self, model: str, seconds: float) -> None:
+        entry, now = self.find(model), time.monotonic()
+        if not isinstance(entry, Problem):
+            stamp, until = self._failed.get(entry.id, ("", 0.0))
+            later = max(until if stamp == entry.stamp else 0.0, now + seconds)
+            self._failed[entry.id] = entry.stamp, later
+
+    def _has_failed(self, entry: CatalogEntry) -> bool:
+        stamp, until = self._failed.get(entry.id, ("", 0.0))
+        return stamp == entry.stamp and time.monotonic() < until
+
+    def _open_catalog(self) -> Catalog:
+        from greenroom.engine.catalog.catalog import Catalog
+
+        with self._lock:
+            if self._catalog is None:
+                self._named = with_copies(self._settings, self.copies.known().values())
+                self._catalog = Catalog.of(self._named, self._has_failed)
+            return self._catalog
+
+
+def find_present(models: NamedModels, name: str) -> CatalogEntry | Problem:
+    """Return a model's entry; look at the disk anew if its folder has been deleted."""
+    entry = models.find(name)
+    if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
+        return entry
+    models.rescan()
+    found = models.find(name)
+    if isinstance(found, Problem) or found.folder is None or found.folder.is_dir():
+        return found
+    return load_failed(found.id, "its folder is gone.")  # the operator has named it
