@@ -20,12 +20,12 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.errors.problem_documents import ErrorMembers
-from greenroom.http.guard.answer_account import AnswerAccount
-from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
+from greenroom.http.guard.host_guard import BODY_TYPES
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.admin.admin_routes import admin_routes
 from greenroom.http.operations.health_routes import health_routes
+from greenroom.http.operations.http_requests import HttpRequests
 from greenroom.http.operations.metrics_route import metrics_route
 from greenroom.http.operations.openapi.openapi_routes import openapi_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
@@ -68,14 +68,14 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
-    respond = answer_errors(app, PROTOCOLS)
-    _guard(app, services.hosts, services.answers, respond)
+    respond, requests = answer_errors(app, PROTOCOLS), HttpRequests()
+    _guard(app, services, respond, requests)
     _inspect(app, services.refs.inspector)
     app.register_blueprint(health_routes(services.refs))
     app.register_blueprint(openapi_routes(app))
     for routes in admin_routes(services):
         app.register_blueprint(routes)
-    app.register_blueprint(metrics_route(services.refs))
+    app.register_blueprint(metrics_route(services.refs, requests))
     app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
         for routes in protocol.routes(services):
@@ -89,8 +89,13 @@ def web_sockets(app: QuartTrio, services: RouteServices) -> WebSockets:
 
 
 def _guard(
-    app: QuartTrio, host_guard: HostGuard, answers: AnswerAccount, respond: Callable[[Problem], Response]
+    app: QuartTrio,
+    services: RouteServices,
+    respond: Callable[[Problem], Response],
+    requests: HttpRequests,
 ) -> None:
+    host_guard, answers = services.hosts, services.answers
+
     async def check_request() -> Response | None:
         request.scope["state"]["request_id"] = new_request_id()
         refusal = host_guard.find_problem(request.headers)
@@ -111,6 +116,7 @@ def _guard(
             paced = paced_response(answers, response)
         except ProblemError as refusal:
             paced = respond(refusal.problem)
+        requests.record(request, paced)
         return add_headers(paced)
 
     def add_headers(response: Response) -> Response:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from greenroom.engine.device.device_information import gpu_memory
+from greenroom.engine.loading.libraries import import_array_library
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 
@@ -50,6 +51,7 @@ def use_device(settings: Settings) -> None:
     Raises:
         ProblemError: 503 if there is no such device, or models already use the other one.
     """
+    import_array_library()
     import mlx.core as mx
 
     global _device

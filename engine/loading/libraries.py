@@ -40,6 +40,11 @@ def importing() -> Iterator[None]:
                 watcher(False)
 
 
+def import_array_library() -> None:
+    """Import MLX itself, which opens the device's drivers."""
+    _import_once("mlx.core")
+
+
 def import_text_libraries() -> None:
     """Import the libraries of text models; a second thread waits for the first."""
     _import_once("mlx_lm")

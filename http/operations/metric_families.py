@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from greenroom.http.operations.http_requests import Labels
 from greenroom.schemas.events.histogram import HistogramSnapshot
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.events.totals import ModelTotals
@@ -118,12 +119,16 @@ HISTOGRAMS: Sequence[tuple[str, str, Callable[[ModelTotals], HistogramSnapshot |
 """Histograms of seconds."""
 
 
-def metrics_text(status: PoolStatus, pulls: Pulls) -> bytes:
-    """Return all metrics in Prometheus's text format; it takes milliseconds, so call it on a thread."""
+def metrics_text(status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int]) -> bytes:
+    """Return all metrics in Prometheus's text format; it takes milliseconds, so call it on a thread.
+
+    Args:
+        requests: Number of responses by route, method and class of status.
+    """
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(status, pulls))
+    registry.register(_Families(status, pulls, requests))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -131,7 +136,8 @@ def metrics_text(status: PoolStatus, pulls: Pulls) -> bytes:
 class _Families:
     """A collector for one rendering, as prometheus_client asks for."""
 
-    def __init__(self, status: PoolStatus, pulls: Pulls) -> None:
+    def __init__(self, status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int]) -> None:
+        self._requests = requests
         self._models = [(each, each.totals) for each in status.models if each.totals is not None]
         self._draining = status.draining is not None
         self._fetching = [pull.progress for pull in pulls.pulls if pull.state == "running"]
@@ -152,6 +158,12 @@ class _Families:
         for state in ("completed", "failed", "cancelled"):
             ended.add_metric([state], self._fetched.get(state, 0))
         yield ended
+        answered = CounterMetricFamily(
+            "greenroom:http_requests", "Responses to requests.", labels=["route", "method", "status"]
+        )
+        for labels, count in self._requests.items():
+            answered.add_metric(labels, count)
+        yield answered
         for rows, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
             for row in rows:
                 yield self._filled(row, family(row.name, row.meaning, labels=_labels(row)))

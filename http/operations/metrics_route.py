@@ -11,6 +11,7 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, TEXT, described
 from greenroom.http.guard.loopback_guard import loopback_blueprint
+from greenroom.http.operations.http_requests import HttpRequests
 from greenroom.http.operations.metric_families import CONTENT_TYPE, metrics_text
 from greenroom.schemas.protocols.download_protocol import ListPulls, Pulls
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
@@ -22,8 +23,9 @@ SHARED_SECONDS = 1.0
 class MetricsPage:
     """The text of `/metrics`, rendered at most once in `SHARED_SECONDS`, however many ask for it."""
 
-    def __init__(self, refs: ActorRefs) -> None:
+    def __init__(self, refs: ActorRefs, requests: HttpRequests) -> None:
         self._refs = refs
+        self._requests = requests
         self._rendering = trio.Lock()
         self._text = b""
         self._rendered = -math.inf
@@ -38,15 +40,17 @@ class MetricsPage:
             if trio.current_time() - self._rendered >= SHARED_SECONDS:
                 status = await ask_actor(self._refs.pool, DescribePool(), PoolStatus)
                 pulls = await ask_actor(self._refs.downloads, ListPulls(), Pulls)
-                self._text = await trio.to_thread.run_sync(metrics_text, status, pulls)
+                self._text = await trio.to_thread.run_sync(
+                    metrics_text, status, pulls, self._requests.counts()
+                )
                 self._rendered = trio.current_time()
             return self._text
 
 
-def metrics_route(refs: ActorRefs) -> Blueprint:
+def metrics_route(refs: ActorRefs, requests: HttpRequests) -> Blueprint:
     """Return the route."""
     routes = loopback_blueprint("metrics")
-    page = MetricsPage(refs)
+    page = MetricsPage(refs, requests)
 
     @routes.get("/metrics")
     @described("Show metrics for Prometheus", media=(TEXT,), problems=FOR_OPERATORS)

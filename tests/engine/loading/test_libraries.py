@@ -49,3 +49,29 @@ def test_a_kernel_that_refuses_more_files_hinders_no_load(error: str) -> None:
     program = REFUSED.format(error=error)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "256 4096", done.stderr
+
+
+WATCHED = """
+import sys
+from greenroom.engine.loading.devices import use_device
+from greenroom.engine.loading.libraries import watch_imports
+from greenroom.schemas.settings.settings import Settings
+
+told = []
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "mlx.core":
+            print(told)
+
+watch_imports(told.append)
+sys.meta_path.insert(0, Finder())
+use_device(Settings())
+use_device(Settings())
+print(told)
+"""
+
+
+def test_a_watcher_hears_of_the_import_of_mlx_before_it_begins() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=600)
+    assert done.stdout == "[True]\n[True, False]\n", done.stderr

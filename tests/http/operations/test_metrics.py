@@ -200,6 +200,36 @@ async def test_counters_outlive_evictions_failures_and_hang_ups(
             assert after.samples.get(key, 0) >= before.samples.get(key, 0), key
 
 
+async def test_responses_are_counted_by_labels_that_no_client_chooses() -> None:
+    async with serving(Settings(shutdown_timeout=20.0)) as served:
+        for method, path, status in (
+            ("GET", "/livez", 200),
+            ("GET", "/livez?secret=1", 200),
+            ("GET", "/v1/models/no/such", 404),
+            ("GET", "/v1/models/nor/this", 404),
+            ("POST", CHAT, 400),
+            ("GET", "/secret", 404),
+            ("DELETE", CHAT, 405),
+            ("SECRET", "/livez", 405),
+        ):
+            body = b"{" if method == "POST" else None
+            assert (await fetch(served.server, method, path, body)).status == status, path
+        told = await scrape(served.server)
+    found = {labels: value for (name, labels), value in told.samples.items() if "http_requests" in name}
+    assert found == {
+        frozenset({("route", route), ("method", method), ("status", status)}): count
+        for route, method, status, count in (
+            ("/livez", "GET", "2xx", 2),
+            ("/v1/models/<path:model>", "GET", "4xx", 2),
+            (CHAT, "POST", "4xx", 1),
+            ("other", "GET", "4xx", 1),
+            ("other", "DELETE", "4xx", 1),
+            ("other", "other", "4xx", 1),
+        )
+    }
+    assert "secret" not in told.text.lower()
+
+
 async def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
     async with serving(Settings(shutdown_timeout=20.0)) as served:
         assert (await fetch(served.server, "POST", CHAT, chatting("default"))).status == 200
