@@ -1,4 +1,5 @@
-"""CPU time of the server per streamed token with a scraper of `/metrics` each second, over that without.
+"""CPU time of the server per streamed token while `/metrics` and `/admin/events` are read each second, over
+that without.
 
     python notes/metrics_cost.py MODEL_FOLDER [PAIRS [STREAMS [TOKENS]]]
 
@@ -24,16 +25,26 @@ LIMIT = 1.03
 
 
 async def scrape(server: LocalServer, sizes: list[int]) -> None:
-    """Scrape each second until cancelled."""
-    url = urlsplit(server.address)
-    asked = f"GET /metrics HTTP/1.1\r\nhost: localhost:{url.port}\r\nconnection: close\r\n\r\n".encode()
+    """Read the metrics, and the events of the present, each second until cancelled."""
     while True:
-        async with await trio.open_tcp_stream(str(url.hostname), url.port or 80) as stream:
-            await stream.send_all(asked)
-            received = b"".join([piece async for piece in stream])
-        assert received.startswith(b"HTTP/1.1 200 "), received[:300]
-        sizes.append(len(received))
+        sizes.append(len(await get(server, "/metrics")))
+        await get(server, "/admin/events", until=b'"stage":"ready"')
         await trio.sleep(1)
+
+
+async def get(server: LocalServer, path: str, until: bytes = b"") -> bytes:
+    """Return a response up to some bytes, or to its end."""
+    url, received = urlsplit(server.address), b""
+    asked = f"GET {path} HTTP/1.1\r\nhost: localhost:{url.port}\r\nconnection: close\r\n\r\n".encode()
+    async with await trio.open_tcp_stream(str(url.hostname), url.port or 80) as stream:
+        await stream.send_all(asked)
+        async for piece in stream:
+            received += piece
+            if until and until in received:
+                break
+    assert received.startswith(b"HTTP/1.1 200 "), received[:300]
+    assert until in received, received[-300:]
+    return received
 
 
 async def measure(load: Load, salt: int, sizes: list[int] | None) -> Cost:

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
 
@@ -47,6 +48,7 @@ class Inspection:
         status: HTTP status; None until it is known.
         is_submitted: True once an engine has been asked to answer it.
         figures: Figures of the log line at its end.
+        explanation: Explanation of its cost; None before its end, or if none is given.
         failure: Body of a response that refused the request.
         nbytes: Bytes of memory, about.
     """
@@ -68,6 +70,7 @@ class Inspection:
     status: int | None = None
     is_submitted: bool = False
     figures: dict[str, Any] = attrs.field(factory=dict)
+    explanation: Explanation | None = None
     problem: Problem | None = None
     failure: bytes = b""
     nbytes: int = 500
@@ -143,11 +146,17 @@ class Inspector:
         record.events.append((self._clock(), event))
         self._charge(record, size)
 
-    def end(self, request_id: str, figures: dict[str, Any], problem: Problem | None) -> None:
+    def end(
+        self,
+        request_id: str,
+        figures: dict[str, Any],
+        problem: Problem | None,
+        explanation: Explanation | None = None,
+    ) -> None:
         """Record the end of a request in its model, with its figures."""
         if (record := self._kept.get(request_id)) is not None:
             record.state = "finished" if problem is None else "failed"
-            record.figures, record.problem = figures, problem
+            record.figures, record.problem, record.explanation = figures, problem, explanation
 
     def answered(self, request_id: str, status: int, failure: bytes = b"") -> None:
         """Record the status of a response, and the body of one that refused the request."""
@@ -237,7 +246,7 @@ def inspection_body(record: Inspection) -> dict[str, Any]:
 
 
 def _is_shown(field: attrs.Attribute[Any], _value: Any) -> bool:
-    return field.name not in ("raw", "tokens", "parameters")
+    return field.name not in ("raw", "tokens", "parameters", "explanation")
 
 
 def _plain(_owner: Any, _field: Any, value: Any) -> Any:

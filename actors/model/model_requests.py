@@ -215,7 +215,7 @@ class ModelRequests:
         self._report_end(running.ended())
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}
-            self._inspector.end(running.request_id, figures, running.problem)
+            self._inspector.end(running.request_id, figures, running.problem, running.explanation)
 
 
 def _inspect_prepared(inspector: Inspector, request_id: str, result: AdapterResult | Problem | None) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.text.batch.batch import Batch
-from greenroom.engine.text.explanation.explain_sequence import explained
+from greenroom.engine.text.explanation.explain_sequence import explain_sequence, explained
 from greenroom.engine.text.scheduler.admission import Admission
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
@@ -184,6 +184,7 @@ def _row(sequence: Sequence) -> RowStatistics:
     stage: Literal["waiting", "prefill", "decode"] = "waiting"
     if figures.started_at is not None:
         stage = "prefill" if figures.first_token_at is None else "decode"
+    has_explanation = sequence.is_explained and stage != "waiting"
     return RowStatistics(
         sequence.request_id,
         sequence.index,
@@ -191,6 +192,7 @@ def _row(sequence: Sequence) -> RowStatistics:
         len(sequence.prompt),
         figures.cached_tokens,
         sequence.generated,
+        explain_sequence(sequence) if has_explanation else None,
     )
 
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import io
+import json
 import logging
 import os
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from greenroom.http.process.line_sink import LineSink
 from greenroom.http.process.log_ring import LOG_RING
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.logs import LogFormat, LogLevel
@@ -60,7 +63,7 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise
             events.
         told_otherwise: Events to omit, except at level `debug`.
     """
-    sink = _LineSink(sys.stderr)
+    sink = LineSink(sys.stderr, partial(_lost_lines, log_format))
     set_log_level(log_level)
     level = _number(log_level)
     rendering = _renderers(log_format, colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
@@ -108,6 +111,15 @@ def configure_command_logging(log_level: LogLevel) -> None:
     )
 
 
+def _lost_lines(log_format: LogFormat, count: int) -> str:
+    """Return the line that tells of lines that no reader took; it is written inside of the logger."""
+    event: EventDict = {"event": "log lines lost", "count": count, "actor": "system", "level": "warning"}
+    if log_format == "console":
+        return f"log lines lost: {count}\n"
+    stamped = structlog.processors.TimeStamper(fmt="iso", utc=True)(None, "warning", event)
+    return f"{json.dumps(stamped)}\n"
+
+
 _COMMON_PROCESSORS: list[Processor] = [
     structlog.processors.add_log_level,
     structlog.processors.StackInfoRenderer(),
@@ -149,26 +161,7 @@ def _escape(_logger: object, _method: str, event: EventDict) -> EventDict:
     return event
 
 
-class _LineSink:
-    """Writes whole lines and never fails, since the server must survive the reader of its log."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-
-    def write(self, line: str) -> None:
-        with self._lock:
-            try:
-                self._stream.write(line)
-                self._stream.flush()
-            except (OSError, ValueError):
-                pass
-
-    def flush(self) -> None:
-        """Do nothing: `write` has already flushed."""
-
-
-def _configure_standard_logging(sink: _LineSink, level: int, rendering: list[Processor]) -> None:
+def _configure_standard_logging(sink: LineSink, level: int, rendering: list[Processor]) -> None:
     handler = logging.StreamHandler(sink)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.events.statistics import RowStatistics
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.operator_protocol import LoadOutcome, RequestState
 
@@ -45,6 +44,30 @@ class ServerStatus:
 
 
 @attrs.frozen
+class AnswerRow:
+    """An answer that a model is computing: a row of its running batch, or one that waits to become one.
+
+    Args:
+        request_id: Id of its request.
+        index: Index of the choice within the request.
+        stage: `waiting` until its prompt is begun, `prefill` while that is computed, then `decode`.
+        prompt_tokens: Length of the prompt in tokens.
+        cached_tokens: Tokens of the prompt that were restored from the prefix cache.
+        generated_tokens: Tokens of the answer so far.
+        explanation: Its cost so far and the reasons, as in `usage.greenroom`; null until its prompt is begun.
+            Waits count from the request's submission to the loaded model.
+    """
+
+    request_id: str
+    index: int
+    stage: Literal["waiting", "prefill", "decode"]
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    explanation: dict[str, Any] | None
+
+
+@attrs.frozen
 class UsedModel:
     """A model that was requested since the start of the server.
 
@@ -77,7 +100,7 @@ class UsedModel:
     restarts: int
     problem: str | None
     last_error: str | None
-    rows: tuple[RowStatistics, ...]
+    rows: tuple[AnswerRow, ...]
 
 
 @attrs.frozen
@@ -173,7 +196,7 @@ class RequestInFlight:
     choices: int
     priority: int
     seconds: float
-    rows: tuple[RowStatistics, ...]
+    rows: tuple[AnswerRow, ...]
 
 
 @attrs.frozen

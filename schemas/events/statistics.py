@@ -7,6 +7,7 @@ from typing import Literal
 import attrs
 
 from greenroom.schemas.events.events import Usage
+from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.events.histogram import HistogramSnapshot
 
 
@@ -77,6 +78,7 @@ class RowStatistics:
         prompt_tokens: Length of the prompt in tokens.
         cached_tokens: Tokens of the prompt that were restored from the prefix cache.
         generated_tokens: Tokens of the answer so far.
+        explanation: Explanation of its cost so far; None until its prompt is begun, or if none is given.
     """
 
     request_id: str
@@ -85,6 +87,7 @@ class RowStatistics:
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    explanation: Explanation | None = None
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Explanation of a sequence's cost in its last event."""
+"""Explanation of a sequence's cost, while it is computed and in its last event."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ def explained(sequence: Sequence, event: InferenceEvent) -> InferenceEvent:
     """Return an event, with the explanation of its sequence if it is the last one."""
     if not sequence.is_explained or not isinstance(event, Finished | Failed):
         return event
-    return attrs.evolve(event, explanation=_explain(sequence))
+    return attrs.evolve(event, explanation=explain_sequence(sequence))
 
 
-def _explain(sequence: Sequence) -> Explanation:
+def explain_sequence(sequence: Sequence) -> Explanation:
+    """Return the explanation of what a sequence has cost so far."""
     metrics, features = sequence.metrics, sequence.features
     prefix = explain_prefix_end(
         sequence.difference,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 from quart import Blueprint, Response, request
 
-from greenroom.actors.inspection.inspector import inspection_body, inspection_summary
+from greenroom.actors.inspection.inspector import Inspection, inspection_body, inspection_summary
+from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.answering.http_responses import json_response, stored_json_response
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, described
 from greenroom.http.answering.requests.route_services import RouteServices
@@ -50,11 +53,16 @@ def inspect_routes(services: RouteServices) -> Blueprint:
             raise ProblemError(Problem(404, "request_not_found", detail, "id"))
         return _unstored(
             await stored_json_response(
-                services.answers, 2 * record.nbytes, lambda: json_bytes(inspection_body(record))
+                services.answers, 2 * record.nbytes, lambda: json_bytes(_whole(record))
             )
         )
 
     return routes
+
+
+def _whole(record: Inspection) -> dict[str, Any]:
+    explanation = None if record.explanation is None else explanation_body(record.explanation)
+    return {**inspection_body(record), "explanation": explanation}
 
 
 def _unstored(response: Response) -> Response:

@@ -13,6 +13,7 @@ from greenroom.http.answering.protocols.route_description import (
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.loopback_guard import loopback_blueprint
+from greenroom.http.operations.admin.answer_row import answer_row
 from greenroom.schemas.admin.answers import (
     PlannedLoad,
     UsedModel,
@@ -76,7 +77,7 @@ def _used_model(status: ModelStatus) -> UsedModel:
         restarts=status.restarts,
         problem=status.problem,
         last_error=None if error is None else error.detail,
-        rows=rows,
+        rows=tuple(map(answer_row, rows)),
     )
 
 

@@ -10,6 +10,7 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import described
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.loopback_guard import loopback_blueprint
+from greenroom.http.operations.admin.answer_row import answer_row
 from greenroom.schemas.admin.answers import CancelledRequest, RequestInFlight, RequestsInFlight
 from greenroom.schemas.events.statistics import RowStatistics
 from greenroom.schemas.protocols.operator_protocol import (
@@ -48,7 +49,7 @@ def request_routes(services: RouteServices) -> Blueprint:
 
 
 def _in_flight(request: RequestStatus, rows: list[RowStatistics]) -> RequestInFlight:
-    own = tuple(row for row in rows if row.request_id == request.id)
+    own = tuple(answer_row(row) for row in rows if row.request_id == request.id)
     return RequestInFlight(
         id=request.id,
         model=request.key.model,

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anthropic
+import attrs
 import pytest
 import structlog
 import structlog.testing
 
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.clients import anthropic_clients
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 SYSTEM = "You are an agent that edits files. Think before you act, and say what you did. " * 12
@@ -78,6 +84,42 @@ async def test_a_session_is_told_which_message_cost_it_its_prefix(settings: Sett
     assert sum(explained["waited_seconds"].values()) == pytest.approx(
         answer["timings"]["queued_ms"] / 1e3, abs=1e-3
     )
+
+
+async def cached_bytes(served: Served) -> int:
+    """Return the bytes of the prefix cache once nothing runs."""
+    found: list[int] = []
+
+    async def idle() -> bool:
+        pool = await ask_actor(served.system.refs.pool, DescribePool(), PoolStatus)
+        snapshots = [model.snapshot for model in pool.models if model.snapshot is not None]
+        found[:] = [each.memory.cached for each in snapshots if not each.running and each.memory.cached]
+        return bool(found)
+
+    await eventually(idle)
+    return found[0]
+
+
+async def test_titles_between_two_turns_leave_the_session_in_a_cache_of_little_more(
+    settings: Settings,
+) -> None:
+    cached, budget = {}, settings.prefix_cache_bytes
+    for titles in (0, 16):
+        async with serving(attrs.evolve(settings, prefix_cache_bytes=budget)) as served:
+            _, first = await chat(served, turns(1), tools=TOOLS)
+            budget = await cached_bytes(served) * 12 // 10
+            tokens = 0
+            for number in range(titles):
+                asked = (
+                    f"Give the conversation number {number} a title. " + f"It is about file {number}. " * 4
+                )
+                _, answer = await chat(served, [{"role": "user", "content": asked}])
+                tokens += answer["usage"]["prompt_tokens"]
+            _, second = await chat(served, turns(2), tools=TOOLS)
+            cached[titles] = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    before = first["usage"]["prompt_tokens"]
+    assert tokens > before / 2, "they would fill the rest of the cache more than once"
+    assert cached[16] == cached[0] > 0.9 * before
 
 
 async def test_another_clients_prompts_are_not_compared(settings: Settings) -> None:
@@ -183,6 +225,40 @@ async def test_every_protocol_explains_on_request(
     assert "greenroom" not in silent.get("usage", silent)
     assert refused.status == 400
     assert "include_explain" in json.dumps(refused.json())
+
+
+async def test_anthropics_client_reads_explanations_whole_and_streamed(settings: Settings) -> None:
+    asked = {
+        "model": "qwen3",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "max_tokens": 3,
+        "extra_body": {"include_explain": True},
+    }
+
+    def stream(client: anthropic.Anthropic) -> Any:
+        with client.messages.stream(**asked) as events:
+            return events.get_final_message().usage
+
+    async with serving(settings) as served:
+        whole = (await anthropic_clients.ask(served, lambda client: client.messages.create(**asked))).usage
+        streamed = await anthropic_clients.ask(served, stream)
+        silent = await anthropic_clients.ask(
+            served, lambda client: client.messages.create(**{**asked, "extra_body": None})
+        )
+    assert whole.to_dict()["greenroom"]["prefix"]["reason"] == "first"
+    assert streamed.output_tokens == 3
+    assert "greenroom" not in silent.usage.to_dict()
+    events = await _deltas(settings, {**asked, **asked["extra_body"], "stream": True})
+    assert events[-1]["usage"]["greenroom"]["prefix"]["reason"] == "first"
+
+
+async def _deltas(settings: Settings, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events `message_delta` of a stream of Anthropic's."""
+    async with serving(settings) as served:
+        del body["extra_body"]
+        response = await fetch(served.server, "POST", "/v1/messages", body)
+    lines = [line[6:] for line in response.body.decode().splitlines() if line.startswith("data: ")]
+    return [event for event in map(json.loads, lines) if event["type"] == "message_delta"]
 
 
 async def test_explanations_can_be_switched_off(tiny_model: Callable[..., Path]) -> None:

@@ -155,6 +155,26 @@ def test_a_reader_that_has_gone_stops_nobody() -> None:
     assert process.returncode in (0, 120)
 
 
+def test_a_reader_that_stops_stops_nobody_and_hears_of_what_it_missed() -> None:
+    program = BEGIN.format(format="json", level="info") + (
+        "from greenroom.http.process import line_sink\nline_sink.PATIENCE = 0.1\n"
+        "for n in range(3000): log.info('x' * 5000, n=n)\nos.write(1, b'alive')\n"
+        "sys.stdin.readline()\nlog.info('again')"
+    )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe)
+    with bounded(process):
+        assert process.stdout is not None
+        assert process.stdout.read(5) == b"alive"
+        _, told = process.communicate(b"\n", timeout=120)
+    *before, lost, again = told.decode().splitlines()
+    whole = [json.loads(line) for line in before if line.endswith("}")]
+    assert len(before) - len(whole) <= 1, "a line that was cut stands alone"
+    assert [line["n"] for line in whole] == list(range(len(whole)))
+    assert json.loads(again)["event"] == "again"
+    assert (json.loads(lost)["event"], json.loads(lost)["count"]) == ("log lines lost", 3000 - len(whole))
+
+
 def test_console_lines_are_plain_when_nobody_watches() -> None:
     done = run("log.info('loaded', model='m'); print('out'); raise ValueError('bad')", "console", status=1)
     assert done.stdout == "out\n"

@@ -35,7 +35,7 @@ CUT = httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError
 NAME, WEIGHTS = "org/chat", "model.safetensors"
 
 PROGRAM = """
-import ctypes, os, sys
+import ctypes, os, sys, time
 from greenroom.http.command_line import main
 from greenroom.http.supervision import supervise
 from greenroom.http.supervision.inheritance import VARIABLE
@@ -52,6 +52,8 @@ def obey():
         return
     if order == "abort":
         os.abort()
+    if order == "linger":
+        return time.sleep(5)
     ctypes.PyDLL(None).sleep(600)
 
 def load(engines, opened, *arguments):
@@ -237,7 +239,11 @@ def work_of(moment: str, server: Supervised, hub: Hub, chance: random.Random) ->
             # The first request of a process loads the model; each is stored.
             return Work(lambda: server.ask(store=True), lambda: time.sleep(chance.random()), 4)
         case "loads":
-            return Work(lambda: server.post("/admin/models/load", model="qwen3"), lambda: wait_until(loads))
+            assert server.post("/admin/models/unload", model="qwen3").status_code == 200
+            server.orders.write_text("linger")
+            return Work(
+                lambda: server.post("/admin/models/load", model="qwen3"), lambda: wait_until(loads, 60)
+            )
         case "probes":
             return Work(probe, lambda: at_it.wait(120) or pytest.fail("the probe does not begin"))
     weights = len(hub.models[NAME][WEIGHTS])

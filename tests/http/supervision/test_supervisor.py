@@ -211,6 +211,17 @@ def test_a_hang_up_is_passed_on() -> None:
         assert parent.hello()[0] == pid
 
 
+def test_a_storm_of_hang_ups_ends_neither_parent_nor_child() -> None:
+    with supervising() as parent:
+        for _ in range(2_000):  # many before the child has a handler
+            parent.process.send_signal(signal.SIGHUP)
+        pid, restarts, _ = parent.hello()
+        for _ in range(2_000):
+            parent.process.send_signal(signal.SIGHUP)
+        parent.wait_for("reloaded")
+        assert parent.hello()[:2] == (pid, restarts) == (pid, 0)
+
+
 @pytest.mark.parametrize("status", [0, 130])
 def test_the_parent_ends_with_a_status_that_wants_no_restart(status: int) -> None:
     with supervising() as parent:

@@ -51,6 +51,7 @@ async def test_a_request_is_shown_from_its_body_to_its_figures(settings: Setting
     assert [output["index"] for output in shown["outputs"]] == [0, 1]
     assert sum(len(output["tokens"]) for output in shown["outputs"]) == usage["completion_tokens"]
     assert shown["events"][-1]["type"] == "Finished"
+    assert shown["explanation"]["prefix"]["reason"] == shown["figures"]["prefix_end"] == "first"
     assert shown["figures"]["prompt_tokens"] == usage["prompt_tokens"] == len(tokens)
     assert "zebra" not in str([line for line in lines if line["log_level"] != "debug"])
 

@@ -39,6 +39,15 @@ async def test_a_running_and_a_waiting_request_are_listed_and_cancelled(tiny_mod
             await eventually(both)
             found = await in_flight(served)
             assert found[running]["state"] == "running"
+
+            async def explained() -> bool:
+                rows = (await in_flight(served))[running]["rows"]
+                return any(row["explanation"] for row in rows)
+
+            await eventually(explained)
+            [row] = (await in_flight(served))[running]["rows"]
+            assert row["explanation"]["prefix"]["reason"] == "first"
+            assert row["explanation"]["cached_tokens"]["memory"] == row["cached_tokens"] == 0
             [behind] = found.keys() - {running}
             assert (found[behind]["state"], found[behind]["priority"]) == ("waiting", 2)
             cancelled = await fetch(served.server, "POST", f"{REQUESTS}/{behind}/cancel")
