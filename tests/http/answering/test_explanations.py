@@ -228,7 +228,7 @@ async def test_every_protocol_explains_on_request(
 
 
 async def test_anthropics_client_reads_explanations_whole_and_streamed(settings: Settings) -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "model": "qwen3",
         "messages": [{"role": "user", "content": "Hello"}],
         "max_tokens": 3,
