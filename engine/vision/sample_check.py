@@ -40,7 +40,7 @@ def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
     try:
         output = model.get_input_embeddings(ids, mask=mx.ones_like(ids), **inputs).to_dict()
         wrapped = VisionLanguageModel(model)
-        if wrapped.has_grid_positions:
+        if wrapped.has_grid_positions and any("grid" in name for name in inputs):
             wrapped.grid_positions(tokens, inputs)
     except Exception as error:  # mlx-vlm's code may raise anything.
         raise_unless_own(error)

@@ -56,6 +56,8 @@ EQUAL, REFUSED, LIBRARY_FAILS, NOT_MADE = "equal", "refused", "mlx-vlm fails", "
 WRONG, BROKEN, NOT_RUN = "WRONG", "BROKEN", "not run"
 VERDICTS = (EQUAL, REFUSED, LIBRARY_FAILS, NOT_MADE, WRONG, BROKEN, NOT_RUN)
 _LENGTH = 300
+_REPEATS = 6
+"""Further answers of mlx-vlm where it differs: some models of it answer one prompt in several ways."""
 
 
 def compare(folder: Path, own: OwnFields) -> Comparison:
@@ -84,11 +86,20 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
     ]
     if failed:
         return Comparison(BROKEN, _short(f"{failed[0].status}: {failed[0].detail}"))
+    varies = False
     for chat, written, right in zip(chats, driver.tokens, wanted, strict=True):
-        if _cut(written) != _cut(right) and chat is UNLIKE:
+        if _cut(written) == _cut(right):
+            continue
+        if chat is UNLIKE:
             return Comparison(EQUAL, "but for two pictures of unlike sizes: each is computed by itself here")
-        if _cut(written) != _cut(right):
+        others = [_cut(_by_library(folder, own, chat)) for _ in range(_REPEATS)]
+        if _cut(written) not in others:
             return Comparison(WRONG, f"{len(_cut(written))} tokens differ from mlx-vlm's: {chat}")
+        varies = True
+    if varies:
+        return Comparison(
+            EQUAL, "mlx-vlm itself answers one prompt in several ways; each token is of one of them"
+        )
     if own.mend:
         return Comparison(EQUAL, own.mend)
     if not sees:
