@@ -55,7 +55,7 @@ class Residence:
         self._weights: list[tuple[str, int, weakref.ref[mx.array]]] = []
         self._charged: int | None = None
         self._uncharged = 0
-        self._expected = self._active = self._changes = 0
+        self._expected = self._active = self._changes = self._step_changes = 0
         self._alone = False
 
     def begin(self, share: Share) -> None:
@@ -78,11 +78,13 @@ class Residence:
         """Measure the memory that the step before took; other models must neither compute nor load."""
         if self._share is None:
             return
-        charged = self._account.charged
+        charged, before = self._account.charged, self._step_changes
+        self._step_changes = self._account.changes_of_others(self._share)
         if self._account.others_active(self._share):
             self._charged = None
         else:
-            if self._charged is not None:
+            # A model that came and went during the step has changed its charges.
+            if self._charged is not None and self._step_changes == before:
                 beyond = mx.get_peak_memory() - max(charged, self._charged) - self._uncharged
                 self.working = max(0, beyond, self.working or 0)
             self._charged = charged

@@ -97,9 +97,10 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_leaves_no_lease(setting
 
 
 async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> None:
-    others = count_objects(Reply, Preparation, RunningRequest)
     async with open_system(settings) as system:
         await answer(system.pool, "qwen3")
+        await no_one_left(system.pool)
+        others = count_objects(Reply, Preparation, RunningRequest)  # the system's own watchers
         chance = random.Random(3)
 
         async def hang_up(number: int) -> None:
