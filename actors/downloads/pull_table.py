@@ -87,7 +87,7 @@ class Pull:
 
 
 class PullTable:
-    """The fetches of a server."""
+    """The fetches of models that run, and the last ones that have ended."""
 
     def __init__(self) -> None:
         self._pulls: dict[str, Pull] = {}

@@ -77,9 +77,9 @@ class Inspection:
 
 
 class Inspector:
-    """A ring of the last requests, bounded in number and in bytes.
+    """The last requests; the oldest are dropped to keep limits of number and of bytes.
 
-    Its methods are called on the event loop only, and ignore requests that have left the ring.
+    Its methods are called on the event loop only, and ignore requests that were dropped.
 
     Args:
         count: Most requests.

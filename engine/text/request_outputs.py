@@ -139,7 +139,7 @@ class RequestOutputs:
                 self.emit(choice, choice.finish("cancelled"))
 
     def fail_all(self, failures: SequenceFailures) -> None:
-        """Fail the requests of failed sequences, each with its own problem."""
+        """End the requests of these sequences, each with the problem of its own sequence."""
         for sequence, problem in failures:
             self.fail(sequence, problem)
 

@@ -11,7 +11,7 @@ from greenroom.http.doctor.finding import Finding, size
 
 
 def check_models(rows: list[dict[str, Any]], named: Collection[str], hub_cache: Path) -> Iterator[Finding]:
-    """Yield the models that cannot be loaded, with the reason, and the number of the others.
+    """Yield a finding for each model that cannot be loaded, and one with the number of the others.
 
     A model that lies in the hub's cache and that no setting names is no fault: other programs put theirs
     there too.

@@ -1,4 +1,4 @@
-"""The messages of downloads: models that are fetched from the hub, searched there, copied and deleted."""
+"""The messages to and from the downloads actor, which searches, fetches, copies and deletes models."""
 
 from __future__ import annotations
 

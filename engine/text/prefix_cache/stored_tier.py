@@ -54,7 +54,7 @@ class StoredTier(Protocol):
         """Record that a prefix is in the memory tier."""
 
     def advance(self, *, idle: bool) -> None:
-        """Continue pending work, without blocking.
+        """Continue pending reads and writes of cache blocks, without blocking.
 
         Raises:
             RuntimeError: The device has failed, so that the data may be wrong.
