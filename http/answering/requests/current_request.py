@@ -10,7 +10,7 @@ from quart import request
 
 from greenroom.http.guard.client_name import client_name
 from greenroom.schemas.events.events import Admitted
-from greenroom.schemas.stored import EVERYBODY
+from greenroom.schemas.settings.caller import ANYBODY, Caller
 
 NOTICE = "x-greenroom-notice"
 """Header with a sentence about a wish of the client that the model cannot fulfil."""
@@ -31,9 +31,14 @@ def request_client() -> str:
     return client_name(request.headers, request.remote_addr)
 
 
+def caller() -> Caller:
+    """Return the caller of the request, over HTTP or on a WebSocket."""
+    return cast("Caller", request.scope["state"].get("caller", ANYBODY))
+
+
 def request_owner() -> str:
     """Return the owner of the objects that this request may store and read."""
-    return EVERYBODY
+    return caller().owner
 
 
 def send_notice(events: Iterable[object]) -> None:

@@ -1,0 +1,37 @@
+"""The caller of a request: whose objects it may see, and what its key allows."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.stored import EVERYBODY
+
+
+@attrs.frozen
+class Caller:
+    """The caller of a request, known by its key before a body is read.
+
+    Args:
+        owner: The key's id, which owns what the caller stores; `EVERYBODY` where no key was needed.
+        admin: True if it may use the routes for operators and the objects of all owners.
+        models: Names and patterns of the models that it may use; empty for all.
+        tools: Names and patterns of the tools of the server that it may use; empty for all.
+        requests_per_minute: Limit on its requests; None for none.
+        tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
+        priority: The priority of its requests, which they may lower but not raise (a lower number is served
+            earlier).
+        expires: Unix time in seconds from which on the key opens nothing; None for never.
+    """
+
+    owner: str = EVERYBODY
+    admin: bool = True
+    models: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    priority: int = 0
+    expires: float | None = None
+
+
+ANYBODY = Caller()
+"""The caller of every request while no API keys exist, with all rights."""
