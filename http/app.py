@@ -31,6 +31,7 @@ from greenroom.http.operations.openapi.openapi_routes import openapi_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.sockets.socket_session import ResponseSockets
+from greenroom.http.transport.client_ids import client_ids
 from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
@@ -97,8 +98,9 @@ def _guard(
     host_guard, answers = services.hosts, services.answers
 
     async def check_request() -> Response | None:
-        request.scope["state"]["request_id"] = new_request_id()
-        refusal = host_guard.find_problem(request.headers)
+        state = request.scope["state"]
+        state["request_id"], state["client_ids"] = new_request_id(), client_ids(request.headers)
+        refusal = host_guard.find_problem(request.headers, request.scheme)
         if refusal is not None:
             raise ProblemError(refusal)
         if request.method == "OPTIONS":
@@ -120,7 +122,8 @@ def _guard(
         return add_headers(paced)
 
     def add_headers(response: Response) -> Response:
-        response.headers.update(request_id_headers(request_id()) | notice_headers())
+        ids = request_id_headers(request_id()) | request.scope["state"]["client_ids"].headers
+        response.headers.update(ids | notice_headers())
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
         if origin is not None and host_guard.allows_origin(origin):

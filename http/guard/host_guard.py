@@ -17,6 +17,27 @@ from greenroom.schemas.settings.settings import Settings
 FORM_TYPE = "multipart/form-data"
 BODY_TYPES = ("application/json", FORM_TYPE)
 _PREFLIGHT_AGE = "600"
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_EXPOSED = (
+    "x-request-id",
+    "request-id",
+    "x-client-request-id",
+    "traceparent",
+    "retry-after",
+    "x-should-retry",
+    "x-greenroom-notice",
+    *(
+        f"x-ratelimit-{figure}-{kind}"
+        for figure in ("limit", "remaining", "reset")
+        for kind in ("requests", "tokens")
+    ),
+    *(
+        f"anthropic-ratelimit-{kind}-{figure}"
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+        for figure in ("limit", "remaining", "reset")
+    ),
+)
+"""Response headers that scripts of allowed pages may read."""
 
 
 class HostGuard:
@@ -37,14 +58,18 @@ class HostGuard:
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
-    def find_problem(self, headers: Headers) -> Problem | None:
-        """Return the reason to refuse a request; None to admit it."""
+    def find_problem(self, headers: Headers, scheme: str = "http") -> Problem | None:
+        """Return the reason to refuse a request; None to admit it.
+
+        Args:
+            scheme: Scheme of the connection, `http` or `https`.
+        """
         host = headers.get("Host", "")
         if host and not self._is_known(host):
             detail = f"This server does not answer to the name '{host[:200]}'. Add it to allowed_hosts."
             return Problem(403, "host_not_allowed", detail)
         origin = headers.get("Origin", "")
-        if "Origin" in headers and not self.allows_origin(origin):
+        if "Origin" in headers and not (self.allows_origin(origin) or self._is_own(origin, scheme, host)):
             detail = f"Pages of '{origin[:200]}' may not use this server. Add it to allowed_origins."
             return Problem(403, "origin_not_allowed", detail)
         if "Origin" not in headers and self._is_embedded_elsewhere(headers):
@@ -76,7 +101,7 @@ class HostGuard:
         """Return the headers that allow a page of an allowed origin to read the response."""
         return {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": "x-request-id, request-id, retry-after, x-greenroom-notice",
+            "access-control-expose-headers": ", ".join(_EXPOSED),
             "vary": "Origin",
         }
 
@@ -106,11 +131,24 @@ class HostGuard:
         cross_site = headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site"
         return cross_site and not followed and "*" not in self._origins
 
+    def _is_own(self, origin: str, scheme: str, host: str) -> bool:
+        """Return whether a page of this server itself sent the request.
+
+        With any host allowed, a name that is merely pointed here (DNS rebinding) would be one of its own; so
+        `*` does not count.
+        """
+        port = _DEFAULT_PORTS.get(scheme, "")
+        own = f"{scheme}://{host.strip().lower().removesuffix(':').removesuffix(port)}"
+        return bool(host) and origin.lower().removesuffix(port) == own and self._is_named(host)
+
     def _is_known(self, host: str) -> bool:
+        return self._is_named(host) or ("*" in self._hosts and host_name(host) is not None)
+
+    def _is_named(self, host: str) -> bool:
         name = host_name(host)
         if name is None:
             return False
-        if name in self._hosts or name.endswith(".localhost") or "*" in self._hosts:
+        if name in self._hosts or name.endswith(".localhost"):
             return True
         try:
             ipaddress.ip_address(name)

@@ -8,6 +8,7 @@ from hypercorn.config import Config
 from hypercorn.logging import Logger
 from hypercorn.typing import ResponseSummary, WWWScope
 
+from greenroom.http.transport.client_ids import log_fields_of
 from greenroom.schemas.logs import get_logger
 
 log = get_logger(actor="http")
@@ -33,6 +34,7 @@ class ServerLog(Logger):
             status=int(response["status"]) if response is not None else None,
             ms=round(request_time * 1000, 1),
             request_id=request["state"].get("request_id"),
+            **log_fields_of(request["state"]),
         )
 
     async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:

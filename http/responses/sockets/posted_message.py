@@ -14,6 +14,7 @@ from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.responses.sockets.event_texts import EventTexts, error_text, refusal_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage
 from greenroom.http.responses.sockets.socket_request import STATE, SocketRequest
+from greenroom.http.transport.client_ids import log_fields_of
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
@@ -89,6 +90,7 @@ class PostedMessage:
             status=self._status,
             ms=round((time.monotonic() - began) * 1000, 1),
             request_id=self._scope["state"].get("request_id"),
+            **log_fields_of(self._scope["state"]),
         )
 
     def _make_scope(self) -> HTTPScope:

@@ -138,7 +138,9 @@ async def test_an_allowed_page_may_ask_first_and_then_read(server_without_model:
         await fetch(server_without_model.server, "POST", CHAT, b"{", origin=PAGE),
     ):
         assert answer.headers["access-control-allow-origin"] == PAGE
-        assert "x-request-id" in answer.headers["access-control-expose-headers"]
+        exposed = set(answer.headers["access-control-expose-headers"].split(", "))
+        assert {"x-request-id", "x-client-request-id", "x-ratelimit-remaining-requests"} <= exposed
+        assert {"retry-after", "anthropic-ratelimit-input-tokens-reset"} <= exposed
     assert (
         "access-control-allow-origin"
         not in (await fetch(server_without_model.server, "GET", "/v1/models")).headers
@@ -154,6 +156,44 @@ async def test_a_preflight_allows_every_method_that_a_route_has(server_without_m
     deleted = await fetch(server_without_model.server, "DELETE", "/v1/responses/resp_1", origin=PAGE)
     assert deleted.status == 404
     assert deleted.headers["access-control-allow-origin"] == PAGE
+
+
+@pytest.mark.parametrize(
+    ("origin", "scheme", "host", "hosts", "admitted"),
+    [
+        ("http://localhost:8000", "http", "localhost:8000", (), True),
+        ("http://LOCALHOST:8000", "http", "Localhost:8000", (), True),
+        ("http://127.0.0.1:8000", "http", "127.0.0.1:8000", (), True),
+        ("http://[::1]:8000", "http", "[::1]:8000", (), True),
+        ("http://localhost", "http", "localhost:80", (), True),
+        ("https://localhost", "https", "localhost:443", (), True),
+        ("https://home.example", "https", "home.example", ("home.example",), True),
+        ("http://localhost:3000", "http", "localhost:8000", (), False),
+        ("http://127.0.0.1:8000", "http", "localhost:8000", (), False),
+        ("http://localhost:8000", "https", "localhost:8000", (), False),
+        ("https://localhost:8000", "http", "localhost:8000", (), False),
+        ("http://localhost:443", "https", "localhost", (), False),
+        ("http://evil.example:8000", "http", "evil.example:8000", (), False),
+        ("http://evil.example:8000", "http", "evil.example:8000", ("*",), False),
+        ("http://localhost:8000/", "http", "localhost:8000", (), False),
+        ("http://", "http", "", (), False),
+        ("null", "http", "localhost:8000", (), False),
+    ],
+)
+def test_the_servers_own_pages_are_no_strangers(
+    origin: str, scheme: str, host: str, hosts: tuple[str, ...], admitted: bool
+) -> None:
+    guard = HostGuard(Settings(allowed_hosts=hosts))
+    assert (guard.find_problem(Headers({"Origin": origin, "Host": host}), scheme) is None) is admitted
+
+
+async def test_a_page_of_the_server_posts_to_it(server_without_model: Served) -> None:
+    host = f"localhost:{server_without_model.server.port}"
+    server = server_without_model.server
+    own = await fetch(server, "POST", CHAT, b"{", origin=f"http://{host}", host=host)
+    other = await fetch(server, "POST", CHAT, b"{", origin="http://localhost:1", host=host)
+    assert (own.status, other.status) == (400, 403)
+    assert "access-control-allow-origin" not in own.headers
 
 
 CROSS_SITE = {"Host": "localhost", "Sec-Fetch-Site": "cross-site"}
