@@ -155,7 +155,8 @@ async def test_nothing_that_a_client_calls_an_end_cuts_a_constrained_answer(
 
 async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained(settings: Settings) -> None:
     continued = {"messages": [*MESSAGES, {"role": "assistant", "content": "<think>\nHm"}]}
-    options = {"continue_final_message": True, "reasoning_effort": "high"}
+    # Greedy, so that no model closes its thought by chance before the budget ends.
+    options = {"continue_final_message": True, "reasoning_effort": "high", "temperature": 0}
 
     def thinking(budget: dict[str, Any], **fields: Any) -> Callable[[openai.OpenAI], Any]:
         return chat(**continued, extra_body={**options, **budget}, **fields)
