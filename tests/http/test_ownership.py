@@ -46,7 +46,7 @@ class Door:
         return await self.client.request(method, path, headers=who, json=body)
 
     async def made(self, path: str, body: Any) -> Any:
-        """Return what Alice has made."""
+        """Post a body as Alice, and return the JSON of the answer."""
         answer = await self.ask("POST", path, ALICE, body)
         assert answer.status_code == 200, answer.text
         return answer.json()
