@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.engines.copied_models import CopiedModels
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
@@ -22,6 +23,7 @@ class ActorRefs:
         responses: Actor that generates responses and stores them.
         downloads: Actor that fetches models from the hub.
         inspector: Inspector of the requests; None for none.
+        copies: Copies of models.
     """
 
     pool: Ref[PoolMessage]
@@ -29,3 +31,4 @@ class ActorRefs:
     responses: Ref[ResponsesMessage]
     downloads: Ref[DownloadMessage]
     inspector: Inspector | None = None
+    copies: CopiedModels = attrs.field(factory=CopiedModels)

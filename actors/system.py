@@ -66,7 +66,12 @@ class _Actors:
     def refs(self) -> ActorRefs:
         """References to all public actors."""
         return ActorRefs(
-            self.pool.ref, self.store.ref, self.responses.ref, self.downloads.ref, self.engines.inspector
+            self.pool.ref,
+            self.store.ref,
+            self.responses.ref,
+            self.downloads.ref,
+            self.engines.inspector,
+            self.engines.copies,
         )
 
 

@@ -8,6 +8,7 @@ import trio
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.downloads.probe_after_pull import PulledProbes
 from greenroom.actors.engines.engines import Engines
 from greenroom.engine.catalog.hub.removal import Removal, plan_listed_removal
 from greenroom.schemas.logs import get_logger
@@ -23,11 +24,18 @@ from greenroom.schemas.protocols.pool_protocol import (
 )
 from greenroom.schemas.settings.settings import Settings
 
+_PROBE_SECONDS = 5.0
+"""Time that a probe has to let go of its model: at most a step of its engine."""
+
+_LOOK_SECONDS = 0.02
+
 log = get_logger(actor="downloads")
 
 
-async def delete_model(name: str, pool: Ref[PoolMessage], engines: Engines) -> ModelDeleted:
-    """Unload a model and delete its files.
+async def delete_model(
+    name: str, pool: Ref[PoolMessage], engines: Engines, probes: PulledProbes
+) -> ModelDeleted:
+    """Unload a model and delete its files; a probe that nobody has asked for gives way.
 
     Raises:
         ProblemError: 404 if there is none, 403 if it lies elsewhere, 409 if requests use it, it is pinned, or
@@ -37,7 +45,8 @@ async def delete_model(name: str, pool: Ref[PoolMessage], engines: Engines) -> M
     key = ModelKey(removal.model)
     with await trio.to_thread.run_sync(removal.claim):
         if listed:
-            await _check_unused(pool, key)
+            gives_way = await probes.stop(removal.model)
+            await _check_unused(pool, key, _PROBE_SECONDS if gives_way else 0.0)
             await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
             await _check_unused(pool, key)
         try:
@@ -72,14 +81,25 @@ def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
     return plan_listed_removal(name, found, engines.model_dirs), listed
 
 
-async def _check_unused(pool: Ref[PoolMessage], key: ModelKey) -> None:
+async def _check_unused(pool: Ref[PoolMessage], key: ModelKey, patience: float = 0.0) -> None:
     """Refuse to go on while requests use a model.
+
+    Args:
+        patience: Seconds that they have to end.
 
     Raises:
         ProblemError: 409 `model_in_use`.
     """
-    status = await ask_actor(pool, DescribePool(), PoolStatus)
-    used = sum(model.leases + model.queue for model in status.models if model.key == key)
-    if used:
+    deadline = trio.current_time() + patience
+    while used := await _uses(pool, key):
+        if trio.current_time() < deadline:
+            await trio.sleep(_LOOK_SECONDS)
+            continue
         detail = f"{used} requests use '{key}': it is not deleted before they have ended."
         raise ProblemError(Problem(409, "model_in_use", detail, "model", retry_after=10))
+
+
+async def _uses(pool: Ref[PoolMessage], key: ModelKey) -> int:
+    """Return the number of requests that use a model or wait for it."""
+    status = await ask_actor(pool, DescribePool(), PoolStatus)
+    return sum(model.leases + model.queue for model in status.models if model.key == key)

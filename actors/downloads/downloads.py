@@ -14,7 +14,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.downloads.copying import Copying
 from greenroom.actors.downloads.deleting import delete_model
 from greenroom.actors.downloads.download_reports import DeletionEnded, Ended, Progressed, ReplyClosed
-from greenroom.actors.downloads.probe_after_pull import probe_after_first_loads, probe_pulled
+from greenroom.actors.downloads.probe_after_pull import PulledProbes
 from greenroom.actors.downloads.pull_table import Pull, PullTable
 from greenroom.actors.downloads.searching import answer_search
 from greenroom.actors.engines.engines import Engines
@@ -64,6 +64,7 @@ class Downloads:
         self._pulls = PullTable()
         self._deleting: set[str] = set()
         self._copying = Copying(engines, store)
+        self._probes = PulledProbes(pool)
         self._turns = trio.CapacityLimiter(_AT_ONCE)
         self._log = get_logger().bind(actor="downloads")
         self._nursery: trio.Nursery
@@ -89,7 +90,7 @@ class Downloads:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
-                nursery.start_soon(probe_after_first_loads, self._pool)
+                nursery.start_soon(self._probes.follow_first_loads)
                 while True:
                     self._receive(await self._control.receive())
         finally:
@@ -109,7 +110,7 @@ class Downloads:
                 self._pulls.end(pull, result)
                 self._engines.rescan()
                 if isinstance(result, Path) and pull.probes:
-                    self._nursery.start_soon(probe_pulled, pull.wish.hub_id, self._pool)
+                    self._nursery.start_soon(self._probes.probe_pulled, pull.wish.hub_id)
             case DeletionEnded(model):
                 self._deleting.discard(model)
 
@@ -203,7 +204,7 @@ class Downloads:
     async def _run_deletion(self, name: str) -> ModelDeleted:
         try:
             deleted = await self._copying.delete(name)
-            return deleted or await delete_model(name, self._pool, self._engines)
+            return deleted or await delete_model(name, self._pool, self._engines, self._probes)
         finally:
             self._control.send(DeletionEnded(name.partition("@")[0]))
 

@@ -1,6 +1,8 @@
-"""Probe of a model that was pulled, at once or after its first load, where nobody has to give way to it."""
+"""Probes of models that were pulled, at once or after their first load; everybody else goes first."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -27,68 +29,100 @@ def want_probe(name: str, *, wanted: bool) -> None:
     (mark_for_probe if wanted else unmark)(name.partition("@")[0])
 
 
-async def probe_pulled(model: str, pool: Ref[PoolMessage]) -> None:
-    """Probe a model, unless it was probed before, or that would unload another one.
+class PulledProbes:
+    """Runs the probes of models that were pulled.
 
-    Then its first load is followed by the probe, in this process or a later one.
+    Args:
+        pool: Pool that runs each probe.
     """
-    await trio.to_thread.run_sync(mark_for_probe, model)
-    try:
-        [known] = (await ask_actor(pool, DescribeModel(model), ModelDescriptions)).models
-        if known.record is None or known.need is None:
-            return
-        plan = await ask_actor(pool, PlanLoad(ModelKey(model), known.need), LoadPlan)
-    except ProblemError as error:
-        log.info("model not probed", model=model, reason=error.problem.detail)
-        return
-    if plan.outcome not in ("loads", "loading", "ready"):
-        log.info("model not probed yet", model=model, reason="it does not fit beside the loaded models")
-        return
-    await _probe_marked(model, pool)
 
+    def __init__(self, pool: Ref[PoolMessage]) -> None:
+        self._pool = pool
+        self._running: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
 
-async def probe_after_first_loads(pool: Ref[PoolMessage]) -> None:
-    """Probe the models that were pulled for it as soon as a request has loaded them; ends with the pool."""
-    async with trio.open_nursery() as nursery:
-        while True:
-            try:
-                news = await pool.stream(WatchModels())
-            except ActorStopped:
-                return
-            with news:
-                async for each in news:
-                    match each:
-                        case ModelNews(key, "load", "ready"):
-                            nursery.start_soon(_probe_marked, key.model, pool)
-                        case Failed(problem) if problem == draining():
-                            return
+    async def probe_pulled(self, model: str) -> None:
+        """Probe a model, unless it was probed before, or that would unload another one.
 
+        Then its first load is followed by the probe, in this process or a later one.
+        """
+        await trio.to_thread.run_sync(mark_for_probe, model)
+        await self._run(model, self._probe_if_it_fits)
 
-async def _probe_marked(model: str, pool: Ref[PoolMessage]) -> None:
-    """Probe a model if it has a mark, and was not probed since.
+    async def follow_first_loads(self) -> None:
+        """Probe the models that wait for it as soon as a request has loaded them; ends with the pool."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    news = await self._pool.stream(WatchModels())
+                except ActorStopped:
+                    return
+                with news:
+                    async for each in news:
+                        match each:
+                            case ModelNews(key, "load", "ready"):
+                                nursery.start_soon(self._run, key.model, self._probe_marked)
+                            case Failed(problem) if problem == draining():
+                                return
 
-    The mark goes before the probe: a model that ends the process does not do so again and again.
-    """
-    if not await trio.to_thread.run_sync(unmark, model):
-        return
-    ended = False
-    try:
-        ended = await _probe(model, pool)
-    finally:
-        if not ended:
-            mark_for_probe(model)
-
-
-async def _probe(model: str, pool: Ref[PoolMessage]) -> bool:
-    """Probe a model, and return whether the server had the time for it."""
-    try:
-        [known] = (await ask_actor(pool, DescribeModel(model), ModelDescriptions)).models
-        if known.record is not None and known.record.probed is not None:
-            return True
-    except ProblemError:
+    async def stop(self, model: str) -> bool:
+        """End a model's probe, which begins again after its next load; return whether one ran."""
+        if model not in self._running:
+            return False
+        scope, ended = self._running[model]
+        scope.cancel()
+        await ended.wait()
         return True
-    probed = await answer_or_failed(pool, ProbeModel(model), Probed)
-    if isinstance(probed, Failed):
-        log.info("model not probed", model=model, reason=probed.problem.detail)
-        return probed.problem != draining()
-    return True
+
+    async def _run(self, model: str, work: Callable[[str], Awaitable[None]]) -> None:
+        """Do a model's work, which can be stopped, unless its probe is under way."""
+        if model in self._running:
+            return
+        scope, ended = self._running[model] = trio.CancelScope(), trio.Event()
+        try:
+            with scope:
+                await work(model)
+        finally:
+            del self._running[model]
+            ended.set()
+
+    async def _probe_if_it_fits(self, model: str) -> None:
+        try:
+            [known] = (await ask_actor(self._pool, DescribeModel(model), ModelDescriptions)).models
+            if known.record is None or known.need is None:
+                return
+            plan = await ask_actor(self._pool, PlanLoad(ModelKey(model), known.need), LoadPlan)
+        except ProblemError as error:
+            log.info("model not probed", model=model, reason=error.problem.detail)
+            return
+        if plan.outcome not in ("loads", "loading", "ready"):
+            log.info("model not probed yet", model=model, reason="it does not fit beside the loaded models")
+            return
+        await self._probe_marked(model)
+
+    async def _probe_marked(self, model: str) -> None:
+        """Probe a model if it has a mark, and was not probed since.
+
+        The mark goes before the probe: a model that ends the process does not do so again and again.
+        """
+        if not await trio.to_thread.run_sync(unmark, model):
+            return
+        over = False
+        try:
+            over = await self._probe(model)
+        finally:
+            if not over:
+                mark_for_probe(model)
+
+    async def _probe(self, model: str) -> bool:
+        """Probe a model, and return whether the server had the time for it."""
+        try:
+            [known] = (await ask_actor(self._pool, DescribeModel(model), ModelDescriptions)).models
+            if known.record is not None and known.record.probed is not None:
+                return True
+        except ProblemError:
+            return True
+        probed = await answer_or_failed(self._pool, ProbeModel(model), Probed)
+        if isinstance(probed, Failed):
+            log.info("model not probed", model=model, reason=probed.problem.detail)
+            return probed.problem != draining()
+        return True

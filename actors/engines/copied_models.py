@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from greenroom.schemas.models.model_copy import ModelCopy
+from greenroom.schemas.settings.profiles import Profile
 
 
 class CopiedModels:
@@ -28,6 +29,12 @@ class CopiedModels:
         """Return the copies, the oldest first. The first call may read the disk."""
         with self._lock:
             return dict(self._all())
+
+    def find(self, name: str) -> Profile | None:
+        """Return the profile of a copy, by its name with or without `:latest`; None if there is none."""
+        with self._lock:
+            copy = self._all().get(name.removesuffix(":latest"))
+        return None if copy is None else copy.profile
 
     def record(self, copy: ModelCopy) -> None:
         """Record a new copy, in place of an earlier one of its name."""

@@ -129,6 +129,7 @@ class Engines(ListedModels):
             ProblemError: The model cannot be used.
         """
         from greenroom.engine.catalog.entries import DEMO_FOLDER
+        from greenroom.engine.catalog.hub.probe_mark import is_marked
         from greenroom.engine.catalog.operator.operator_files import system_prompt_of
 
         settings = self._settings.applied_to(files.id)
@@ -138,7 +139,7 @@ class Engines(ListedModels):
             with self._broken.watched(files.id, files.folder, *_parts_elsewhere(files.id, settings)):
                 record = self.record_of(files.id, self._detect(files), files.folder)
                 unknown = record.probed is None and files.folder != DEMO_FOLDER
-                if unknown and self.probed.is_first_use(files.id):
+                if unknown and not is_marked(files.id) and self.probed.is_first_use(files.id):
                     log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
                 return self._open(files, record, system_prompt)
         except ProblemError:

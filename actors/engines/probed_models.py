@@ -41,6 +41,10 @@ class ProbedModels:
         with self._lock:
             self._records[findings.model_id] = findings
 
+    def note_use(self, model: str) -> None:
+        """Note a use of a model, after which none is the first."""
+        self.is_first_use(model)
+
     def is_first_use(self, model: str) -> bool:
         """Return whether this is the first call for a model."""
         with self._lock:

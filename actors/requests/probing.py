@@ -76,6 +76,7 @@ class Probing:
         key = ModelKey(known.model)
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="greenroom-probe-") as scratch:
+            self._engines.probed.note_use(known.model)  # nobody need be told to probe it
             async with ResidencyGuard(pool, key):
                 opening = partial(self._engines.open_probe, known.model, Path(scratch), message.max_tokens)
                 probe = await call_on_worker(self._workers, opening, known.model)

@@ -16,6 +16,11 @@ def mark_for_probe(hub_id: str) -> None:
         _mark(hub_id).touch()
 
 
+def is_marked(hub_id: str) -> bool:
+    """Return whether a model's next load in a server is followed by a probe."""
+    return bool(HUB_ID.fullmatch(hub_id)) and _mark(hub_id).exists()
+
+
 def unmark(hub_id: str) -> bool:
     """Remove a model's mark, and return whether it had one."""
     if not HUB_ID.fullmatch(hub_id):

@@ -59,6 +59,11 @@ def check_types(
 
 def main(versions: list[str]) -> int:
     """Check each version, two at once, and the first one for macOS; return the exit status."""
+    if not versions:
+        print(
+            "No version of Python to check: TYPED names them, as in `make types TYPED=3.11`.", file=sys.stderr
+        )
+        return 2
     packages = {version: other_packages(version) for version in versions}
     folders = {version: _install(others, version) for version, others in packages.items()}
     checks = [*((version, sys.platform) for version in versions), (versions[0], "darwin")]

@@ -6,7 +6,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from greenroom.tests.support.versions.check_types import ROOT, check_types, other_packages
+import pytest
+
+from greenroom.tests.support.versions.check_types import ROOT, check_types, main, other_packages
 
 PROJECT = """
 [project]
@@ -41,3 +43,8 @@ def test_types_are_checked_as_under_the_version_that_is_asked_for() -> None:
     done = check_types("3.1", None)
     assert done.returncode
     assert "3.1 is not supported" in done.stdout + done.stderr
+
+
+def test_no_version_is_a_mistake_that_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "TYPED=3.11" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from greenroom.actors.store import store_loop
+from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.responses.stored.test_stored_responses import body, refusal
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
@@ -52,6 +53,20 @@ async def test_a_response_in_the_background_is_accepted_and_polled(settings: Set
         ended = await ask(served, lambda client: poll(client, created.id))
         alone = await ask(served, lambda client: client.responses.create(**body()))
         assert (ended.status, ended.output_text) == ("incomplete", alone.output_text)
+
+
+async def test_an_accepted_response_echoes_the_defaults_of_profiles_and_of_their_copies(
+    settings: Settings,
+) -> None:
+    profiles = (("cold", Profile(model="qwen3", temperature=0.25, top_p=0.5)),)
+    async with serving(attrs.evolve(settings, profiles=profiles)) as served:
+        copied = await fetch(served.server, "POST", "/api/copy", {"source": "cold", "destination": "colder"})
+        assert copied.status == 200
+        for model in ("cold", "colder", "colder:latest"):
+            asked = {"model": model, "input": "one two", "max_output_tokens": 2, "background": True}
+            created = await ask(served, lambda client, asked=asked: client.responses.create(**asked))
+            assert created.status in ("queued", "in_progress")
+            assert (created.temperature, created.top_p) == (0.25, 0.5)
 
 
 async def test_a_stream_is_resumed_behind_any_event_now_later_and_after_a_restart(
