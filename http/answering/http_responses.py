@@ -24,6 +24,13 @@ def json_response(document: object) -> Response:
     return Response(encoded, content_type="application/json")
 
 
+def empty_response() -> Response:
+    """Return a response without a body, and so without the type of one."""
+    response = Response(b"")
+    del response.headers["content-type"]
+    return response
+
+
 async def stored_json_response(answers: AnswerAccount, size: int, document: Callable[[], bytes]) -> Response:
     """Return a response with JSON that is built from stored data.
 

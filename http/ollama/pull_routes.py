@@ -10,7 +10,7 @@ from typing import Any
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.http_responses import empty_response, json_response
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, JSON, LINES, STORED, described
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.progress_stream import progress_response
@@ -60,24 +60,29 @@ def pull_routes(services: RouteServices) -> Blueprint:
 
     @routes.post("/api/copy")
     @described(
-        "Give a model a further name", body=CopyRequest, converter=OLLAMA, problems=(*FOR_OPERATORS, *STORED)
+        "Give a model a further name",
+        body=CopyRequest,
+        converter=OLLAMA,
+        media=(),
+        problems=(*FOR_OPERATORS, *STORED),
     )
     async def copy() -> Response:
         wire = await services.read_body(CopyRequest, OLLAMA)
         await ask_actor(downloads, CopyModel(_bare(wire.source), _bare(wire.destination)), ModelCopied)
-        return Response(b"", status=200)
+        return empty_response()
 
     @routes.delete("/api/delete")
     @described(
         "Delete a copy, or a model's files after it was unloaded",
         body=DeleteRequest,
         converter=OLLAMA,
+        media=(),
         problems=(*FOR_OPERATORS, 404, 409, 503),
     )
     async def delete() -> Response:
         wire = await services.read_body(DeleteRequest, OLLAMA)
         await ask_actor(downloads, DeleteModel(_name(wire)), ModelDeleted)
-        return Response(b"", status=200)
+        return empty_response()
 
     return routes
 

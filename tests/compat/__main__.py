@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -20,6 +21,8 @@ from greenroom.tests.compat.environments import command_of
 from greenroom.tests.compat.served_model import served_model
 from greenroom.tests.compat.verdict import Verdict, read_verdict
 from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
+from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
+from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
 
 SUITES = HERE / "clients"
 LONGEST = 1_200
@@ -42,11 +45,34 @@ def main(only: tuple[str, ...], url: str | None, select: str) -> None:
         else:
             ranks = make_tiny_encoder("bert-rerank", folder / "bert-rerank")
             models = (DEMO_ID, str(ranks))
-            with served_model(folder / "server.log", "--db", ":memory:", *models) as address:
+            with (
+                _open_hub(folder) as hub,
+                served_model(
+                    folder / "server.log",
+                    "--db",
+                    ":memory:",
+                    *models,
+                    variables={"HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(folder / "hub")},
+                ) as address,
+            ):
                 verdicts = _try_all(clients, address, select, folder)
             _show_errors(folder / "server.log")
     click.echo(table(clients, verdicts))
     sys.exit(0 if all(verdict.good for verdict in verdicts) else 1)
+
+
+@contextmanager
+def _open_hub(scratch: Path) -> Iterator[Hub]:
+    """Run a hub with a model that can be fetched, and one whose transfer stands still half-way."""
+    tokenizer = scratch / "tokenizer"
+    tokenizer.mkdir()
+    make_tokenizer(tokenizer)
+    folder = make_tiny_model("qwen3", scratch / "chat", tokenizer)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    weights = "model.safetensors"
+    with open_hub({"org/chat": files, "org/slow": {**files, weights: files[weights][::-1]}}) as hub:
+        hub.faults[f"org/slow/{weights}"] = Fault(len(files[weights]) // 2, "hold", times=1_000)
+        yield hub
 
 
 def _try_all(clients: Sequence[Client], address: str, select: str, folder: Path) -> list[Verdict]:

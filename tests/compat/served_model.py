@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +18,11 @@ START_TIMEOUT = 60.0
 
 
 @contextmanager
-def served_model(log_path: Path, *options: str) -> Iterator[str]:
+def served_model(log_path: Path, *options: str, variables: Mapping[str, str] | None = None) -> Iterator[str]:
     """Yield the address of a server that logs to a file and is stopped afterwards.
+
+    Args:
+        variables: Environment variables of the server beside this process's.
 
     Raises:
         TimeoutError: The server does not answer.
@@ -26,7 +30,11 @@ def served_model(log_path: Path, *options: str) -> Iterator[str]:
     port = free_port()
     kept = ("--db", str(log_path.with_name("server.db")))
     command = [*GREENROOM, "serve", "--port", str(port), "--log-format", "json", *kept, *options]
-    with log_path.open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    environment = {**os.environ, **(variables or {})}
+    with (
+        log_path.open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
+    ):
         try:
             address = f"http://127.0.0.1:{port}"
             _wait_until_ready(address, process)

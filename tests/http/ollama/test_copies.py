@@ -94,7 +94,8 @@ async def test_a_copy_needs_a_model_and_a_free_name(settings: Settings) -> None:
             answer = await fetch(served.server, "POST", COPY, {"source": source, "destination": destination})
             assert (answer.status, named in answer.json()["error"]) == (status, True), answer.body
         body = {"source": "llama", "destination": "mine"}
-        assert (await fetch(served.server, "POST", COPY, body)).status == 200
+        copied = await fetch(served.server, "POST", COPY, body)
+        assert (copied.status, copied.body, copied.headers.get("content-type")) == (200, b"", None)
         assert (await fetch(served.server, "POST", COPY, body)).status == 400
         outside = await fetch(served.server, "POST", COPY, body, x_forwarded_for="192.0.2.1")
         assert outside.status == 403
