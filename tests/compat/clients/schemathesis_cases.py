@@ -30,7 +30,9 @@ def test_the_document_is_valid():
 
 
 @schema.exclude(path=[*ENDLESS]).parametrize()
-@settings(max_examples=int(os.environ.get("EXAMPLES", "12")), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=int(os.environ.get("EXAMPLES", "12")), deadline=None, suppress_health_check=list(HealthCheck)
+)
 def test_no_route_answers_500_or_what_it_does_not_tell(case):
     check(case, case.call(timeout=120))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sqlite3
 import time
@@ -29,6 +30,11 @@ def poll(client: openai.OpenAI, ident: str) -> Any:
     while (response := client.responses.retrieve(ident)).status not in ENDED:
         time.sleep(0.01)
     return response
+
+
+def in_background(client: openai.OpenAI, model: str) -> Any:
+    """Ask a model for a short response in the background, and return what was accepted."""
+    return client.responses.create(model=model, input="one two", max_output_tokens=2, background=True)
 
 
 def resumed(client: openai.OpenAI, ident: str, after: int | None = None) -> list[dict[str, Any]]:
@@ -63,8 +69,7 @@ async def test_an_accepted_response_echoes_the_defaults_of_profiles_and_of_their
         copied = await fetch(served.server, "POST", "/api/copy", {"source": "cold", "destination": "colder"})
         assert copied.status == 200
         for model in ("cold", "colder", "colder:latest"):
-            asked = {"model": model, "input": "one two", "max_output_tokens": 2, "background": True}
-            created = await ask(served, lambda client, asked=asked: client.responses.create(**asked))
+            created = await ask(served, functools.partial(in_background, model=model))
             assert created.status in ("queued", "in_progress")
             assert (created.temperature, created.top_p) == (0.25, 0.5)
 
