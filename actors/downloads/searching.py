@@ -7,12 +7,9 @@ from functools import partial
 import trio
 
 from greenroom.actors.core.reply import Reply
-from greenroom.engine.catalog.hub.search import search_hub
+from greenroom.engine.catalog.hub.search import SEARCH_SECONDS, search_hub
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.download_protocol import FoundModel, FoundModels, SearchHub
-
-_SEARCH_SECONDS = 30.0
-"""Longest search."""
 
 
 def search(words: str, limit: int) -> tuple[FoundModel, ...]:
@@ -29,12 +26,12 @@ async def answer_search(message: SearchHub, reply: Reply) -> None:
     scope = trio.CancelScope()
     reply.watch(scope.cancel)
     with scope:
-        with trio.move_on_after(_SEARCH_SECONDS):
+        with trio.move_on_after(SEARCH_SECONDS):
             searching = partial(search, message.words, message.limit)
             try:
                 reply.send(FoundModels(await trio.to_thread.run_sync(searching, abandon_on_cancel=True)))
                 reply.end()
             except ProblemError as error:
                 reply.fail(error.problem)
-        detail = f"The hub did not answer within {_SEARCH_SECONDS:g} seconds."
+        detail = f"The hub did not answer within {SEARCH_SECONDS:g} seconds."
         reply.fail(Problem(504, "search_failed", detail))  # unless it has been answered

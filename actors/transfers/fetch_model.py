@@ -20,6 +20,7 @@ from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
 from greenroom.engine.catalog.hub.needed_files import metadata_files, weight_files
 from greenroom.engine.catalog.hub.part_file import PartFile
 from greenroom.engine.catalog.hub.repository import (
+    LISTING_SECONDS,
     RemoteFile,
     Repository,
     download_failed,
@@ -31,9 +32,6 @@ from greenroom.engine.catalog.hub.snapshot_folder import SnapshotFolder
 from greenroom.schemas.download import Download
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
-
-_LISTING_SECONDS = 60.0
-"""Longest wait for the hub's list of files."""
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 _FAILURES = (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError)
@@ -126,9 +124,9 @@ class _Fetch:
 
     async def _list(self) -> Repository:
         reading = partial(read_repository, self._wish.hub_id, self._wish.revision)
-        with trio.move_on_after(_LISTING_SECONDS):
+        with trio.move_on_after(LISTING_SECONDS):
             return await trio.to_thread.run_sync(reading, abandon_on_cancel=True)
-        raise TransferError(f"{self._source} did not answer within {_LISTING_SECONDS:g} seconds")
+        raise TransferError(f"{self._source} did not answer within {LISTING_SECONDS:g} seconds")
 
     async def _fetch(self, repository: Repository, folder: SnapshotFolder) -> Path:
         trust = self._wish.trust_remote_code

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 
+_LONGEST_REASON = 400
+"""Characters of a reason that the hub or a library has worded."""
+
 
 def describe_failure(error: Exception, source: str) -> str:
     """Return the reason of a failed download, as a clause without a full stop.
@@ -59,4 +62,6 @@ def describe_refusal(status: int, source: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    # A hub's own words could be of any length, and hold orders to the operator's terminal.
+    line = str(error).strip().partition("\n")[0][:_LONGEST_REASON]
+    return "".join(letter if letter.isprintable() else "?" for letter in line) or type(error).__name__

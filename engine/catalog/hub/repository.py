@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -14,6 +13,8 @@ from greenroom.engine.catalog.hub.download_failures import describe_failure, is_
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, unknown_to_hub
 
+LISTING_SECONDS = 60.0
+"""Longest wait for the hub's list of files."""
 _HUB = "https://huggingface.co"
 _MOST_FILES = 50_000
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
@@ -97,17 +98,17 @@ def read_repository(hub_id: str, revision: str = "main") -> Repository:
         ProblemError: 404 `model_not_found` if the hub has no such model; 503 `load_failed` if it does not
             answer, or lists files that no snapshot can hold.
     """
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import OfflineModeIsEnabled
+    from huggingface_hub import HfApi
+
+    from greenroom.engine.catalog.hub.hub_session import bounded_session
 
     source = hub_address()
     try:
-        if constants.is_offline_mode():
-            raise OfflineModeIsEnabled
-        hub = HfApi(endpoint=source)
-        commit = str(hub.model_info(hub_id, revision=revision).sha)
-        entries = hub.list_repo_tree(hub_id, revision=commit, recursive=True)
-        files = _files(itertools.islice(entries, _MOST_FILES + 1))
+        with bounded_session(LISTING_SECONDS):
+            hub = HfApi(endpoint=source)
+            commit = str(hub.model_info(hub_id, revision=revision).sha)
+            entries = hub.list_repo_tree(hub_id, revision=commit, recursive=True)
+            files = _files(entries)
     except Exception as error:  # the library passes on any error of its HTTP client
         failed = download_failed(hub_id, describe_failure(error, source))
         raise ProblemError(unknown_to_hub(failed) if is_unknown(error) else failed) from error
@@ -138,7 +139,7 @@ def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
             continue  # a folder
         large = entry.lfs
         digest, size = (large.sha256, large.size) if large is not None else (digest, entry.size)
-        if not isinstance(size, int) or size < 0 or not isinstance(digest, str):
+        if type(size) is not int or size < 0 or not isinstance(digest, str):
             raise ValueError(f"it lists '{_shown(entry.path)}' without a size or a hash")
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"it lists '{_shown(entry.path)}' with a hash that is none")
@@ -146,11 +147,15 @@ def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
         files[entry.path] = RemoteFile(entry.path, size, digest)
         if len(files) > _MOST_FILES:
             raise ValueError(f"it has more than {_MOST_FILES:,} files")
+    folders = set[str]()
     for path in files:
         inside = path
-        while inside := inside.rpartition("/")[0]:
+        while (inside := inside.rpartition("/")[0]) and inside not in folders:
             if inside in files:
                 raise ValueError(f"'{_shown(inside)}' is a file and a folder in it")
+            folders.add(inside)
+            if len(folders) > _MOST_FILES:
+                raise ValueError(f"it has more than {_MOST_FILES:,} folders")
     return tuple(files.values())
 
 

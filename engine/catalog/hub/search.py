@@ -6,10 +6,13 @@ import itertools
 from typing import Any
 
 from greenroom.engine.catalog.hub.download_failures import describe_failure
-from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
+from greenroom.engine.catalog.hub.hub_cache import HUB_ID, find_cached_model, hub_cache_folder
 from greenroom.engine.catalog.hub.repository import hub_address
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.download_protocol import FoundModel
+
+SEARCH_SECONDS = 30.0
+"""Longest search."""
 
 
 def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
@@ -18,17 +21,17 @@ def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
     Raises:
         ProblemError: 503 `search_failed`.
     """
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import OfflineModeIsEnabled
+    from huggingface_hub import HfApi
 
-    source = hub_address()
+    from greenroom.engine.catalog.hub.hub_session import bounded_session
+
+    source, wanted = hub_address(), ["downloads", "likes", "gated"]
     try:
-        if constants.is_offline_mode():
-            raise OfflineModeIsEnabled
-        found = HfApi(endpoint=source).list_models(
-            search=words, filter="mlx", sort="downloads", limit=limit, expand=["downloads", "likes", "gated"]
-        )
-        return tuple(map(_found, itertools.islice(found, limit)))
+        with bounded_session(SEARCH_SECONDS):
+            found = HfApi(endpoint=source).list_models(
+                search=words, filter="mlx", sort="downloads", limit=limit, expand=wanted
+            )
+            return tuple(_found(each) for each in itertools.islice(found, limit) if HUB_ID.fullmatch(each.id))
     except Exception as error:  # the library passes on any error of its HTTP client
         reason = describe_failure(error, source)
         detail = f"Searching the hub failed: {reason}"
@@ -38,4 +41,4 @@ def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
 def _found(entry: Any) -> FoundModel:
     local = find_cached_model(entry.id, hub_cache_folder()) is not None
     gated = entry.gated not in (None, False)
-    return FoundModel(str(entry.id)[:200], entry.downloads or 0, entry.likes or 0, gated, local)
+    return FoundModel(entry.id, int(entry.downloads or 0), int(entry.likes or 0), gated, local)

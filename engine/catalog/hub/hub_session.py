@@ -1,0 +1,104 @@
+"""Bounds on what the hub library reads, which takes answers of any length, and waits for ever.
+
+Its client belongs to the whole process, so the bounds are hooks that act only inside `bounded_session`; an
+application that embeds Greenroom keeps its own client. Import this file only when the hub is asked: the
+library takes half a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import httpx2
+from huggingface_hub import constants
+from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.utils import get_session
+
+MOST_BYTES = 32 << 20
+"""Bytes of all answers of one session: a list of 50,000 files has about 25 MB."""
+_SILENCE = {"connect": 10.0, "read": 30.0, "write": 30.0, "pool": 30.0}
+"""Longest waits for a sign of the hub, in seconds."""
+
+
+class UnboundedAnswerError(Exception):
+    """An error of answers that are too long, too slow or compressed; its text is a clause."""
+
+
+class _Bounds:
+    """The bytes and the time that one session may still take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = MOST_BYTES
+        self._end = time.monotonic() + seconds
+
+    def take(self, nbytes: int) -> None:
+        """Count arrived bytes.
+
+        Raises:
+            UnboundedAnswerError: It was too much, or too slow.
+        """
+        self._left -= nbytes
+        if self._left < 0:
+            raise UnboundedAnswerError(f"the hub's answer is longer than {MOST_BYTES >> 20} MB")
+        if time.monotonic() > self._end:
+            raise UnboundedAnswerError("the hub's answer does not end")
+
+
+class _CountedStream(httpx2.SyncByteStream):
+    def __init__(self, stream: httpx2.SyncByteStream, bounds: _Bounds) -> None:
+        self._stream = stream
+        self._bounds = bounds
+
+    def __iter__(self) -> Iterator[bytes]:
+        for data in self._stream:
+            self._bounds.take(len(data))
+            yield data
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+_bounds: ContextVar[_Bounds | None] = ContextVar("greenroom_hub_bounds", default=None)
+
+
+@contextmanager
+def bounded_session(seconds: float) -> Iterator[None]:
+    """Bound what this thread reads through the hub library until the context ends.
+
+    Args:
+        seconds: Time after which no further byte is read.
+
+    Raises:
+        OfflineModeIsEnabled: The user forbids it.
+    """
+    if constants.is_offline_mode():
+        raise OfflineModeIsEnabled
+    client = get_session()
+    hooks = client.event_hooks
+    if _bound_answer not in hooks["response"]:
+        hooks["request"].append(_bound_request)
+        hooks["response"].append(_bound_answer)
+    token = _bounds.set(_Bounds(seconds))
+    try:
+        yield
+    finally:
+        _bounds.reset(token)
+
+
+def _bound_request(request: httpx2.Request) -> None:
+    if (bounds := _bounds.get()) is not None:
+        bounds.take(0)
+        request.headers["accept-encoding"] = "identity"
+        request.extensions = {**request.extensions, "timeout": _SILENCE}
+
+
+def _bound_answer(response: httpx2.Response) -> None:
+    if (bounds := _bounds.get()) is None:
+        return
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnboundedAnswerError("the hub's answer is compressed, which was not asked for")
+    assert isinstance(response.stream, httpx2.SyncByteStream)
+    response.stream = _CountedStream(response.stream, bounds)
