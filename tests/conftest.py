@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shutil
@@ -23,6 +24,8 @@ from greenroom.tests.support.slow import scaled_clocks
 # Before any conftest of a folder imports what keeps a clock.
 if factor := os.environ.get(scaled_clocks.VARIABLE):
     scaled_clocks.scale_clocks(float(factor))
+
+_RUNTIME_FOLDERS = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,6 +64,13 @@ def _patience() -> Iterator[None]:
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _runtime_folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each test's commands find no servers but its own."""
+    folder = tmp_path_factory.getbasetemp() / f"runtime-{next(_RUNTIME_FOLDERS)}"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
 
 
 @pytest.fixture(scope="session")

@@ -155,6 +155,7 @@ async def _serve_until_drained(
     """
     import trio
 
+    from greenroom.http.process.runtime_file import runtime_file
     from greenroom.http.server import serve
     from greenroom.schemas.logs import get_logger
 
@@ -166,12 +167,13 @@ async def _serve_until_drained(
         except OSError as refusal:
             return refusal
         await nursery.start(_obey_hang_ups, reloader, drain)
-        watchers.ready(addresses)
-        models = await served_ids(system.pool, settings.models)
-        log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
-        if settings.log_format == "console" and watchers.is_first:
-            click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
-        await _wait_for_either(drain, system.device_lost)
+        with runtime_file(addresses):
+            watchers.ready(addresses)
+            models = await served_ids(system.pool, settings.models)
+            log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
+            if settings.log_format == "console" and watchers.is_first:
+                click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
+            await _wait_for_either(drain, system.device_lost)
         watchers.ending()
         lost = not drain.is_set()
         if lost:

@@ -35,6 +35,7 @@ def neutralize(home: Path) -> None:
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_CACHE_HOME": str(home / "cache"),
         "XDG_DATA_HOME": str(home / "data"),
+        "XDG_RUNTIME_DIR": str(home / "runtime"),
         "NO_PROXY": "*",
         "no_proxy": "*",
         "LC_ALL": "C.UTF-8",

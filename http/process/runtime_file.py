@@ -1,0 +1,196 @@
+"""Files that tell a user's other processes where this user's servers are.
+
+Each server has one, in a folder that only the user can enter, and holds a lock on it. The operating system
+releases the lock with the process, however that ends: a file without one is stale, even if another process
+has the same id by now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from greenroom.schemas.logs import get_logger
+
+log = get_logger(actor="http")
+
+_MAX_BYTES = 64 * 1024
+_SECONDS_TO_WRITE = 60.0
+_NAME = re.compile(r"server-[0-9a-f]{16}\.json")
+_LOOPBACK = re.compile(r"(https?)://(127\.\d+\.\d+\.\d+|\[::1\]):(\d+)")
+
+
+@attrs.frozen
+class RunningServer:
+    """A server that runs on this machine.
+
+    Args:
+        addresses: Base URLs by which this machine reaches it, such as `http://127.0.0.1:8000`.
+        pid: Id of its process.
+        started: Unix time in seconds.
+    """
+
+    addresses: tuple[str, ...]
+    pid: int
+    started: float
+
+
+@contextmanager
+def runtime_file(addresses: Sequence[str]) -> Iterator[None]:
+    """Tell this user's processes within the block that this server has these addresses.
+
+    A folder that cannot be used is logged: a server is useful without it.
+    """
+    server = RunningServer(own_addresses(addresses), os.getpid(), time.time())
+    try:
+        path, file = _write(server)
+    except (OSError, RuntimeError) as error:
+        log.warning("no runtime file", reason=str(error), effect="commands of this machine do not find it")
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def running_servers() -> list[RunningServer]:
+    """Return this user's servers on this machine, the last one started first."""
+    try:
+        folder = _open_folder(runtime_folder())
+    except (OSError, RuntimeError):
+        return []
+    try:
+        names = sorted(filter(_NAME.fullmatch, os.listdir(folder)))
+        found = [server for name in names if (server := _read(folder, name)) is not None]
+    finally:
+        os.close(folder)
+    return sorted(found, key=lambda server: server.started, reverse=True)
+
+
+def runtime_folder() -> Path:
+    """Return the folder of these files, which may not exist."""
+    if os.path.isabs(named := os.environ.get("XDG_RUNTIME_DIR", "")):
+        return Path(named) / "greenroom"
+
+    from platformdirs import user_runtime_path
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the variable above
+        return user_runtime_path("greenroom", appauthor=False)
+
+
+def own_addresses(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses among a server's by which its own machine reaches it over loopback."""
+    own = (
+        address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") for address in addresses
+    )
+    return tuple(dict.fromkeys(filter(_LOOPBACK.fullmatch, own)))
+
+
+def _write(server: RunningServer) -> tuple[Path, int]:
+    """Write a server's file under its lock, and return its path and descriptor.
+
+    It appears at once and whole, so that no reader sees half of it, or sees it unlocked.
+    """
+    path = runtime_folder()
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = _open_folder(path)
+    try:
+        _remove_stale(folder)
+        name = f"server-{secrets.token_hex(8)}.json"
+        unfinished = f".{name}"
+        file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        try:
+            os.fchmod(file, 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(file, msgspec.json.encode(server))
+            os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.close(file)
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
+    return path / name, file
+
+
+def _open_folder(path: Path) -> int:
+    """Return a descriptor of the folder.
+
+    Raises:
+        OSError: It does not exist, or others than this user may read or change it.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    if not _is_private(os.fstat(folder)):
+        os.close(folder)
+        raise PermissionError(f"'{path}' is not this user's alone")
+    return folder
+
+
+def _is_private(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def _read(folder: int, name: str) -> RunningServer | None:
+    """Return the server of a file; None if it has ended, or if a server has not written this."""
+    try:
+        # Opening a pipe would wait for its other end.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or not _is_private(found) or _is_stale(file):
+            return None
+        content = os.read(file, _MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            return None
+        server = msgspec.json.decode(content, type=RunningServer)
+        # Nothing but loopback is ever asked, whatever a file says.
+        return attrs.evolve(server, addresses=own_addresses(server.addresses))
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return None
+    finally:
+        os.close(file)
+
+
+def _is_stale(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_stale(folder: int) -> None:
+    """Remove what servers that were killed have left."""
+    for name in os.listdir(folder):
+        if _NAME.fullmatch(name.removeprefix(".")) is None:
+            continue
+        with contextlib.suppress(OSError):
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            try:
+                # One that is not finished yet may still get its lock.
+                finished = (
+                    not name.startswith(".") or time.time() - os.fstat(file).st_mtime > _SECONDS_TO_WRITE
+                )
+                if finished and _is_stale(file):
+                    os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(file)
