@@ -1,0 +1,45 @@
+"""The audit's row: one for each request, of every protocol and ending (document 000, section 13.1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+Ending = Literal["answered", "refused", "cancelled", "timed_out", "failed"]
+
+
+@attrs.frozen
+class AuditRow:
+    """The record of an ended request, without anything that it said.
+
+    Args:
+        time: Unix time of its arrival, in seconds.
+        owner: Id of the caller's key.
+        route: Template of its route; the path, bounded, where no route was reached.
+        model: Public id of the model; empty if none was named.
+        status: HTTP status; None if the client left before it was known.
+        seconds: Time from its arrival to its end.
+        queue, prefill, decode: Seconds of these stages, in the model that took longest.
+        prompt_tokens, cached_tokens, generated_tokens: Sums over its prompts; None if unknown.
+        error: Code of its problem; empty if it had none.
+    """
+
+    request_id: str
+    time: float
+    owner: str
+    protocol: str
+    route: str
+    model: str
+    status: int | None
+    ending: Ending
+    seconds: float
+    queue: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    error: str = ""
+    background: bool = False
+    backend: str = "local"
