@@ -16,7 +16,7 @@ MAX_TEXT = 200
 MAX_ROWS = 4_096
 """Rows that wait to be written; further ones are counted, and nobody waits for them."""
 REFUSED_SHARE = 4
-"""Refusals without a route take at most this part of the queue, so that a flood of them displaces no others."""
+"""Refusals without a route take at most this part of the queue, so that a flood displaces no others."""
 
 
 @attrs.define(eq=False)
