@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.actors.audit.audit_writer import AuditWriter
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.copied_models import CopiedModels
 from greenroom.actors.inspection.inspector import Inspector
@@ -24,6 +25,7 @@ class ActorRefs:
         downloads: Actor that fetches models from the hub.
         inspector: Inspector of the requests; None for none.
         copies: Copies of models.
+        audit: Writer of the audit; None for none.
     """
 
     pool: Ref[PoolMessage]
@@ -32,3 +34,4 @@ class ActorRefs:
     downloads: Ref[DownloadMessage]
     inspector: Inspector | None = None
     copies: CopiedModels = attrs.field(factory=CopiedModels)
+    audit: AuditWriter | None = None

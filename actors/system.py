@@ -15,6 +15,8 @@ import attrs
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.audit.audit_book import AuditBook
+from greenroom.actors.audit.audit_writer import AuditWriter
 from greenroom.actors.core.activity import Activity
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
@@ -61,6 +63,7 @@ class _Actors:
     downloads: Downloads
     responses: Responses
     engines: Engines
+    audit: AuditWriter | None
 
     @property
     def refs(self) -> ActorRefs:
@@ -72,6 +75,7 @@ class _Actors:
             self.downloads.ref,
             self.engines.inspector,
             self.engines.copies,
+            self.audit,
         )
 
 
@@ -196,11 +200,15 @@ def _create_actors(
     """Return the actors of a system, none of which runs yet."""
     store = Store(settings, workers, database)
     engines = _open_engines(settings, store, database, engines)
+    # Without a database of the operator's, rows would only fill the memory.
+    is_audited = settings.audit and (settings.db is not None or database is not None)
+    audit = AuditWriter(AuditBook(content=settings.audit_content), store.ref) if is_audited else None
+    engines.audit = None if audit is None else audit.book
     probing = Probing(engines, workers, store.ref)
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
     downloads = Downloads(pool.ref, engines, store.ref)
     engines.downloads = downloads.fetch_from_thread
-    return _Actors(store, pool, downloads, Responses(pool.ref, store.ref), engines)
+    return _Actors(store, pool, downloads, Responses(pool.ref, store.ref, engines.audit), engines, audit)
 
 
 @asynccontextmanager
@@ -255,6 +263,8 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
         outermost.start_soon(actors.store.run)
         try:
             async with trio.open_nursery() as models:
+                if actors.audit is not None:
+                    models.start_soon(actors.audit.run)
                 models.start_soon(actors.pool.run)
                 models.start_soon(actors.downloads.run)
                 async with trio.open_nursery() as runs:
@@ -268,6 +278,8 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
                     runs.cancel_scope.cancel("the system closes")
                 models.cancel_scope.cancel("the system closes")
         finally:
+            if actors.audit is not None:
+                await actors.audit.finish(max(_seconds_left(system, settings) * STORE_SHARE, 0.5))
             # The store stops last, since the others may store results at their end.
             await actors.store.stop(max(_seconds_left(system, settings) * STORE_SHARE, 0.5))
         outermost.cancel_scope.cancel("the system closes")

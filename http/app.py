@@ -10,10 +10,11 @@ from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.inspection.inspector import Inspector
+from greenroom.http.answering.audit.audited_request import audited_request, begin_audit
 from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
-from greenroom.http.answering.protocols.wire_protocol import protocol_of
+from greenroom.http.answering.protocols.wire_protocol import protocol_name, protocol_of
 from greenroom.http.answering.requests.current_request import notice_headers, request_id
 from greenroom.http.answering.requests.inspected_request import inspect_response
 from greenroom.http.answering.requests.route_services import RouteServices
@@ -30,8 +31,10 @@ from greenroom.http.operations.metrics_route import metrics_route
 from greenroom.http.operations.openapi.openapi_routes import openapi_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
+from greenroom.http.responses.sockets.socket_request import socket_request
 from greenroom.http.responses.sockets.socket_session import ResponseSockets
 from greenroom.http.transport.client_ids import client_ids
+from greenroom.http.transport.closing_response import ClosingResponses
 from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
@@ -44,6 +47,19 @@ PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PRO
 
 BODY_TIMEOUT = 60
 """Time limit for a request body to arrive, in seconds."""
+
+
+def closing_responses(services: RouteServices) -> ClosingResponses:
+    """Return the maker of responses to requests that never reach the application, which records each."""
+    writer = services.refs.audit
+    if writer is None:
+        return ClosingResponses(error_shapes)
+    book = writer.book
+
+    def record(ident: str, path: str, headers: Headers, problem: Problem) -> None:
+        book.refuse(ident, protocol_name(path, headers, PROTOCOLS), path, problem.status, problem.code)
+
+    return ClosingResponses(error_shapes, record)
 
 
 def error_shapes(path: str, headers: Headers) -> ErrorMembers:
@@ -95,11 +111,14 @@ def _guard(
     respond: Callable[[Problem], Response],
     requests: HttpRequests,
 ) -> None:
-    host_guard, answers = services.hosts, services.answers
+    host_guard, answers, audit = services.hosts, services.answers, services.refs.audit
 
     async def check_request() -> Response | None:
         state = request.scope["state"]
         state["request_id"], state["client_ids"] = new_request_id(), client_ids(request.headers)
+        if audit is not None:
+            protocol = protocol_name(request.path, request.headers, PROTOCOLS)
+            begin_audit(audit.book, protocol, on_socket=socket_request() is not None)
         refusal = host_guard.find_problem(request.headers, request.scheme)
         if refusal is not None:
             raise ProblemError(refusal)
@@ -119,6 +138,8 @@ def _guard(
         except ProblemError as refusal:
             paced = respond(refusal.problem)
         requests.record(request, paced)
+        if (audited := audited_request()) is not None:
+            audited.status = paced.status_code
         return add_headers(paced)
 
     def add_headers(response: Response) -> Response:

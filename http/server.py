@@ -10,7 +10,7 @@ import trio
 
 from greenroom.actors.system import System
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.app import create_app_with, error_shapes, web_sockets
+from greenroom.http.app import closing_responses, create_app_with, web_sockets
 from greenroom.http.settings.reloader import Reloader
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.schemas.settings.settings import Settings
@@ -44,5 +44,5 @@ async def serve(
         reloader.tell(services.hosts.update)
     app = create_app_with(services)
     sockets_of_app = web_sockets(app, services)
-    loop = AcceptLoop(app, settings, error_shapes=error_shapes, web_sockets=sockets_of_app)
+    loop = AcceptLoop(app, settings, responses=closing_responses(services), web_sockets=sockets_of_app)
     await loop.run(listeners, trio.Event() if drain is None else drain, task_status)

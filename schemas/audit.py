@@ -16,13 +16,17 @@ class AuditRow:
     Args:
         time: Unix time of its arrival, in seconds.
         owner: Id of the caller's key.
-        route: Template of its route; the path, bounded, where no route was reached.
+        route: Method and template of its route; the path, bounded, where no route was reached.
         model: Public id of the model; empty if none was named.
         status: HTTP status; None if the client left before it was known.
         seconds: Time from its arrival to its end.
         queue, prefill, decode: Seconds of these stages, in the model that took longest.
         prompt_tokens, cached_tokens, generated_tokens: Sums over its prompts; None if unknown.
         error: Code of its problem; empty if it had none.
+        background: True if it went on after its response.
+        backend: The computer of its answer.
+        body: Beginning of its body; empty unless the operator lets the audit keep content.
+        answer: Beginning of the raw answer; likewise.
     """
 
     request_id: str
@@ -43,3 +47,29 @@ class AuditRow:
     error: str = ""
     background: bool = False
     backend: str = "local"
+    body: str = attrs.field(default="", repr=False)
+    answer: str = attrs.field(default="", repr=False)
+
+
+@attrs.frozen
+class KeyUsage:
+    """The usage of a key on a day.
+
+    Args:
+        day: Date in UTC, as `2026-11-24`.
+        owner: Id of the key.
+        requests: Number of its requests, refused and failed ones among them.
+        refused: Number of those that were refused.
+        failed: Number of those that failed or timed out.
+        seconds: Seconds of prefill and decoding.
+    """
+
+    day: str
+    owner: str
+    requests: int
+    refused: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    seconds: float

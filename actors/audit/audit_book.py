@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
+import trio
 
 from greenroom.schemas.audit import AuditRow, Ending
+from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.protocols.model_protocol import RequestEnded
 
 MAX_TEXT = 200
 """Most characters of a route or a model's name: clients choose both."""
 MAX_ROWS = 4_096
 """Rows that wait to be written; further ones are counted, and nobody waits for them."""
-REFUSED_SHARE = 4
-"""Refusals without a route take at most this part of the queue, so that a flood displaces no others."""
+REFUSED_SHARE = 10
+"""Refusals take at most this part of the queue, so that a flood of them displaces no others."""
+MAX_CONTENT = 8_000
+"""Most characters of a body, and of an answer."""
+MAX_RECENT = 1_024
+"""Latest rows that readers can follow, written or not."""
+
+_TIMED_OUT = ("request_timeout", "queue_timeout", "timed_out")
 
 
 @attrs.define(eq=False)
@@ -35,78 +43,156 @@ class AuditBook:
 
     Args:
         clock: Clock with Unix time in seconds.
+        timer: Clock for durations, in seconds.
+        content: True if bodies and answers are kept, too.
 
     Attributes:
-        rows: Complete rows that wait to be written, the oldest first.
         lost: Number of rows that found no place.
+        arrived: Event that is set when a row waits to be written.
+        position: Number of rows since the start.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.rows: deque[AuditRow] = deque()
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+        *,
+        content: bool = False,
+    ) -> None:
+        self.content = content
         self.lost = 0
+        self.arrived = trio.Event()
+        self.position = 0
         self._clock = clock
+        self._timer = timer
+        self._waiting: deque[AuditRow] = deque()
+        self._recent: deque[AuditRow] = deque(maxlen=MAX_RECENT)
         self._open: dict[str, _Open] = {}
         self._refused = 0
 
-    def begin(self, request_id: str, owner: str, protocol: str, route: str) -> None:
+    @property
+    def waiting(self) -> int:
+        """The number of rows that wait to be written."""
+        return len(self._waiting)
+
+    def begin(self, request_id: str, protocol: str, route: str) -> None:
         """Open the row of a request."""
-        began = self._clock()
-        row = AuditRow(request_id, began, owner, protocol, _bounded(route), "", None, "answered", 0.0)
-        self._open[request_id] = _Open(row, began)
+        row = AuditRow(request_id, self._clock(), "", protocol, _bounded(route), "", None, "answered", 0.0)
+        self._open[request_id] = _Open(row, self._timer())
+
+    def add_body(self, request_id: str, parts: Sequence[bytes]) -> None:
+        """Keep the beginning of a body, if content is kept."""
+        if self.content and (found := self._open.get(request_id)) is not None:
+            begun = b"".join(bytes(part[:MAX_CONTENT]) for part in parts[: MAX_CONTENT // 1_000])
+            found.row = attrs.evolve(found.row, body=begun.decode(errors="replace")[:MAX_CONTENT])
+
+    def event(self, request_id: str, event: InferenceEvent) -> None:
+        """Keep the beginning of a raw answer, if content is kept."""
+        if not (self.content and isinstance(event, Finished)):
+            return
+        if (found := self._open.get(request_id)) is not None:
+            answer = f"{found.row.answer}\n{event.raw}" if found.row.answer else event.raw
+            found.row = attrs.evolve(found.row, answer=_bounded(answer, MAX_CONTENT))
 
     def hold(self, request_id: str, model: str = "", *, background: bool = False) -> None:
         """Keep a row open for a model or a run, until as many calls of `release`."""
         if (found := self._open.get(request_id)) is not None:
             found.halves += 1
-            row = found.row
-            kept = {"model": _bounded(model) or row.model, "background": row.background or background}
-            found.row = attrs.evolve(row, **kept)
+            if model:
+                found.row = attrs.evolve(found.row, model=_bounded(model))
+            if background:
+                found.row = attrs.evolve(found.row, background=True)
 
-    def release(self, request_id: str, ended: RequestEnded | None = None) -> None:
-        """Record that a model or a run has ended its part, with what the model computed."""
+    def release(
+        self,
+        request_id: str,
+        ended: RequestEnded | None = None,
+        *,
+        error: str = "",
+        cancelled: bool = False,
+    ) -> None:
+        """Record that a model or a run has ended its part.
+
+        Args:
+            ended: Report of what a model has computed.
+            error: Code of a run's problem; empty if it had none.
+            cancelled: True if a run was cancelled.
+        """
         if (found := self._open.get(request_id)) is not None:
             found.halves -= 1
+            found.was_cancelled |= cancelled
             if ended is not None:
                 found.row = _added(found.row, ended)
-                found.was_cancelled |= ended.reason == "cancelled"
+            if error and not found.row.error:
+                found.row = attrs.evolve(found.row, error=_bounded(error))
             self._complete(request_id, found)
 
-    def end(self, request_id: str, status: int | None, error: str = "", *, cancelled: bool = False) -> None:
-        """Record the end of the HTTP half; `cancelled` if its client left before the end of the answer."""
+    def end(
+        self,
+        request_id: str,
+        status: int | None,
+        error: str = "",
+        *,
+        owner: str = "",
+        model: str = "",
+        cancelled: bool = False,
+    ) -> None:
+        """Record the end of the HTTP half.
+
+        Args:
+            status: Status of the response; None if there was none.
+            error: Code of the problem that ended it; empty if none did.
+            owner: Id of the caller's key.
+            model: Name of the model in the request; a model's own id takes precedence.
+            cancelled: True if the client left before the end of the answer.
+        """
         if (found := self._open.get(request_id)) is not None:
             found.is_closed = True
             found.was_cancelled |= cancelled
-            found.row = attrs.evolve(found.row, status=status, error=_bounded(error) or found.row.error)
+            row = found.row
+            error, model = _bounded(error) or row.error, row.model or _bounded(model)
+            found.row = attrs.evolve(row, status=status, owner=owner, error=error, model=model)
             self._complete(request_id, found)
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request that needs no row."""
+        self._open.pop(request_id, None)
 
     def refuse(self, request_id: str, protocol: str, path: str, status: int, error: str) -> None:
         """Record a request that was refused before a route."""
-        if self._refused >= MAX_ROWS // REFUSED_SHARE:
-            self.lost += 1
-            return
-        self._refused += 1
         texts = "", protocol, _bounded(path), ""
-        row = AuditRow(request_id, self._clock(), *texts, status, "refused", 0.0, error=_bounded(error))
-        self._add(row)
+        self._add(AuditRow(request_id, self._clock(), *texts, status, "refused", 0.0, error=_bounded(error)))
 
     def take(self, count: int) -> tuple[AuditRow, ...]:
         """Remove and return the oldest complete rows."""
-        taken = tuple(self.rows.popleft() for _ in range(min(count, len(self.rows))))
-        if not self.rows:
-            self._refused = 0
+        taken = tuple(self._waiting.popleft() for _ in range(min(count, len(self._waiting))))
+        self._refused -= sum(row.ending == "refused" for row in taken)
+        if not self._waiting:
+            self.arrived = trio.Event()
         return taken
+
+    def after(self, position: int) -> tuple[tuple[AuditRow, ...], int]:
+        """Return the rows after a position, as far as they are kept, and the present position."""
+        count = min(self.position - position, len(self._recent))
+        rows = tuple(self._recent[index] for index in range(len(self._recent) - count, len(self._recent)))
+        return rows, self.position
 
     def _complete(self, request_id: str, found: _Open) -> None:
         if found.is_closed and found.halves <= 0:
             del self._open[request_id]
             ending = _ending(found.row, found.was_cancelled)
-            self._add(attrs.evolve(found.row, ending=ending, seconds=self._clock() - found.began))
+            self._add(attrs.evolve(found.row, ending=ending, seconds=self._timer() - found.began))
 
     def _add(self, row: AuditRow) -> None:
-        if len(self.rows) < MAX_ROWS:
-            self.rows.append(row)
-        else:
+        self._recent.append(row)
+        self.position += 1
+        is_refused = row.ending == "refused"
+        if len(self._waiting) >= MAX_ROWS or (is_refused and self._refused >= MAX_ROWS // REFUSED_SHARE):
             self.lost += 1
+            return
+        self._refused += is_refused
+        self._waiting.append(row)
+        self.arrived.set()
 
 
 def _added(row: AuditRow, ended: RequestEnded) -> AuditRow:
@@ -124,14 +210,14 @@ def _added(row: AuditRow, ended: RequestEnded) -> AuditRow:
 
 
 def _ending(row: AuditRow, was_cancelled: bool) -> Ending:
-    if row.status in (408, 504) or row.error in ("request_timeout", "timed_out"):
+    if row.status in (408, 504) or row.error in _TIMED_OUT:
         return "timed_out"
-    if was_cancelled:
-        return "cancelled"
-    if row.error or (row.status is not None and row.status >= 400):
-        return "refused" if row.status is not None and 400 <= row.status < 500 else "failed"
-    return "answered"
+    if row.status is not None and row.status >= 400:
+        return "refused" if row.status < 500 else "failed"
+    if row.error:
+        return "failed"
+    return "cancelled" if was_cancelled else "answered"
 
 
-def _bounded(text: str) -> str:
-    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+def _bounded(text: str, most: int = MAX_TEXT) -> str:
+    return text[:most].encode("utf-8", "replace").decode()

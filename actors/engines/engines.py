@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.draft_models import draft_folder, missing_draft
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
@@ -81,12 +82,14 @@ class Engines(ListedModels):
         downloads: Function that fetches a model's files; a system shares downloads among all who want them.
         held: Prefixes that unloaded models have left.
         inspector: Inspector of the requests to models; None for none.
+        audit: Audit of the requests to models; None for none.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
         super().__init__(settings, probed)
         self.held = HeldPrefixes()
         self.inspector = Inspector(settings.inspect) if settings.inspect else None
+        self.audit: AuditBook | None = None
         self._broken = BrokenModels()
         self.downloads: FetchFiles = fetch_here
         self._account: MemoryAccount | None = None

@@ -86,7 +86,7 @@ class Model:
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
         puts = self._tokenizer.put, self._worker.put, self._control.send
-        self._requests = ModelRequests(*puts, report, log, engines.inspector)
+        self._requests = ModelRequests(*puts, report, log, engines.inspector, engines.audit)
 
     def send(self, command: ModelCommand) -> None:
         """Queue a command for execution after the earlier ones."""

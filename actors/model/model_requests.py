@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines.engine_protocol import SuspendedRequest
 from greenroom.actors.inspection.inspector import Inspector
@@ -36,6 +37,7 @@ class ModelRequests:
         report_end: Callback for the end of a request that an engine was asked to answer; must not block.
         log: Logger of the model actor.
         inspector: Inspector of the requests; None for none.
+        audit: Audit of the requests; None for none.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class ModelRequests:
         report_end: Callable[[RequestEnded], None],
         log: Any,
         inspector: Inspector | None = None,
+        audit: AuditBook | None = None,
     ) -> None:
         self._inspector = inspector
+        self._audit = audit
         self._prepare = prepare
         self._put = put
         self._on_closed = on_closed
@@ -136,11 +140,13 @@ class ModelRequests:
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
         """Send a step's events to their requests' replies."""
-        if self._inspector is not None:
+        readers = self._inspector, self._audit if self._audit is not None and self._audit.content else None
+        if readers != (None, None):
             events = list(events)
             for engine_id, event in events:
                 if (running := self._running.get(engine_id)) is not None:
-                    self._inspector.event(running.request_id, event)
+                    for reader in filter(None, readers):
+                        reader.event(running.request_id, event)
         for ended in self._running.deliver(events):
             self._record_end(ended)
 
@@ -189,6 +195,8 @@ class ModelRequests:
         running.kept = Submit(running.request, prepared)
         if self._inspector is not None:
             self._inspector.submit(running.request_id)
+        if self._audit is not None:
+            self._audit.hold(running.request_id, running.request.key.model)
         if self._has_engine and (command := running.release()) is not None:
             self._put(command)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(running)))
@@ -212,7 +220,9 @@ class ModelRequests:
 
     def _record_end(self, running: RunningRequest) -> None:
         running.log_end(self._log)
-        self._report_end(running.ended())
+        self._report_end(ended := running.ended())
+        if self._audit is not None:
+            self._audit.release(running.request_id, ended)
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}
             self._inspector.end(running.request_id, figures, running.problem, running.explanation)

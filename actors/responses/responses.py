@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
 import trio
 
+from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.responses.handles import Subscribed, Subscription
@@ -63,14 +65,18 @@ class Responses:
     Args:
         pool: Reference to the pool of models.
         store: Reference to the store.
+        audit: Audit of the requests; None for none.
     """
 
-    def __init__(self, pool: Ref[PoolMessage], store: Ref[StoreMessage]) -> None:
+    def __init__(
+        self, pool: Ref[PoolMessage], store: Ref[StoreMessage], audit: AuditBook | None = None
+    ) -> None:
         self._inbox: Inbox[ResponsesMessage] = Inbox()
         self.ref: Ref[ResponsesMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._pool = pool
         self._store = store
+        self._audit = audit
         self._log = get_logger().bind(actor="responses")
         self._runs = Runs()
         self._locks = LockQueue(store)
@@ -186,6 +192,9 @@ class Responses:
             reply.watch(lambda: self._control.send(_GivenUp(run)))
         else:
             self._subscribe(run, reply)
+        if self._audit is not None:
+            self._audit.hold(message.request.id, background=message.background)
+            run.when_ended(partial(_record_end, self._audit, message.request.id))
         self._nursery.start_soon(self._execute, run, reply)
 
     async def _execute(self, run: Run, reply: Reply) -> None:
@@ -221,6 +230,14 @@ class Responses:
             for reply in replies:
                 reply.send(Drained())
                 reply.end()
+
+
+def _record_end(audit: AuditBook, request_id: str, event: RunEnded | Failed) -> None:
+    code = "" if event.problem is None else event.problem.code
+    stopped = code == "response_cancelled" or (
+        isinstance(event, RunEnded) and event.response.status == "cancelled"
+    )
+    audit.release(request_id, error="" if stopped else code, cancelled=stopped)
 
 
 def _tell_end(event: RunEnded | Failed, reply: Reply) -> None:

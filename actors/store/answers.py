@@ -8,6 +8,7 @@ import time
 from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.problems import storing_disabled
+from greenroom.actors.store.tables.audit_table import AuditTable
 from greenroom.actors.store.tables.capabilities_table import CapabilitiesTable
 from greenroom.actors.store.tables.completions_table import CompletionsTable
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
@@ -21,6 +22,13 @@ from greenroom.actors.store.tables.secrets_table import SecretsTable
 from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.actors.store.tables.working_space_table import WorkingSpaceTable
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.audit_store_protocol import (
+    AuditPage,
+    ListAudit,
+    ListUsage,
+    SaveAudit,
+    UsageList,
+)
 from greenroom.schemas.protocols.capability_store_protocol import (
     CapabilityList,
     ListCapabilities,
@@ -78,6 +86,8 @@ Answer = (
     | CapabilityList
     | Turns
     | Secret
+    | AuditPage
+    | UsageList
 )
 Writing = (
     BeginResponse
@@ -99,6 +109,7 @@ Writing = (
     | DeleteCopy
     | AcquireLock
     | ReleaseLock
+    | SaveAudit
 )
 """The messages that change the database, each in its own transaction."""
 
@@ -111,6 +122,8 @@ class Answers:
         storing: True if clients' content may be added.
         retention_days: Days without use after which data is deleted; inf keeps everything.
         max_bytes: Maximum size of the database in bytes; None for no limit.
+        audit_days: Days after which a row of the audit is deleted.
+        audit_rows: Most rows of the audit.
     """
 
     def __init__(
@@ -121,6 +134,8 @@ class Answers:
         storing: bool = True,
         retention_days: float = math.inf,
         max_bytes: int | None = None,
+        audit_days: float = math.inf,
+        audit_rows: int = 1_000_000,
     ) -> None:
         self._connection = connection
         self._capacity = Capacity(connection, max_bytes)
@@ -135,6 +150,7 @@ class Answers:
         self._capabilities = CapabilitiesTable(connection)
         self._working_space = WorkingSpaceTable(connection)
         self._copies = CopiesTable(connection)
+        self.audit = AuditTable(connection, audit_days, audit_rows)
         self._servers = ServersTable(connection, boot)
         self._locks = LocksTable(connection, self._servers, boot)
 
@@ -184,6 +200,10 @@ class Answers:
                 return self._completions.list(message)
             case ListCapabilities():
                 return CapabilityList(self._capabilities.list())
+            case ListAudit():
+                return self.audit.list(message)
+            case ListUsage():
+                return UsageList(self.audit.usage(message))
         raise TypeError(f"the store knows no {message}")
 
     def _write(self, message: Writing) -> Answer:
@@ -201,6 +221,10 @@ class Answers:
                 return Committed()
             case SaveWorkingSpace(measured):
                 self._working_space.save(measured)
+                return Committed()
+            case SaveAudit(rows):
+                self._capacity.check()
+                self.audit.save(rows)
                 return Committed()
             case SaveCopy(copy):
                 self._copies.save(copy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ class OpenStore:
     def prune(self) -> Iterator[Pruned | None]:
         """Run maintenance in steps; yield None after each, and finally the numbers of deleted objects."""
         self.servers.fail_unfinished()
+        yield from self.answers.audit.prune()
         retention = self.answers.retention()
         for _ in retention.steps():
             yield None
@@ -50,6 +52,8 @@ class DatabaseOpener:
         storing: True if clients' content may be added.
         retention_days: Days without use after which data is deleted.
         max_bytes: Maximum size of the database in bytes; None for no limit.
+        audit_days: Days after which a row of the audit is deleted.
+        audit_rows: Most rows of the audit.
     """
 
     def __init__(
@@ -59,11 +63,15 @@ class DatabaseOpener:
         storing: bool,
         retention_days: float,
         max_bytes: int | None = None,
+        audit_days: float = math.inf,
+        audit_rows: int = 1_000_000,
     ) -> None:
         self._database = database
         self._storing = storing
         self._retention_days = retention_days
         self._max_bytes = max_bytes
+        self._audit_days = audit_days
+        self._audit_rows = audit_rows
         self._boot = uuid.uuid4().hex
         self._lock: ServerLock | None = None
 
@@ -92,6 +100,8 @@ class DatabaseOpener:
                     storing=self._storing,
                     retention_days=self._retention_days,
                     max_bytes=self._max_bytes,
+                    audit_days=self._audit_days,
+                    audit_rows=self._audit_rows,
                 ),
                 ServersTable(connection, self._boot),
             )

@@ -73,6 +73,8 @@ class Store:
             storing=settings.store_responses,
             retention_days=settings.store_retention_days,
             max_bytes=settings.store_max_bytes,
+            audit_days=settings.audit_days,
+            audit_rows=settings.audit_rows,
         )
         self._worker = StoreWorker(opener, workers, self._control)
 

@@ -22,4 +22,5 @@ ANTHROPIC_PROTOCOL: WireProtocol = WireProtocol(
     error_members,
     AnthropicModelFormatter(),
     mark="anthropic-version",
+    name="anthropic",
 )

@@ -17,4 +17,6 @@ def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
     return model_routes(services), pull_routes(services), answer_routes(services), embedding_routes(services)
 
 
-OLLAMA_PROTOCOL: WireProtocol = WireProtocol(("/api/",), _routes, error_members, any_body_type=True)
+OLLAMA_PROTOCOL: WireProtocol = WireProtocol(
+    ("/api/",), _routes, error_members, any_body_type=True, name="ollama"
+)

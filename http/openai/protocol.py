@@ -29,4 +29,6 @@ def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
     )
 
 
-OPENAI_PROTOCOL: WireProtocol = WireProtocol(("/v1/",), _routes, error_members, OpenAIModelFormatter())
+OPENAI_PROTOCOL: WireProtocol = WireProtocol(
+    ("/v1/",), _routes, error_members, OpenAIModelFormatter(), name="openai"
+)

@@ -24,5 +24,5 @@ def _error_members(problem: Problem, request_id: str | None) -> Mapping[str, Any
 
 
 RERANK_PROTOCOL = WireProtocol(
-    ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"), _routes, _error_members
+    ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"), _routes, _error_members, name="rerank"
 )

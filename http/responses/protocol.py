@@ -38,5 +38,5 @@ def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
 
 
 RESPONSES_PROTOCOL: WireProtocol = WireProtocol(
-    ("/v1/responses", "/v1/conversations"), _routes, error_members
+    ("/v1/responses", "/v1/conversations"), _routes, error_members, name="responses"
 )

@@ -138,7 +138,7 @@ def _without_groups(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with groups flattened: `[store] responses` becomes `store_responses`."""
     values: dict[str, Any] = {}
     for name, value in table.items():
-        grouped = isinstance(value, dict) and name not in FIELDS
+        grouped = isinstance(value, dict) and name not in TABLES
         if grouped and any(field.startswith(f"{name}_") for field in FIELDS):
             values |= {f"{name}_{inner.replace('-', '_')}": entry for inner, entry in value.items()}
         else:

@@ -13,8 +13,8 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.errors.problem_documents import ErrorShapes, no_shapes
 from greenroom.http.transport.bound_sockets import bind_sockets
+from greenroom.http.transport.closing_response import NO_RECORDS, ClosingResponses
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
@@ -61,7 +61,7 @@ class AcceptLoop:
     Args:
         app: Any ASGI application.
         send_timeout: Time limit for a client to accept data, in seconds.
-        error_shapes: Error formats for requests that are refused before they reach the app.
+        responses: Makes the responses to requests that are refused before they reach the app.
         web_sockets: WebSocket handlers by path; upgrades on other paths are ignored.
     """
 
@@ -70,12 +70,12 @@ class AcceptLoop:
         app: ASGIFramework,
         settings: Settings,
         send_timeout: float = SEND_TIMEOUT,
-        error_shapes: ErrorShapes = no_shapes,
+        responses: ClosingResponses = NO_RECORDS,
         web_sockets: WebSockets = NO_WEB_SOCKETS,
     ) -> None:
         self._connections: set[Connection] = set()
         self._app = ASGIWrapper(app)
-        self._config = _config(settings, error_shapes, web_sockets)
+        self._config = _config(settings, responses, web_sockets)
         self._context = WorkerContext(None)
         self._settings = settings
         self._send_timeout = send_timeout
@@ -104,7 +104,7 @@ class AcceptLoop:
             task_status: Receives the addresses (`http://127.0.0.1:8000`).
         """
         self._limit, at_once = connection_capacity(self._settings.max_connections)
-        self._refusals = Refusals(at_once, self._config.error_shapes)
+        self._refusals = Refusals(at_once, self._config.responses)
         async with trio.open_nursery() as connected:
             try:
                 async with trio.open_nursery() as accepting:
@@ -184,8 +184,8 @@ class AcceptLoop:
                 self._all_closed.set()
 
 
-def _config(settings: Settings, error_shapes: ErrorShapes, web_sockets: WebSockets) -> ServerConfig:
-    config = ServerConfig(error_shapes, web_sockets)
+def _config(settings: Settings, responses: ClosingResponses, web_sockets: WebSockets) -> ServerConfig:
+    config = ServerConfig(responses, web_sockets)
     config.keep_alive_timeout = settings.idle_connection
     config.h11_max_incomplete_size = MAX_HEAD_BYTES
     config.include_server_header = False

@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
 
-from greenroom.http.errors.problem_documents import ErrorMembers, problem_document, problem_headers
+import attrs
+from werkzeug.datastructures import Headers
+
+from greenroom.http.errors.problem_documents import (
+    ErrorMembers,
+    ErrorShapes,
+    no_shapes,
+    problem_document,
+    problem_headers,
+)
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.schemas.problems import Problem
 
+RecordRefusal = Callable[[str, str, Headers, Problem], None]
+"""Records a refusal, given its id, and the path and headers of the request as far as they are known."""
 
-def closing_response(problem: Problem, error_members: ErrorMembers, with_body: bool = True) -> bytes:
+
+def no_record(_request_id: str, _path: str, _headers: Headers, _problem: Problem) -> None:
+    """Record nothing."""
+
+
+@attrs.frozen
+class ClosingResponses:
+    """Makes the error responses of requests that do not reach the app, and records each.
+
+    Args:
+        error_shapes: Error formats by protocol.
+        record: Callback for each response; must not block.
+    """
+
+    error_shapes: ErrorShapes = no_shapes
+    record: RecordRefusal = no_record
+
+    def refuse(self, problem: Problem, path: str, headers: Headers, with_body: bool = True) -> bytes:
+        """Return the response to a request with this path and these headers, as far as they are known."""
+        request_id = new_request_id()
+        self.record(request_id, path, headers, problem)
+        return closing_response(problem, self.error_shapes(path, headers), with_body, request_id)
+
+
+NO_RECORDS = ClosingResponses()
+"""Plain responses, of which no record is kept."""
+
+
+def closing_response(
+    problem: Problem, error_members: ErrorMembers, with_body: bool, request_id: str
+) -> bytes:
     """Return a complete error response after which the connection closes.
 
     Args:
         error_members: A protocol's members of the error document.
         with_body: False for a HEAD request, whose response has no body.
     """
-    request_id = new_request_id()
     body = problem_document(problem, request_id, error_members)
     headers = {
         **problem_headers(problem),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import attrs
 import h11
 import trio
 from hypercorn.config import Config
@@ -16,8 +17,7 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent, ResponseSummary
 
-from greenroom.http.errors.problem_documents import ErrorShapes
-from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.closing_response import ClosingResponses, no_record
 from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
 from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_web_socket
 from greenroom.schemas.problems import Problem
@@ -29,10 +29,10 @@ MAX_HEADERS = 256
 
 
 class ServerConfig(Config):
-    """Hypercorn's configuration, with error formats and WebSocket handlers."""
+    """Hypercorn's configuration, with the responses to refused requests and WebSocket handlers."""
 
-    def __init__(self, error_shapes: ErrorShapes, web_sockets: WebSockets) -> None:
-        self.error_shapes = error_shapes
+    def __init__(self, responses: ClosingResponses, web_sockets: WebSockets) -> None:
+        self.responses = responses
         self.web_sockets = web_sockets
 
 
@@ -124,7 +124,7 @@ class Http11(H11Protocol):
             return
         serve = self.config.web_sockets.get(client_of(request)[0])
         if serve is not None and asks_for_web_socket(request):
-            self._web_socket = WebSocket(request, self.client, self._write, self.config.error_shapes)
+            self._web_socket = WebSocket(request, self.client, self._write, self.config.responses)
             self.task_group.spawn(self._serve_web_socket, self._web_socket, serve)
             await self._web_socket.feed(self.connection.trailing_data[0])
             return
@@ -172,8 +172,11 @@ class Http11(H11Protocol):
         self._refused = True
         path, headers = client_of(self._request)
         with_body = self._request is None or self._request.method != b"HEAD"
-        members = self.config.error_shapes(path, headers)
-        await self.send(RawData(closing_response(problem, members, with_body)))
+        responses = self.config.responses
+        if self.stream is not None:  # The app has begun it, and ends its record.
+            responses = attrs.evolve(responses, record=no_record)
+            self.stream.scope["state"]["refused"] = problem
+        await self.send(RawData(responses.refuse(problem, path, headers, with_body)))
         if self.stream is not None:
             await self._log_answer(self.stream, {"status": problem.status, "headers": []})
         await self.send(Closed())

@@ -6,8 +6,7 @@ from collections import deque
 
 import trio
 
-from greenroom.http.errors.problem_documents import ErrorShapes
-from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.closing_response import ClosingResponses
 from greenroom.http.transport.connection import LINGER
 from greenroom.http.transport.descriptors import SpareDescriptor
 from greenroom.http.transport.request_head import client_of_head
@@ -32,12 +31,12 @@ class Refusals:
 
     Args:
         at_once: Limit on open refused connections; beyond it the oldest one is closed.
-        error_shapes: Error formats by protocol.
+        responses: Makes the error responses.
     """
 
-    def __init__(self, at_once: int, error_shapes: ErrorShapes) -> None:
+    def __init__(self, at_once: int, responses: ClosingResponses) -> None:
         self._at_once = at_once
-        self._error_shapes = error_shapes
+        self._responses = responses
         self._lingering: deque[trio.CancelScope] = deque()
         self._spare = SpareDescriptor()
         self._spare_lock = trio.Lock()
@@ -66,9 +65,8 @@ class Refusals:
         try:
             with scope:
                 head = await _read_head(stream, 0.0 if crowded else min(HEAD_WAIT, linger / 2))
-                members = self._error_shapes(*client_of_head(head))
                 # The empty buffer of a new socket takes the whole response at once.
-                stream.send_now(closing_response(too_many_connections(), members))
+                stream.send_now(self._responses.refuse(too_many_connections(), *client_of_head(head)))
                 stream.send_eof()
                 while await stream.receive_some():
                     pass

@@ -15,6 +15,9 @@ from greenroom.http.transport.flow_controlled_body import FlowControlledBody
 TURN_BYTES = 64 * 1024
 """Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
 
+ANSWERED = "answered"
+"""Key in the state of a scope, true once the whole response is sent."""
+
 _TURN: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("upload_turn")
 
 
@@ -29,6 +32,7 @@ class RequestConnection(TrioASGIHTTPConnection):
         """Answer the request, and release its resources even if the response never started."""
         with ExitStack() as resources:
             self.scope["state"]["resources"] = resources
+            self.scope["state"][ANSWERED] = False
             await super().__call__(receive, send)
 
     async def handle_request(  # type: ignore[override]
@@ -37,6 +41,7 @@ class RequestConnection(TrioASGIHTTPConnection):
         """Answer the request; an aborted response is left incomplete, so that the connection closes."""
         try:
             await super().handle_request(nursery, request, send)
+            self.scope["state"][ANSWERED] = True
         except AnswerCutError:
             nursery.cancel_scope.cancel("the answer was cut off")
 

@@ -15,8 +15,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
-from greenroom.http.errors.problem_documents import ErrorShapes
-from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.closing_response import ClosingResponses
 from greenroom.http.transport.frame_budget import FrameBudget
 from greenroom.http.transport.request_head import client_of
 from greenroom.schemas.problems import Problem
@@ -52,7 +51,7 @@ class WebSocket:
         request: Request for the upgrade.
         client: Address and port of the peer, if it has one.
         write: Sends bytes to the client.
-        error_shapes: Error formats by protocol, for a refusal.
+        responses: Makes the error response of a refusal.
 
     Attributes:
         draining: Set when the server shuts down: no new work may start.
@@ -63,13 +62,13 @@ class WebSocket:
         request: h11.Request,
         client: tuple[str, int] | None,
         write: Callable[[bytes], Awaitable[None]],
-        error_shapes: ErrorShapes,
+        responses: ClosingResponses,
     ) -> None:
         self.path, self.headers = client_of(request)
         self.client = client
         self.draining = trio.Event()
         self._write = write
-        self._error_shapes = error_shapes
+        self._responses = responses
         self._reader = FrameReader(ConnectionType.SERVER)
         self._ended = False
         self._budget = FrameBudget(trio.current_time)
@@ -78,7 +77,7 @@ class WebSocket:
     async def refuse(self, problem: Problem) -> None:
         """Answer the request with an error, which ends the connection."""
         self._ended = True
-        await self._write(closing_response(problem, self._error_shapes(self.path, self.headers)))
+        await self._write(self._responses.refuse(problem, self.path, self.headers))
 
     async def accept(self) -> None:
         """Complete the handshake without any extension."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from greenroom.schemas.protocols.audit_store_protocol import ListAudit, ListUsage, SaveAudit
 from greenroom.schemas.protocols.capability_store_protocol import (
     ListCapabilities,
     SaveCapabilities,
@@ -286,4 +287,7 @@ StoreMessage = (
     | ListCapabilities
     | Prune
     | DescribeStore
+    | SaveAudit
+    | ListAudit
+    | ListUsage
 )

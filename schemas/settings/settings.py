@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.settings.audit import Audit
 from greenroom.schemas.settings.generation_defaults import GenerationDefaults
 from greenroom.schemas.settings.images import Images
 from greenroom.schemas.settings.logs import Logs
@@ -45,7 +46,9 @@ class SingleModels:
 
 
 @attrs.frozen
-class Settings(Logs, GenerationDefaults, Storage, Images, Speed, Memory, Network, SingleModels, ServedModels):
+class Settings(
+    Logs, Audit, GenerationDefaults, Storage, Images, Speed, Memory, Network, SingleModels, ServedModels
+):
     """The settings of a Greenroom server.
 
     Args:
@@ -98,6 +101,7 @@ GROUPS: dict[str, tuple[type, ...]] = {
     "Speed": (Speed,),
     "Images": (Images,),
     "Storage": (Storage,),
+    "Audit": (Audit,),
     "Defaults of answers": (GenerationDefaults,),
     "Logs": (Logs,),
 }

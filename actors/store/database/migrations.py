@@ -91,6 +91,26 @@ def create_copies(database: Database) -> None:
     )
 
 
+def create_audit(database: Database) -> None:
+    """Create the tables of the audit, and of its sums by day and key."""
+    database.execute(
+        "create table greenroom_audit (number integer primary key autoincrement,"
+        " request_id text not null unique, time real not null, owner text not null, protocol text not null,"
+        " route text not null, model text not null, status integer, ending text not null,"
+        " seconds real not null, queue real not null, prefill real not null, decode real not null,"
+        " prompt_tokens integer, cached_tokens integer, generated_tokens integer, error text not null,"
+        " background integer not null, backend text not null, body text not null, answer text not null)"
+    )
+    database.execute("create index greenroom_audit_time on greenroom_audit (time)")
+    database.execute("create index greenroom_audit_owner on greenroom_audit (owner, number)")
+    database.execute(
+        "create table greenroom_usage (day text not null, owner text not null, requests integer not null,"
+        " refused integer not null, failed integer not null, prompt_tokens integer not null,"
+        " cached_tokens integer not null, generated_tokens integer not null, seconds real not null,"
+        " primary key (day, owner)) without rowid"
+    )
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -99,6 +119,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_capabilities": create_capabilities,
     "create_working_space": create_working_space,
     "create_copies": create_copies,
+    "create_audit": create_audit,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -10,6 +10,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
 
+from greenroom.http.answering.audit.audited_request import audited_request
 from greenroom.http.answering.protocols.absent_paths import what_is_instead
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol, protocol_of
 from greenroom.http.answering.requests.current_request import request_id
@@ -47,6 +48,8 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable
     """
 
     def respond(problem: Problem) -> Response:
+        if (audited := audited_request()) is not None:
+            audited.record_problem(problem)
         members = protocol_of(request.path, request.headers, protocols).error_members
         document = problem_document(problem, request_id(), members)
         return Response(document, status=problem.status, headers=problem_headers(problem))

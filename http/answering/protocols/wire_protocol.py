@@ -50,6 +50,7 @@ class WireProtocol:
             path.
         any_body_type: True if its clients send JSON under any content type. Browsers must not: another site's
             form could send such a body, but a form always sends its origin.
+        name: Name of the protocol, for records.
     """
 
     paths: tuple[str, ...]
@@ -58,6 +59,14 @@ class WireProtocol:
     models: ModelFormatter | None = None
     mark: str | None = None
     any_body_type: bool = False
+    name: str = ""
+
+
+def protocol_name(path: str, headers: Headers, protocols: Sequence[WireProtocol]) -> str:
+    """Return the name of the protocol that a request belongs to; empty for a path of none."""
+    found = protocol_of(path, headers, protocols)
+    by_mark = found.mark is not None and found.mark in headers
+    return found.name if by_mark or any(map(path.startswith, found.paths)) else ""
 
 
 def protocol_of(path: str, headers: Headers, protocols: Sequence[WireProtocol]) -> WireProtocol:

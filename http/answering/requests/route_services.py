@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,7 @@ import cattrs
 from quart import request
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.http.answering.audit.audited_request import audit_body, audited_request
 from greenroom.http.answering.requests.current_request import request_resources
 from greenroom.http.answering.requests.inspected_request import inspect_body
 from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
@@ -62,10 +63,13 @@ class RouteServices:
 
     @bodies.default
     def _new_bodies(self) -> RequestBodies:
-        inspector = self.refs.inspector
-        return RequestBodies(
-            self.settings.max_body_bytes, None if inspector is None else partial(inspect_body, inspector)
-        )
+        inspector, audit = self.refs.inspector, self.refs.audit
+        observers: list[Callable[[Sequence[bytes]], None]] = []
+        if inspector is not None:
+            observers.append(partial(inspect_body, inspector))
+        if audit is not None and audit.book.content:
+            observers.append(partial(audit_body, audit.book))
+        return RequestBodies(self.settings.max_body_bytes, partial(_tell, observers) if observers else None)
 
     @forms.default
     def _new_forms(self) -> FormReader:
@@ -127,6 +131,8 @@ class RouteServices:
         Raises:
             ProblemError: 400 that names what cannot be fetched, 503 if too much is being fetched.
         """
+        if (audited := audited_request()) is not None:
+            audited.model = inference.key.model
         return await self.fetcher.complete(inference, lambda: self.bodies.account(request_resources()))
 
     async def read_form(self) -> Form:
@@ -148,3 +154,8 @@ class RouteServices:
         await file.write(data)
         await file.flush()
         return file.path
+
+
+def _tell(observers: Sequence[Callable[[Sequence[bytes]], None]], parts: Sequence[bytes]) -> None:
+    for observe in observers:
+        observe(parts)

@@ -9,8 +9,9 @@ from typing import Protocol
 import trio
 from quart.wrappers.response import ResponseBody
 
+from greenroom.http.answering.audit.audited_request import audited_request
 from greenroom.http.errors.answer_cut import AnswerCutError
-from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.events.events import Failed, InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 
@@ -85,6 +86,7 @@ class EventStream(ResponseBody):
         self._formatter = formatter
         self._received = tuple(received)
         self._opened = False
+        self._audited = audited_request()
         self._told = -NEWS_INTERVAL
 
     @property
@@ -116,6 +118,7 @@ class EventStream(ResponseBody):
                 raise
             except Exception:
                 log.exception("stream crashed")
+                self._record(internal_error())
                 piece = self._formatter.failure(internal_error())
         return piece
 
@@ -135,7 +138,15 @@ class EventStream(ResponseBody):
                 events = [await self._events.receive(), *self._events.receive_ready()]
             except trio.EndOfChannel:
                 return self._formatter.failure(internal_error())
-        return self._heartbeat() if waiting.cancelled_caught else await self.format(events)
+        if waiting.cancelled_caught:
+            return self._heartbeat()
+        if isinstance(last := events[-1], Failed):
+            self._record(last.problem)
+        return await self.format(events)
+
+    def _record(self, problem: Problem) -> None:
+        if self._audited is not None:
+            self._audited.record_problem(problem)
 
     def _heartbeat(self) -> bytes:
         self._told = trio.current_time()

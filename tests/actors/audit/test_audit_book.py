@@ -11,21 +11,21 @@ ENDED = RequestEnded("cancelled", None, Usage(prompt=7, generated=3, cached=2), 
 
 def test_a_row_waits_for_the_model_of_a_client_that_has_left() -> None:
     book = AuditBook(lambda: 5.0)
-    book.begin("r", "key", "openai", "/v1/chat/completions")
+    book.begin("r", "openai", "/v1/chat/completions")
     book.hold("r", "m")
-    book.end("r", None, cancelled=True)
-    assert not book.rows
+    book.end("r", None, owner="key", cancelled=True)
+    assert not book.waiting
     book.release("r", ENDED)
     [row] = book.take(10)
     assert (row.ending, row.model, row.owner, row.queue, row.decode) == ("cancelled", "m", "key", 0.5, 2.0)
     assert (row.prompt_tokens, row.cached_tokens, row.generated_tokens) == (7, 2, 3)
     book.release("r", ENDED)  # a late report changes nothing
-    assert not book.rows
+    assert not book.waiting
 
 
 def test_prompts_of_one_request_are_one_row() -> None:
     book = AuditBook()
-    book.begin("r", "key", "openai", "/v1/completions")
+    book.begin("r", "openai", "/v1/completions")
     for _ in range(3):
         book.hold("r", "m")
         book.release("r", RequestEnded("stop", None, Usage(prompt=2, generated=1)))
@@ -38,10 +38,11 @@ def test_names_are_bounded_and_a_flood_of_refusals_displaces_no_other_row() -> N
     book = AuditBook()
     for number in range(MAX_ROWS):
         book.refuse(str(number), "other", "/" + "x" * 100_000 + "\ud800", 431, "bad_request")
-    assert (len(book.rows), book.lost) == (MAX_ROWS // REFUSED_SHARE, MAX_ROWS - MAX_ROWS // REFUSED_SHARE)
-    assert len(book.rows[0].route) == MAX_TEXT
+    assert (book.waiting, book.lost) == (MAX_ROWS // REFUSED_SHARE, MAX_ROWS - MAX_ROWS // REFUSED_SHARE)
     for number in range(MAX_ROWS):
-        book.begin(f"r{number}", "key", "openai", "\ud800")
+        book.begin(f"r{number}", "openai", "\ud800")
         book.end(f"r{number}", 503, "model_crashed")
-    assert len(book.rows) == MAX_ROWS
-    assert (book.rows[-1].ending, book.rows[-1].route) == ("failed", "?")
+    assert book.waiting == MAX_ROWS
+    rows = book.take(MAX_ROWS)
+    assert len(rows[0].route) == MAX_TEXT
+    assert (rows[-1].ending, rows[-1].route) == ("failed", "?")

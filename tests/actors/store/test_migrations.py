@@ -18,6 +18,7 @@ WRITTEN = (
     "create_capabilities",
     "create_working_space",
     "create_copies",
+    "create_audit",
 )
 """Names that databases hold already; new ones are appended."""
 

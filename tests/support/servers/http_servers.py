@@ -15,8 +15,9 @@ from hypercorn.typing import ASGIFramework
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.app import create_app_with, error_shapes, web_sockets
+from greenroom.http.app import closing_responses, create_app_with, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.closing_response import ClosingResponses
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.settings.settings import Settings
@@ -49,16 +50,20 @@ class Server:
         return port
 
 
+UNRECORDED = ClosingResponses(error_shapes)
+
+
 @asynccontextmanager
 async def running(
     app: ASGIFramework,
     settings: Settings,
     send_timeout: float = SEND_TIMEOUT,
     sockets: WebSockets = NO_WEB_SOCKETS,
+    responses: ClosingResponses = UNRECORDED,
 ) -> AsyncIterator[Server]:
     """Serve an application with our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
-    loop = AcceptLoop(app, settings, send_timeout, error_shapes, sockets)
+    loop = AcceptLoop(app, settings, send_timeout, responses, sockets)
     drain, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:
@@ -97,7 +102,9 @@ async def serving(
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
         services = RouteServices(system.refs, settings, status_timeout)
         app = create_app_with(services)
-        async with running(app, settings, send_timeout, web_sockets(app, services)) as server:
+        async with running(
+            app, settings, send_timeout, web_sockets(app, services), closing_responses(services)
+        ) as server:
             yield Served(server, system)
 
 

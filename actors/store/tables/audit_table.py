@@ -1,0 +1,121 @@
+"""The table of the audit, and the sums of it by key and day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from greenroom.actors.store.database.connection import Connection
+from greenroom.schemas.audit import AuditRow, KeyUsage
+from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudit, ListUsage
+
+FIELDS = tuple(field.name for field in attrs.fields(AuditRow))
+SUMS = tuple(field.name for field in attrs.fields(KeyUsage))
+SLICE = 1_000
+"""Most rows that a transaction deletes."""
+USAGE_DAYS = 400
+"""Days for which usage is kept, longer than the rows."""
+DAY = 86_400.0
+
+_INSERT = (
+    f"insert or ignore into greenroom_audit ({', '.join(FIELDS)}) values ({', '.join('?' * len(FIELDS))})"
+)
+_ADD_USAGE = (
+    f"insert into greenroom_usage ({', '.join(SUMS)}) values ({', '.join('?' * len(SUMS))})"
+    " on conflict (day, owner) do update set "
+    + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMS[2:])
+)
+
+
+class AuditTable:
+    """The rows of ended requests, and the usage of each key and day.
+
+    Args:
+        days: Days after which a row is deleted.
+        most: Most rows that stay after a retention pass.
+    """
+
+    def __init__(self, connection: Connection, days: float, most: int) -> None:
+        self._connection = connection
+        self._days = days
+        self._most = most
+
+    def save(self, rows: tuple[AuditRow, ...]) -> None:
+        """Store rows, and add the new ones to the usage."""
+        used: dict[tuple[str, str], list[float]] = {}
+        with self._connection.transaction():
+            for row in rows:
+                if self._connection.write(_INSERT, attrs.astuple(row)):
+                    sums = used.setdefault((_day(row.time), row.owner), [0] * (len(SUMS) - 2))
+                    sums[:] = map(sum, zip(sums, _amounts(row), strict=True))
+            for key, sums in used.items():
+                self._connection.write(_ADD_USAGE, (*key, *sums))
+
+    def list(self, asked: ListAudit) -> AuditPage:
+        """Return a page of rows, the newest first."""
+        filters = {
+            "number < ?": asked.after,
+            "time >= ?": asked.since,
+            "time < ?": asked.until,
+            "owner = ?": asked.owner,
+            "model = ?": asked.model,
+            "status = ?": asked.status,
+            "ending = ?": asked.ending,
+        }
+        given = {text: value for text, value in filters.items() if value is not None}
+        where = f" where {' and '.join(given)}" if given else ""
+        found = self._connection.read(
+            f"select number, {', '.join(FIELDS)} from greenroom_audit{where} order by number desc limit ?",
+            (*given.values(), asked.limit + 1),
+        )
+        rows = tuple((int(row["number"]), _row(dict(row))) for row in found[: asked.limit])
+        return AuditPage(rows, len(found) > asked.limit)
+
+    def usage(self, asked: ListUsage) -> tuple[KeyUsage, ...]:
+        """Return the usage by day and key, the latest day first."""
+        found = self._connection.read(
+            f"select {', '.join(SUMS)} from greenroom_usage where day >= ? and (? is null or owner = ?)"
+            " order by day desc, owner limit ?",
+            (asked.since, asked.owner, asked.owner, asked.limit),
+        )
+        return tuple(KeyUsage(**dict(row)) for row in found)
+
+    def prune(self) -> Iterator[None]:
+        """Delete old rows, and then the oldest of too many, a slice in each step."""
+        now = time.time()
+        with self._connection.transaction():
+            self._connection.write(
+                "delete from greenroom_usage where day < ?", (_day(now - USAGE_DAYS * DAY),)
+            )
+        while self._delete("select number from greenroom_audit where time < ?", now - self._days * DAY):
+            yield
+        while self._delete(
+            "select number from greenroom_audit where number <="
+            " (select number from greenroom_audit order by number desc limit 1 offset ?)",
+            self._most,
+        ):
+            yield
+
+    def _delete(self, query: str, value: float) -> int:
+        with self._connection.transaction():
+            return self._connection.write(
+                f"delete from greenroom_audit where number in ({query} order by number limit {SLICE})",
+                (value,),
+            )
+
+
+def _row(values: dict[str, Any]) -> AuditRow:
+    return AuditRow(**{name: values[name] for name in FIELDS} | {"background": bool(values["background"])})
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def _amounts(row: AuditRow) -> tuple[float, ...]:
+    tokens = row.prompt_tokens or 0, row.cached_tokens or 0, row.generated_tokens or 0
+    is_failed = row.ending in ("failed", "timed_out")
+    return 1, int(row.ending == "refused"), int(is_failed), *tokens, row.prefill + row.decode

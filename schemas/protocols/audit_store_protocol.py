@@ -1,0 +1,77 @@
+"""Store messages of the audit, a part of `greenroom.schemas.protocols.store_protocol`."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.audit import AuditRow, Ending, KeyUsage
+
+
+@attrs.frozen
+class SaveAudit:
+    """Store rows, and add them to the usage of their keys. Reply: Committed.
+
+    A row that is stored already is left as it is, so that a message can be repeated.
+    """
+
+    rows: tuple[AuditRow, ...]
+
+
+@attrs.frozen
+class ListAudit:
+    """List the latest rows that match every filter, the newest first. Reply: AuditPage.
+
+    Args:
+        limit: Most rows.
+        after: Number of the row behind which the page begins; None for the newest.
+        since: Unix time in seconds, included.
+        until: Unix time in seconds, not included.
+        owner: Id of the key.
+        model: Public id of the model.
+        status: HTTP status.
+        ending: End of the request.
+    """
+
+    limit: int = 100
+    after: int | None = None
+    since: float | None = None
+    until: float | None = None
+    owner: str | None = None
+    model: str | None = None
+    status: int | None = None
+    ending: Ending | None = None
+
+
+@attrs.frozen
+class AuditPage:
+    """A page of the audit.
+
+    Args:
+        rows: The rows with their numbers in the database.
+        has_more: True if older rows match.
+    """
+
+    rows: tuple[tuple[int, AuditRow], ...]
+    has_more: bool
+
+
+@attrs.frozen
+class ListUsage:
+    """List the usage by day and key, the latest day first. Reply: UsageList.
+
+    Args:
+        since: First day in UTC, as `2026-11-24`.
+        owner: Id of the key; None for all.
+        limit: Most entries.
+    """
+
+    since: str = ""
+    owner: str | None = None
+    limit: int = 1_000
+
+
+@attrs.frozen
+class UsageList:
+    """The usage of keys by day."""
+
+    entries: tuple[KeyUsage, ...]
