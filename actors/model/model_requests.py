@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -52,6 +52,7 @@ class ModelRequests:
     ) -> None:
         self._inspector = inspector
         self._audit = audit
+        self._readers = tuple(_readers(inspector, audit))
         self._prepare = prepare
         self._put = put
         self._on_closed = on_closed
@@ -140,13 +141,12 @@ class ModelRequests:
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
         """Send a step's events to their requests' replies."""
-        readers = self._inspector, self._audit if self._audit is not None and self._audit.content else None
-        if readers != (None, None):
+        if self._readers:
             events = list(events)
             for engine_id, event in events:
                 if (running := self._running.get(engine_id)) is not None:
-                    for reader in filter(None, readers):
-                        reader.event(running.request_id, event)
+                    for read in self._readers:
+                        read(running.request_id, event)
         for ended in self._running.deliver(events):
             self._record_end(ended)
 
@@ -226,6 +226,16 @@ class ModelRequests:
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}
             self._inspector.end(running.request_id, figures, running.problem, running.explanation)
+
+
+def _readers(
+    inspector: Inspector | None, audit: AuditBook | None
+) -> Iterator[Callable[[str, InferenceEvent], None]]:
+    """Yield the functions that keep the events of answers."""
+    if inspector is not None:
+        yield inspector.event
+    if audit is not None and audit.content:
+        yield audit.event
 
 
 def _inspect_prepared(inspector: Inspector, request_id: str, result: AdapterResult | Problem | None) -> None:

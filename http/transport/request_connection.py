@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import ExitStack
+from typing import Any
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable
@@ -16,7 +18,7 @@ TURN_BYTES = 64 * 1024
 """Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
 
 ANSWERED = "answered"
-"""Key in the state of a scope, true once the whole response is sent."""
+"""Key in the state of a scope, true once the end of the response is sent."""
 
 _TURN: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("upload_turn")
 
@@ -40,10 +42,24 @@ class RequestConnection(TrioASGIHTTPConnection):
     ) -> None:
         """Answer the request; an aborted response is left incomplete, so that the connection closes."""
         try:
-            await super().handle_request(nursery, request, send)
-            self.scope["state"][ANSWERED] = True
+            await super().handle_request(nursery, request, self._marking(send))
         except AnswerCutError:
             nursery.cancel_scope.cancel("the answer was cut off")
+
+    def _marking(self, send: ASGISendCallable) -> ASGISendCallable:
+        """Return a function that sends an event, and marks the request as answered with the last one.
+
+        It is no coroutine function, because it runs once per token.
+        """
+        state = self.scope["state"]
+
+        def send_marked(event: Any) -> Awaitable[None]:
+            # A client may leave as soon as it has the end, before the send returns.
+            if not event.get("more_body") and event["type"] == "http.response.body":
+                state[ANSWERED] = True
+            return send(event)
+
+        return send_marked
 
     async def handle_messages(  # type: ignore[override]
         self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable

@@ -41,6 +41,20 @@ class ListAudit:
     status: int | None = None
     ending: Ending | None = None
 
+    def includes(self, row: AuditRow) -> bool:
+        """Return whether a row, stored or not, matches every filter."""
+        wanted = (
+            (self.owner, row.owner),
+            (self.model, row.model),
+            (self.status, row.status),
+            (self.ending, row.ending),
+        )
+        return (
+            (self.since is None or row.time >= self.since)
+            and (self.until is None or row.time < self.until)
+            and all(asked is None or asked == found for asked, found in wanted)
+        )
+
 
 @attrs.frozen
 class AuditPage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quart import Blueprint
 
 from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.operations.admin.audit_routes import audit_routes
 from greenroom.http.operations.admin.event_routes import event_routes
 from greenroom.http.operations.admin.inspect_routes import inspect_routes
 from greenroom.http.operations.admin.model_routes import model_routes
@@ -30,4 +31,5 @@ def admin_routes(services: RouteServices) -> tuple[Blueprint, ...]:
         settings_routes(services),
         reload_routes(services),
         inspect_routes(services),
+        audit_routes(services),
     )

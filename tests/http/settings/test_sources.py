@@ -80,6 +80,9 @@ def test_a_group_in_the_file_is_a_way_to_write_names_that_begin_alike(tmp_path: 
     settings = load("--config", file(tmp_path, "[store]\nresponses = false\nretention-days = 3"))
     assert (settings.store_responses, settings.store_retention_days) == (False, 3.0)
     assert load("--config", file(tmp_path, "store.retention_days = 5")).store_retention_days == 5.0
+    audited = load("--config", file(tmp_path, "[audit]\ncontent = true\nrows = 5"))
+    assert (audited.audit, audited.audit_content, audited.audit_rows) == (True, True, 5)
+    assert not load("--config", file(tmp_path, "audit = false")).audit
     with pytest.raises(BadSettingError, match="there is no setting 'store_day'"):
         load("--config", file(tmp_path, "[store]\nday = 3"))
 

@@ -1,0 +1,172 @@
+"""`GET /admin/audit` and `GET /admin/usage`: the requests that have ended, and the sums by key and day."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any, cast, get_args
+
+import attrs
+import trio
+from quart import Blueprint, Response, request
+from werkzeug.datastructures import MultiDict
+
+from greenroom.actors.audit.audit_book import AuditBook
+from greenroom.actors.audit.audit_writer import AuditWriter
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import EVENTS, FOR_OPERATORS, JSON, described
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.guard.loopback_guard import loopback_blueprint
+from greenroom.http.operations.admin.event_body import event_response, named_event
+from greenroom.schemas.admin.audit import AuditEntry, AuditList, AuditQuery, UsageEntry, UsageQuery, Usages
+from greenroom.schemas.audit import AuditRow, Ending
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudit, ListUsage, UsageList
+
+MOST = 1_000
+"""Most rows of a page."""
+_POLL = 0.25
+"""Seconds between looks at the latest rows; a wake-up for each row would cost the requests."""
+
+
+def audit_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
+    routes = loopback_blueprint("admin audit")
+    audit, store = services.refs.audit, services.refs.store
+
+    @routes.get("/admin/audit")
+    @described(
+        "List the requests that have ended, or follow them",
+        query=AuditQuery,
+        answer=AuditList,
+        media=(JSON, EVENTS),
+        problems=(*FOR_OPERATORS, 404, 503),
+    )
+    async def listed() -> Response:
+        writer = _writer(audit)
+        asked, follows = _audit_query(request.args)
+        if follows:
+            return _followed(writer.book, asked)
+        page = await ask_actor(store, asked, AuditPage)
+        rows = tuple(_entry(row, number) for number, row in page.rows)
+        answer = AuditList(rows, page.has_more, writer.waiting, writer.book.lost)
+        return _unstored(json_response(attrs.asdict(answer)))
+
+    @routes.get("/admin/usage")
+    @described(
+        "Sum up the requests and tokens of each key and day",
+        query=UsageQuery,
+        answer=Usages,
+        problems=(*FOR_OPERATORS, 404, 503),
+    )
+    async def usage() -> Response:
+        _writer(audit)
+        asked = ListUsage(_day(request.args.get("since")), request.args.get("key"))
+        found = await ask_actor(store, asked, UsageList)
+        entries = (attrs.asdict(entry) for entry in found.entries)
+        listed = tuple(UsageEntry(**{"key": entry.pop("owner"), **entry}) for entry in entries)
+        return _unstored(json_response(attrs.asdict(Usages(listed))))
+
+    return routes
+
+
+def _writer(audit: AuditWriter | None) -> AuditWriter:
+    if audit is None:
+        detail = "The server keeps no audit: start it with a database and without --no-audit."
+        raise ProblemError(Problem(404, "audit_off", detail))
+    return audit
+
+
+def _followed(book: AuditBook, asked: ListAudit) -> Response:
+    position = book.position
+
+    async def receive() -> bytes | None:
+        nonlocal position
+        while True:
+            rows, position = book.after(position)
+            pieces = [
+                named_event("request", attrs.asdict(_entry(row))) for row in rows if asked.includes(row)
+            ]
+            if pieces:
+                return b"".join(pieces)
+            await trio.sleep(_POLL)
+
+    return event_response(receive)
+
+
+def _entry(row: AuditRow, number: int | None = None) -> AuditEntry:
+    told: dict[str, Any] = attrs.asdict(row)
+    told |= {name: told[name] or None for name in ("body", "answer")}
+    told |= {name: round(told[name], 4) for name in ("time", "seconds", "queue", "prefill", "decode")}
+    return AuditEntry(number=number, id=told.pop("request_id"), key=told.pop("owner"), **told)
+
+
+def _unstored(response: Response) -> Response:
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _audit_query(args: MultiDict[str, str]) -> tuple[ListAudit, bool]:
+    """Return the rows that are asked for, and whether later ones are followed.
+
+    Raises:
+        ProblemError: 400 that names the parameter.
+    """
+    follow = args.get("follow", "false")
+    if follow not in ("true", "false", "1", "0"):
+        raise invalid("`follow` must be 'true' or 'false'.", "follow")
+    asked = ListAudit(
+        _number(args, "limit", 1, MOST) or 100,
+        _number(args, "after", 0, 10**15),
+        _time(args, "since"),
+        _time(args, "until"),
+        args.get("key"),
+        args.get("model"),
+        _number(args, "status", 100, 599),
+        _ending(args.get("ending")),
+    )
+    return asked, follow in ("true", "1")
+
+
+def _number(args: MultiDict[str, str], name: str, low: int, high: int) -> int | None:
+    text = args.get(name)
+    if text is None:
+        return None
+    # `int` would also accept signs and the digits of other alphabets.
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 17 else -1
+    if not low <= number <= high:
+        raise invalid(f"`{name}` must be a number from {low} to {high}.", name)
+    return number
+
+
+def _time(args: MultiDict[str, str], name: str) -> float | None:
+    text = args.get(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            found = datetime.fromisoformat(text)
+            seconds = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            seconds = -1.0
+    if not 0 <= seconds < 1e12:
+        raise invalid(f"`{name}` must be a Unix time in seconds, or a time such as 2026-11-24T12:00Z.", name)
+    return seconds
+
+
+def _day(text: str | None) -> str:
+    if text is None:
+        return ""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise invalid("`since` must be a day such as 2026-11-24.", "since") from None
+
+
+def _ending(text: str | None) -> Ending | None:
+    endings = get_args(Ending)
+    if text is not None and text not in endings:
+        raise invalid(f"`ending` must be one of {', '.join(endings)}.", "ending")
+    return cast("Ending | None", text)

@@ -1,0 +1,199 @@
+"""The audit over real sockets: one row for each request, whatever its protocol and its end."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.clients.web_socket_clients import open_socket
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
+
+CHAT = "/v1/chat/completions"
+BAD_QUERIES = ("limit=0", "since=soon", "ending=odd", "status=7", "after=-1", "follow=x", "since=nan")
+ASKED = [{"role": "user", "content": "Where is the zebra?"}]
+
+
+@pytest.fixture
+def settings(tiny_model: Callable[..., Path], tmp_path: Path) -> Settings:
+    models = (str(tiny_model("qwen3")),)
+    return Settings(models=models, db=str(tmp_path / "kept.db"), shutdown_timeout=20.0)
+
+
+def rows_of(settings: Settings, where: str = "1") -> list[dict[str, Any]]:
+    """Return the rows in the database, the oldest first."""
+    with closing(sqlite3.connect(str(settings.db))) as database:
+        database.row_factory = sqlite3.Row
+        found = database.execute(f"select * from greenroom_audit where {where} order by time, number")
+        return [dict(row) for row in found]
+
+
+def row_of(settings: Settings, ident: str) -> dict[str, Any]:
+    """Return the only row of a request."""
+    [row] = rows_of(settings, f"request_id = '{ident}'")
+    return row
+
+
+async def hang_up(served: Served, body: dict[str, Any]) -> str:
+    """Send a chat, and leave after some tokens; return the request's id."""
+    async with connected(served.server) as client:
+        await client.request("POST", CHAT, json.dumps(body).encode())
+        head = (await client.read_until(b"data: ")).decode().lower()
+        for _ in range(4):
+            await client.read_until(b"data: ")
+    return head.split("x-request-id: ")[1].split("\r\n")[0]
+
+
+async def test_each_ending_is_a_row_with_true_tokens_and_seconds(settings: Settings) -> None:
+    async with serving(settings) as served:
+        body = {"model": "qwen3", "messages": ASKED, "max_tokens": 5}
+        answered = await fetch(served.server, "POST", CHAT, body)
+        streamed = await fetch(served.server, "POST", "/v1/messages", {**body, "stream": True})
+        missing = await fetch(served.server, "POST", CHAT, {**body, "model": "no-such-model"})
+        unknown = await fetch(served.server, "GET", "/v1/nothing/at/all")
+        spoiled = await fetch(served.server, "POST", "/api/chat", {"messages": 1})
+        probed = await fetch(served.server, "GET", "/health")
+        left = await hang_up(served, {**body, "max_tokens": 2_000, "ignore_eos": True, "stream": True})
+        async with connected(served.server) as client:
+            await client.send(b"NOT HTTP\r\n\r\n")
+            broken = await client.receive_response()
+        async with open_socket(served) as socket:
+            events = await socket.answer(
+                {"type": "response.create", "model": "qwen3", "input": "one", "max_output_tokens": 3}
+            )
+    ident = answered.headers["x-request-id"]
+    row, usage = row_of(settings, ident), answered.json()["usage"]
+    assert (row["ending"], row["status"], row["protocol"]) == ("answered", 200, "openai")
+    assert (row["route"], row["model"], row["backend"]) == (f"POST {CHAT}", "qwen3", "local")
+    assert (row["prompt_tokens"], row["generated_tokens"]) == (
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+    )
+    assert 0 < row["prefill"] + row["decode"] <= row["seconds"] < 120
+    assert row["body"] == row["answer"] == ""
+    row = row_of(settings, streamed.headers["x-request-id"])
+    assert (row["ending"], row["protocol"], row["prompt_tokens"]) == (
+        "answered",
+        "anthropic",
+        json.loads(streamed.body.split(b"data: ")[-2].split(b"\n")[0])["usage"]["input_tokens"],
+    )
+    row = row_of(settings, left)
+    assert (row["ending"], row["status"], row["prompt_tokens"]) == ("cancelled", 200, usage["prompt_tokens"])
+    assert 0 < row["generated_tokens"] < 2_000
+    for answer, error, protocol in (
+        (missing, "model_not_found", "openai"),
+        (unknown, "not_found", "openai"),
+        (broken, "bad_request", ""),
+    ):
+        row = row_of(settings, answer.headers["x-request-id"])
+        assert (row["ending"], row["status"], row["error"]) == ("refused", answer.status, error)
+        assert row["protocol"] == protocol
+        assert row["prompt_tokens"] is None
+    assert row_of(settings, spoiled.headers["x-request-id"])["protocol"] == "ollama"
+    assert rows_of(settings, f"request_id = '{probed.headers['x-request-id']}'") == []
+    assert events[-1]["type"] == "response.incomplete"
+    [row] = rows_of(settings, "route = 'WS /v1/responses'")
+    assert (row["ending"], row["generated_tokens"]) == ("answered", 3)
+    assert len(rows_of(settings)) == 8
+
+
+async def status(served: Served, ident: str) -> str:
+    """Return the status of a stored response."""
+    return str((await fetch(served.server, "GET", f"/v1/responses/{ident}")).json()["status"])
+
+
+async def test_a_background_run_is_one_row_that_ends_with_the_run(settings: Settings) -> None:
+    body = {"model": "qwen3", "input": "one two", "max_output_tokens": 4, "background": True}
+    async with serving(settings) as served:
+        created = await fetch(served.server, "POST", "/v1/responses", body)
+        ident = created.json()["id"]
+        while await status(served, ident) in ("queued", "in_progress"):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        long = {**body, "max_output_tokens": 100_000, "ignore_eos": True}
+        stopped = await fetch(served.server, "POST", "/v1/responses", long)
+        await fetch(served.server, "POST", f"/v1/responses/{stopped.json()['id']}/cancel")
+    row = row_of(settings, created.headers["x-request-id"])
+    assert (row["background"], row["ending"], row["generated_tokens"]) == (1, "answered", 4)
+    assert row["seconds"] >= row["prefill"] + row["decode"]
+    row = row_of(settings, stopped.headers["x-request-id"])
+    assert (row["background"], row["ending"], row["status"]) == (1, "cancelled", 200)
+
+
+async def test_rows_are_listed_filtered_paged_followed_and_summed(settings: Settings) -> None:
+    async with serving(settings) as served, trio.open_nursery() as nursery:
+        seen, opened = list[dict[str, Any]](), trio.Event()
+
+        async def follow() -> None:
+            async with connected(served.server) as client:
+                await client.request("GET", "/admin/audit?follow=true&ending=refused")
+                await client.read_until(b": hello")
+                opened.set()
+                await client.read_until(b"event: request\ndata: ")
+                line = await client.read_until(b"\n\n")
+                seen.append(json.loads(line.split(b"\n\n")[0]))
+
+        nursery.start_soon(follow)
+        await opened.wait()
+        body = {"model": "qwen3", "messages": ASKED, "max_tokens": 2}
+        answers = [await fetch(served.server, "POST", CHAT, body) for _ in range(3)]
+        refused = await fetch(served.server, "POST", CHAT, {**body, "model": "gone"})
+
+        async def audit(query: str = "") -> Any:
+            return (await fetch(served.server, "GET", f"/admin/audit{query}")).json()
+
+        while len((found := await audit())["requests"]) < 4:  # noqa: ASYNC110
+            await trio.sleep(0.05)
+        first = await audit("?limit=2")
+        second = await audit(f"?limit=2&after={first['requests'][-1]['number']}")
+        filtered = await audit("?status=404&ending=refused&since=2020-01-01T00:00Z&until=99999999999")
+        ours = await audit("?model=qwen3&key=nobody")
+        usage = (await fetch(served.server, "GET", "/admin/usage?since=2020-01-01")).json()["usage"]
+        bad = [
+            await fetch(served.server, "GET", f"/admin/audit?{query}")
+            for query in (
+                "limit=0",
+                "since=soon",
+                "ending=odd",
+                "status=7",
+                "after=-1",
+                "follow=x",
+                "since=nan",
+            )
+        ]
+        bad.append(await fetch(served.server, "GET", "/admin/usage?since=1"))
+    ids = [answer.headers["x-request-id"] for answer in (*answers, refused)]
+    assert [row["id"] for row in found["requests"]] == ids[::-1]
+    assert (first["has_more"], second["has_more"]) == (True, False)
+    assert [row["id"] for row in (*first["requests"], *second["requests"])] == ids[::-1]
+    assert [row["id"] for row in filtered["requests"]] == [ids[-1]] == [row["id"] for row in seen]
+    assert ours["requests"] == []
+    assert (found["waiting"], found["lost"]) == (0, 0)
+    assert [answer.status for answer in bad] == [400] * len(bad)
+    [entry] = usage
+    assert (entry["requests"], entry["refused"], entry["failed"]) == (4, 1, 0)
+    assert entry["generated_tokens"] == sum(a.json()["usage"]["completion_tokens"] for a in answers)
+
+
+async def test_content_is_kept_only_if_the_operator_asks_for_it(settings: Settings) -> None:
+    async with serving(attrs.evolve(settings, audit_content=True)) as served:
+        body = {"model": "qwen3", "messages": ASKED, "max_tokens": 5}
+        answered = await fetch(served.server, "POST", CHAT, body)
+    row = row_of(settings, answered.headers["x-request-id"])
+    assert "Where is the zebra?" in row["body"]
+    assert row["answer"].startswith(answered.json()["choices"][0]["message"]["content"] or "")
+
+
+@pytest.mark.parametrize("changes", [{"audit": False}, {"db": None}])
+async def test_without_audit_there_is_none(settings: Settings, changes: dict[str, Any]) -> None:
+    async with serving(attrs.evolve(settings, **changes)) as served:
+        assert (await fetch(served.server, "GET", "/v1/models")).status == 200
+        off = await fetch(served.server, "GET", "/admin/audit")
+        assert (off.status, off.json()["error"]["code"]) == (404, "audit_off")
