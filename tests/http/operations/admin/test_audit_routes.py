@@ -183,12 +183,13 @@ async def test_rows_are_listed_filtered_paged_followed_and_summed(settings: Sett
 
 
 async def test_content_is_kept_only_if_the_operator_asks_for_it(settings: Settings) -> None:
-    async with serving(attrs.evolve(settings, audit_content=True)) as served:
+    async with serving(attrs.evolve(settings, audit_content=True, inspect=1)) as served:
         body = {"model": "qwen3", "messages": ASKED, "max_tokens": 5}
-        answered = await fetch(served.server, "POST", CHAT, body)
-    row = row_of(settings, answered.headers["x-request-id"])
+        ident = (await fetch(served.server, "POST", CHAT, body)).headers["x-request-id"]
+        shown = (await fetch(served.server, "GET", f"/admin/inspect?id={ident}")).json()
+    row = row_of(settings, ident)
     assert "Where is the zebra?" in row["body"]
-    assert row["answer"].startswith(answered.json()["choices"][0]["message"]["content"] or "")
+    assert [row["answer"]] == [output["raw"] for output in shown["outputs"]]
 
 
 @pytest.mark.parametrize("changes", [{"audit": False}, {"db": None}])
