@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import TextIO
 
-PATIENCE = 5.0
-"""Seconds to wait for a reader that has stopped; a silent server would be killed after ten."""
+PATIENCE = 1.0
+"""Seconds to wait for a reader that has stopped; the event loop stands still for so long, once a process."""
 
 
 class LineSink:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import select
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -24,15 +27,17 @@ import psutil
 import pytest
 
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.bounded_waits import PATIENCE, wait_until
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, bounded, wait_until
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
-from greenroom.tests.support.servers.server_processes import ServerProcess, serving
+from greenroom.tests.support.servers.server_processes import GREENROOM, ServerProcess, serving
 
 READY_SECONDS = 5.0
 """Seconds after which a calm machine serves again."""
 CUT = httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError
 """Failures of who was connected to a process that is killed; a refused connection is none of them."""
-NAME, WEIGHTS = "org/chat", "model.safetensors"
+NAME, LARGE = "org/chat", "history.txt"
+LARGE_BYTES = 8 << 20
+"""Size of a file of the pulled model: its beginning reaches the disk before its end arrives."""
 
 PROGRAM = """
 import ctypes, os, sys, time
@@ -182,6 +187,26 @@ def test_killed_and_aborted_servers_are_replaced_and_the_rest_drains(
         httpx2.get(f"{server.address}/readyz")
 
 
+def test_a_log_that_nobody_reads_stops_neither_parent_nor_child() -> None:
+    command = [*GREENROOM, "serve", "--supervised", "--port", "0", "--log-format", "json", "--db", ":memory:"]
+    with (
+        bounded(subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)) as parent,
+        httpx2.Client(timeout=60) as client,
+    ):
+        assert parent.stderr is not None
+        log = map(json.loads, parent.stderr)
+        address = next(line for line in log if line["event"] == "listening")["addresses"][0]
+        pid = client.get(f"{address}/health").json()["pid"]
+        for _ in range(300):
+            assert client.get(f"{address}/v1/models/{'x' * 400}").status_code == 404
+        assert select.select((parent.stderr,), (), (), 0)[0]
+        assert client.get(f"{address}/health").json()["pid"] == pid
+        os.kill(pid, signal.SIGKILL)
+        assert httpx2.get(f"{address}/health", timeout=60).json()["pid"] != pid
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(60) == 0
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("kill", ["abort", "hold", "stop"])
 def test_servers_that_abort_or_fall_silent_are_replaced(
@@ -213,9 +238,14 @@ class Work:
 def hub(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     files = {path.name: path.read_bytes() for path in tiny_model("llama").iterdir() if path.is_file()}
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    with open_hub({NAME: files}) as hub:
+    with open_hub({NAME: {**files, LARGE: os.urandom(LARGE_BYTES)}}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
         yield hub
+
+
+def part_bytes(tmp_path: Path) -> int:
+    """Return the size of the large file's part in the cache."""
+    return max(part.stat().st_size for part in (tmp_path / "hub").rglob("*.part"))
 
 
 def work_of(moment: str, server: Supervised, hub: Hub, chance: random.Random) -> Work:
@@ -246,8 +276,7 @@ def work_of(moment: str, server: Supervised, hub: Hub, chance: random.Random) ->
             )
         case "probes":
             return Work(probe, lambda: at_it.wait(120) or pytest.fail("the probe does not begin"))
-    weights = len(hub.models[NAME][WEIGHTS])
-    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(chance.randrange(weights // 2, weights), "hold")
+    hub.faults[f"{NAME}/{LARGE}"] = Fault(chance.randrange(LARGE_BYTES // 2, LARGE_BYTES), "hold")
     hub.held.clear()
     return Work(
         lambda: server.post("/admin/pull", model=NAME, probe=False),
@@ -304,16 +333,20 @@ TWENTY = ("requests", "loads", "probes", "downloads") * 5
 def test_kills_at_any_moment_refuse_nobody_and_leave_the_database_whole(
     tiny_model: TinyModel, tmp_path: Path, hub: Hub, moments: tuple[str, ...]
 ) -> None:
-    chance, database = random.Random(20), tmp_path / "db"
+    chance, database, kept = random.Random(20), tmp_path / "db", list[int]()
     with supervised(tmp_path, str(tiny_model("qwen3")), "--db", str(database)) as server:
         for moment in moments:
             seconds = kill_at(work_of(moment, server, hub, chance), server)
             print(f"{moment}: ready after {seconds:.2f} s")
+            if moment == "downloads":
+                kept.append(part_bytes(tmp_path))
             assert seconds <= (READY_SECONDS if moments is TWENTY else PATIENCE)
             assert server.ask(store=True).status_code == 200
             with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert '"completed"' in server.post("/admin/pull", model=NAME, probe=False).text
+        assert hub.asked(LARGE) == ["", *(f"bytes={size}-" for size in kept)]
+        assert min(kept) > 0
         assert server.ask(model=NAME).status_code == 200
         assert server.events.count("server died") == len(moments)
         assert server.end() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,19 +13,24 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.supervision.supervisor import STOP_RESERVE
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines, wait_until
 from greenroom.tests.support.servers.server_processes import kill_children
+
+NOTES = Path(__file__).resolve().parents[3] / "notes"
 
 PARENT = """
 import os, socket, sys
 from greenroom.http.supervision.parent_log import ParentLog
 from greenroom.http.supervision.silence import SilenceLimits
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.supervision.supervisor import Supervisor
 from greenroom.http.supervision.systemd import Systemd
 
@@ -222,22 +228,46 @@ def test_a_storm_of_hang_ups_ends_neither_parent_nor_child() -> None:
         assert parent.hello()[:2] == (pid, restarts) == (pid, 0)
 
 
-@pytest.mark.parametrize("status", [0, 130])
-def test_the_parent_ends_with_a_status_that_wants_no_restart(status: int) -> None:
+@pytest.mark.parametrize("status", ExitStatus)
+def test_the_parent_does_what_the_table_of_exit_statuses_says(status: ExitStatus) -> None:
+    restart = told_restarts()[status]
     with supervising() as parent:
-        parent.tell(str(status))
-        assert parent.process.wait(60) == status
+        parent.tell(str(int(status)))
+        if restart == "no":
+            assert parent.process.wait(60) == status
+            return
+        assert parent.hello()[1] == 1  # it had served, so others go on too
+        assert parent.wait_for("server died")["status"] == status
 
 
-def test_a_wrong_setting_at_the_first_start_ends_the_parent() -> None:
-    with supervising("raise SystemExit(2)") as parent:
-        assert parent.process.wait(60) == 2
+@pytest.mark.parametrize("status", ExitStatus)
+def test_what_an_operator_must_mend_ends_the_parent_at_the_first_start_alone(status: ExitStatus) -> None:
+    with supervising(f"raise SystemExit({int(status)})") as parent:
+        if told_restarts()[status] != "at once":
+            assert parent.process.wait(60) == status
+            return
+        assert parent.wait_for("server died")["restart_seconds"] == 1.0
 
 
-def test_a_lost_device_starts_a_new_child() -> None:
-    with supervising() as parent:
-        parent.tell("70")
-        assert parent.hello()[1] == 1
+def told_restarts() -> dict[int, str]:
+    """Return the use of a restart by exit status, as the notes tell it."""
+    page = (NOTES / "exit-statuses.md").read_text()
+    return {
+        int(status): restart
+        for status, restart in re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", page, re.MULTILINE)
+    }
+
+
+def test_a_child_that_dies_for_ever_is_started_ever_later_until_a_signal_ends_the_parent() -> None:
+    with supervising("import os; os.abort()") as parent:
+        died = [parent.wait_for("server died") for _ in range(3)]
+        assert [each["restart_seconds"] for each in died] == [1.0, 2.0, 4.0]
+        assert {(each["signal"], each["status"]) for each in died} == {("SIGABRT", 134)}
+        assert len({each["pid"] for each in died}) == 3
+        with socket.create_connection(parent.place, timeout=60):
+            pass  # clients still wait
+        parent.process.send_signal(signal.SIGTERM)
+        assert parent.process.wait(60) == 0
 
 
 def test_a_child_ends_when_its_parent_was_killed() -> None:
@@ -269,6 +299,8 @@ def test_processes_that_a_child_leaves_behind_end_with_it() -> None:
         os.kill(pid, signal.SIGKILL)
         assert parent.hello()[1] == 1
         wait_until(lambda: all(state.startswith("Z") for state in states_in_group(pid)), 60)
+        left = parent.hello()[0]
+    wait_until(lambda: all(state.startswith("Z") for state in states_in_group(left)), 60)
 
 
 def test_the_parent_takes_less_than_30_megabytes() -> None:

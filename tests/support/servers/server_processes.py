@@ -94,13 +94,13 @@ class ServerProcess:
 
 
 def kill_children(log: Sequence[dict[str, Any]]) -> None:
-    """Kill the children of a supervising parent that has just been killed, by its log."""
+    """Kill the children of a supervising parent that has just been killed, by its log, and theirs."""
     started = [line["pid"] for line in log if line["event"] == "server started"]
     ended = {line["pid"] for line in log if line["event"] in ("server died", "server ended")}
     for pid in started:
         if pid not in ended:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # each leads a process group
+                os.killpg(pid, signal.SIGKILL)
 
 
 _FAILING = """
