@@ -16,8 +16,6 @@ from greenroom.actors.pool.planning.eviction_policy import plan
 from greenroom.actors.pool.planning.pool_events import Decided, PoolEvent
 from greenroom.actors.pool.planning.pool_state import PoolState, Residency
 from greenroom.actors.system import open_system
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import NoRoomError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
@@ -30,6 +28,7 @@ from greenroom.tests.support.actors.actor_systems import (
     generate,
     until,
 )
+from greenroom.tests.support.models.load_sizes import needs
 
 NAMES = ("qwen3", "llama", "mistral")
 
@@ -57,7 +56,7 @@ def events_in(logs: Iterable[Any]) -> list[PoolEvent]:
 
 
 async def test_the_decisions_follow_from_the_events_in_the_log(models: tuple[str, ...]) -> None:
-    sizes = sorted(load_size(Path(model), detect(Path(model)), Settings()).total for model in models)
+    sizes = sorted(map(needs, models))
     room = sizes[-1] + sizes[-2]  # for two of three
     settings = Settings(models=models, max_batch=2, memory_bytes=room, shutdown_timeout=60.0)
     chance, ends = random.Random(7), list[Finished | Failed]()

@@ -22,8 +22,6 @@ from greenroom.actors.pool.lease import Granted
 from greenroom.actors.pool.planning.pool_state import PoolState
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest, KeepAlive
 from greenroom.schemas.model_key import ModelKey
@@ -38,6 +36,7 @@ from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.actors.pool.test_replay import events_in, replay
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, chat, eventually
+from greenroom.tests.support.models.load_sizes import needs
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
@@ -54,10 +53,6 @@ class ForgottenEngines(FaultyEngines):
         engine = super().load_engine(*arguments)
         self._faults.engines.clear()
         return engine
-
-
-def needs(model: str) -> int:
-    return load_size(Path(model), detect(Path(model)), Settings()).total
 
 
 def request_to(name: str, number: int, chance: random.Random) -> InferenceRequest:

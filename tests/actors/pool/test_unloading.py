@@ -30,6 +30,8 @@ from greenroom.tests.support.actors.actor_systems import (
     state,
     until,
 )
+from greenroom.tests.support.actors.held_loads import waiting_for_load
+from greenroom.tests.support.models.load_sizes import needs
 
 QWEN = ModelKey("qwen3")
 
@@ -85,22 +87,10 @@ async def test_an_unload_during_a_load_serves_those_who_wait_for_it_and_loads_no
 ) -> None:
     settings, faults = Settings(models=models, shutdown_timeout=60.0), Faults(gate=threading.Event())
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
-        ends: list[Any] = []
-
-        async def ask() -> None:
-            ends.append((await answer(system.pool, "qwen3"))[1])
-
-        async def loading() -> bool:
-            return bool(faults.loads)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            await eventually(loading)
+        async with waiting_for_load(system, faults, "qwen3") as ends:
             with trio.move_on_after(0.01):  # the wish remains when its asker has left
                 await unload(system)
-            assert faults.gate is not None
-            faults.gate.set()
-            unloaded = await unload(system)
+        unloaded = await unload(system)
         assert isinstance(unloaded, ModelUnloaded)
         assert unloaded.freed > 0
         assert [type(end) for end in ends] == [Finished]
@@ -151,10 +141,6 @@ async def test_a_model_with_a_time_to_live_is_unloaded_when_it_is_idle_for_so_lo
         assert isinstance(refused, Failed)
         assert (refused.problem.status, refused.problem.code) == (409, "model_pinned")
         assert isinstance(await unload(system, "llama"), ModelUnloaded)
-
-
-def needs(model: str) -> int:
-    return load_size(Path(model), detect(Path(model)), Settings()).total
 
 
 async def test_models_are_preloaded_into_free_memory_and_the_others_are_a_warning(

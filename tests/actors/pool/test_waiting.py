@@ -14,8 +14,6 @@ from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.messages.priority import BACKGROUND, PROBE
 from greenroom.schemas.model_key import ModelKey
@@ -30,10 +28,7 @@ from greenroom.tests.support.actors.actor_systems import (
     generate,
     until,
 )
-
-
-def sizes(models: tuple[str, ...]) -> list[int]:
-    return [load_size(Path(model), detect(Path(model)), Settings()).total for model in models]
+from greenroom.tests.support.models.load_sizes import needs
 
 
 async def status_of(generation: Generation, status: str) -> QueueStatus:
@@ -55,7 +50,7 @@ async def problem_of(generation: Generation) -> Problem:
 async def test_a_request_is_told_which_model_leaves_for_its_own_and_how_many_bytes_that_needs(
     models: tuple[str, ...],
 ) -> None:
-    qwen3, llama, _ = sizes(models)
+    qwen3, llama, _ = map(needs, models)
     room = max(qwen3, llama) * 3 // 2
     settings = Settings(models=models, memory_bytes=room, shutdown_timeout=60.0)
     async with open_system(settings) as system:

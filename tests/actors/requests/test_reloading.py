@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from pathlib import Path
 
 import attrs
 import pytest
 import trio
 
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import Failed, Finished, TextDelta
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.settings.model_settings import ModelSettings
@@ -26,6 +23,8 @@ from greenroom.tests.support.actors.actor_systems import (
     state,
     until,
 )
+from greenroom.tests.support.actors.held_loads import waiting_for_load
+from greenroom.tests.support.models.load_sizes import needs
 
 SHORT = (("llama", ModelSettings(max_context=64)),)
 
@@ -38,8 +37,8 @@ async def follows_the_settings(system: System) -> bool:
 async def test_a_model_that_waits_for_memory_is_opened_anew_and_keeps_its_requests(
     models: tuple[str, ...],
 ) -> None:
-    sizes = [load_size(Path(model), detect(Path(model)), Settings()).total for model in models[:2]]
-    settings = Settings(models=models[:2], memory_bytes=max(sizes) * 3 // 2, shutdown_timeout=60.0)
+    room = max(map(needs, models[:2])) * 3 // 2
+    settings = Settings(models=models[:2], memory_bytes=room, shutdown_timeout=60.0)
     faults, ends = Faults(), list[Finished | Failed]()
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
 
@@ -89,21 +88,9 @@ async def test_settings_that_change_during_a_load_hold_after_the_requests_that_w
     models: tuple[str, ...],
 ) -> None:
     settings, faults = Settings(models=models[:2], shutdown_timeout=60.0), Faults(gate=threading.Event())
-    ends = list[Finished | Failed]()
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
-
-        async def ask() -> None:
-            ends.append((await answer(system.pool, "llama"))[1])
-
-        async def loading() -> bool:
-            return bool(faults.loads)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            await eventually(loading)
+        async with waiting_for_load(system, faults, "llama") as ends:
             assert await system.reload(attrs.evolve(settings, model_settings=SHORT)) == ("llama",)
-            assert faults.gate is not None
-            faults.gate.set()
         assert [type(end) for end in ends] == [Finished]
         # However soon after the unload the next request comes.
         await eventually(partial(follows_the_settings, system), 60)
