@@ -118,7 +118,7 @@ class Catalog:
 
     def find(self, model: str) -> CatalogEntry | Problem:
         """Return the entry of a requested name, or a 404 problem with similar and known names."""
-        found = self._names.find(model)
+        found = self._names.find(model) or self._of_folder(model)
         if found is not None:
             return found if found.folder is not None else self._downloaded(found)
         if self._allow_downloads and HUB_ID.fullmatch(model):
@@ -161,6 +161,11 @@ class Catalog:
 
     def _entry(self, model: str) -> CatalogEntry | None:
         return self._all().get(model)
+
+    def _of_folder(self, name: str) -> CatalogEntry | None:
+        """Return the entry of a folder by its path, as commands of this machine name it."""
+        entries = self._all().values() if name.startswith("/") else ()
+        return next((entry for entry in entries if entry.hub_id is None and str(entry.folder) == name), None)
 
     def _of_default(self) -> CatalogEntry | None:
         return next(iter(self.of_default() or self.entries()), None)

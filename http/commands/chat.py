@@ -12,6 +12,7 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.joining import choose_server, server_options
 from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
@@ -40,7 +41,7 @@ FLAGS = (
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="Image or PDF to send with the first message."
 )
-@click.option("--url", help="Talk to this OpenAI-compatible server instead of loading a model here.")
+@server_options
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -51,6 +52,7 @@ def command(
     thinking: bool | None,
     images: tuple[str, ...],
     url: str | None,
+    stays_local: bool,
 ) -> None:
     """Talk to a model in the terminal, or pipe a prompt through it.
 
@@ -70,7 +72,8 @@ def command(
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
-    if url is None:
+    server = choose_server(settings, model, ("text", "vision"), url, stays_local=stays_local)
+    if server is None:
         check_at_start(settings, local)
         fetch_missing(local, settings)
 
@@ -80,15 +83,19 @@ def command(
     from greenroom.http.process.command_run import run_command, run_with_system
     from greenroom.http.terminal.answer_sources import local_answers, open_server
 
-    if url is None:
-        run_with_system(settings, lambda system: talk(local_answers(system.pool, options)))
+    if server is None:
+        known = local.describe(settings, "default")
+        length = any(each["settings"]["max_tokens"]["value"] is not None for each in known)
+        run_with_system(
+            settings, lambda system: talk(local_answers(system.pool, options, sets_length=length))
+        )
 
-    async def talk_to_server(address: str) -> int:
+    async def talk_to_server() -> int:
         overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
-        async with open_server(address, model, overrides, options) as answer:
+        async with open_server(server, overrides, options) as answer:
             return await talk(answer)
 
-    run_command(lambda: talk_to_server(url))
+    run_command(talk_to_server)
 
 
 def _conversation(

@@ -8,6 +8,7 @@ import click
 from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.joining import choose_server, server_options
 from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
@@ -27,6 +28,7 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
     "--instruction", type=UTF8_TEXT, help="Description of the task, for models that take instructions."
 )
 @click.option("--truncate", is_flag=True, help="Truncate texts that are too long.")
+@server_options
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -38,6 +40,8 @@ def command(
     input_type: str | None,
     instruction: str | None,
     truncate: bool,
+    url: str | None,
+    stays_local: bool,
 ) -> None:
     """Print the vectors of texts, each as a line of JSON. With - as TEXT, each line of stdin is a text.
 
@@ -66,15 +70,17 @@ def command(
         raise click.UsageError(error.problem.detail) from error
     settings = attrs.evolve(settings, models=(model,))
     configure_command_logging(settings.log_level)
-    check_at_start(settings, local)
-    fetch_missing(local, settings)
-    check_kind(local, settings, "embeddings", model, place="MODEL")
+    server = choose_server(settings, model, ("embeddings",), url, stays_local=stays_local)
+    if server is None:
+        check_at_start(settings, local)
+        fetch_missing(local, settings)
+        check_kind(local, settings, "embeddings", model, place="MODEL")
 
     from rich.console import Console
 
-    from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.embedding_lines import embed_lines
+    from greenroom.http.terminal.joining import run_with_answers
     from greenroom.http.terminal.text_lines import lines_of
 
     console = Console(stderr=True)
-    run_with_system(settings, lambda system: embed_lines(system.pool, asked, lines_of(texts), console))
+    run_with_answers(server, settings, lambda ask: embed_lines(ask, asked, lines_of(texts), console))

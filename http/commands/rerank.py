@@ -61,6 +61,7 @@ def command(
     from rich.console import Console
 
     from greenroom.http.process.command_run import run_with_system
+    from greenroom.http.terminal.answers import ask_pool
     from greenroom.http.terminal.ranked_lines import rank_lines
     from greenroom.http.terminal.text_lines import lines_of
     from greenroom.schemas.messages.requests import ScoreInput
@@ -68,5 +69,6 @@ def command(
     asked = ScoreInput((), instruction)
     console = Console(stderr=True)
     run_with_system(
-        settings, lambda system: rank_lines(system.pool, query, asked, lines_of(documents), top, console)
+        settings,
+        lambda system: rank_lines(ask_pool(system.pool), query, asked, lines_of(documents), top, console),
     )

@@ -10,6 +10,7 @@ import click
 from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.joining import choose_server, run_with_answers, server_options
 from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
@@ -45,6 +46,7 @@ FLAGS = ("device", "trust_remote_code")
 )
 @click.option("--ref-audio", type=RECORDING, help="Recording of the voice to imitate.")
 @click.option("--ref-text", type=UTF8_TEXT, help="Transcript of that recording.")
+@server_options
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -60,6 +62,8 @@ def command(
     language: str | None,
     ref_audio: Path | None,
     ref_text: str | None,
+    url: str | None,
+    stays_local: bool,
 ) -> None:
     """Speak TEXT into a file. With - as TEXT, stdin is the text.
 
@@ -76,13 +80,14 @@ def command(
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
-    check_at_start(settings, local)
-    fetch_missing(local, settings)
-    check_kind(local, settings, "speech", model)
+    server = choose_server(settings, model, ("speech",), url, stays_local=stays_local)
+    if server is None:
+        check_at_start(settings, local)
+        fetch_missing(local, settings)
+        check_kind(local, settings, "speech", model)
 
     from rich.console import Console
 
-    from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.speech_file import speak_to_file
     from greenroom.http.terminal.standard_streams import read_text
     from greenroom.schemas.messages.requests import SpeechInput
@@ -97,7 +102,7 @@ def command(
         reference_text=ref_text,
     )
     console = Console(stderr=True)
-    run_with_system(settings, lambda system: speak_to_file(system.pool, speech, form, output, console))
+    run_with_answers(server, settings, lambda ask: speak_to_file(ask, speech, form, output, console))
 
 
 def _form_of(output: Path) -> str:

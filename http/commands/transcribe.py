@@ -11,6 +11,7 @@ import click
 from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.joining import choose_server, run_with_answers, server_options
 from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
@@ -49,6 +50,7 @@ FLAGS = ("device", "trust_remote_code")
     type=NumberRange(0, 1),
     help="Sampling temperature (default: 0, and higher where decoding fails).",
 )
+@server_options
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -63,6 +65,8 @@ def command(
     prompt: str,
     words: bool,
     temperature: float | None,
+    url: str | None,
+    stays_local: bool,
 ) -> None:
     """Transcribe FILE, a recording or a film.
 
@@ -82,19 +86,25 @@ def command(
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
-    check_at_start(settings, local)
-    fetch_missing(local, settings)
-    check_kind(local, settings, "transcription", model)
+    task: Literal["transcribe", "translate"] = "translate" if translate else "transcribe"
+    # Servers, like OpenAI's, take neither for a translation.
+    if translate and (words or language is not None):
+        if url is not None:
+            raise click.UsageError("--translate with --language or --words needs --local")
+        stays_local = True
+    server = choose_server(settings, model, ("transcription",), url, stays_local=stays_local)
+    if server is None:
+        check_at_start(settings, local)
+        fetch_missing(local, settings)
+        check_kind(local, settings, "transcription", model)
 
     from rich.console import Console
 
-    from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.output_file import STDOUT
     from greenroom.http.terminal.transcript_file import transcribe_to_file
     from greenroom.schemas.messages.requests import TranscriptionInput
 
-    task: Literal["transcribe", "translate"] = "translate" if translate else "transcribe"
     asked = TranscriptionInput(str(file), task, language, prompt, words, temperature or None)
     written = None if output == STDOUT else output
     console = Console(stderr=True)
-    run_with_system(settings, lambda system: transcribe_to_file(system.pool, asked, form, written, console))
+    run_with_answers(server, settings, lambda ask: transcribe_to_file(ask, asked, form, written, console))

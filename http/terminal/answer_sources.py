@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -13,8 +12,10 @@ import httpx2
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
+from greenroom.http.terminal.chosen_server import ChosenServer
 from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events.events import (
+    Admitted,
     Failed,
     Finished,
     InferenceEvent,
@@ -26,14 +27,16 @@ from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import Message
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 TemplateOptions = Mapping[str, Any]
 
+WHOLE_CONTEXT = 2**31 - 1
+"""Limit on an answer that leaves only that of the context, to which every limit is clamped."""
+
 
 class AnswerSource(Protocol):
-    """A source of responses to a conversation."""
+    """A source of responses to a conversation, which leaves out its oldest turns where it is too long."""
 
     def __call__(
         self, messages: tuple[Message, ...]
@@ -41,8 +44,14 @@ class AnswerSource(Protocol):
         """Return the events of a response up to Finished or Failed; leaving the context cancels it."""
 
 
-def local_answers(pool: Ref[PoolMessage], options: TemplateOptions) -> AnswerSource:
-    """Return a source that runs the system's first model."""
+def local_answers(
+    pool: Ref[PoolMessage], options: TemplateOptions, *, sets_length: bool = False
+) -> AnswerSource:
+    """Return a source that runs the system's first model.
+
+    Args:
+        sets_length: True if the settings limit its answers; else an answer may fill the context.
+    """
 
     @asynccontextmanager
     async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
@@ -50,6 +59,8 @@ def local_answers(pool: Ref[PoolMessage], options: TemplateOptions) -> AnswerSou
             id=uuid.uuid4().hex,
             key=ModelKey("default"),
             input=ChatInput(messages, template_options=options),
+            overrides={} if sets_length else _whole_context(messages),
+            overflow="drop_oldest",
         )
         with Generation(pool, request) as generation:
             yield generation
@@ -57,71 +68,98 @@ def local_answers(pool: Ref[PoolMessage], options: TemplateOptions) -> AnswerSou
     return answer
 
 
+def _whole_context(messages: Iterable[Message]) -> Overrides:
+    """Return the limit of an answer to text; answers about images end sooner, as everywhere."""
+    return {} if any(message.media for message in messages) else {"max_tokens": WHOLE_CONTEXT}
+
+
 @asynccontextmanager
 async def open_server(
-    url: str, model: str | None, overrides: Overrides, options: TemplateOptions
+    server: ChosenServer, overrides: Overrides, options: TemplateOptions
 ) -> AsyncIterator[AnswerSource]:
-    """Open an OpenAI-compatible server as a source; it receives `OPENAI_API_KEY` if that is set.
-
-    Args:
-        url: Base URL, with or without `/v1`.
-    """
-    headers = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
-    path = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
-    async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=600)) as client:
+    """Open an OpenAI-compatible server as a source."""
+    path = f"{server.url}/v1/chat/completions"
+    async with open_client(server) as client:
 
         @asynccontextmanager
         async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
+            fills = server.drops_oldest and not server.sets_length
             body = {
-                "model": model or "default",
+                "model": server.model,
                 "messages": [
                     {"role": message.role, "content": chat_content(message)} for message in messages
                 ],
                 "stream": True,
                 "stream_options": {"include_usage": True},
+                **(_whole_context(messages) if fills else {}),
                 **overrides,
+                **({"truncation": "auto"} if server.drops_oldest else {}),
                 **({"chat_template_kwargs": dict(options)} if options else {}),
             }
             try:
                 response = await client.send(client.build_request("POST", path, json=body), stream=True)
-            except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-                yield _single_event(_unreachable(url, problem))
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                yield _single_event(Failed(server.gone(error)))
                 return
             try:
-                yield _events(response, url)
+                yield _events(response, server)
             finally:
                 await response.aclose()
 
         yield answer
 
 
-async def _events(response: httpx2.Response, url: str) -> AsyncIterator[InferenceEvent]:
-    usage = Usage(0, 0)
+def open_client(server: ChosenServer) -> httpx2.AsyncClient:
+    """Return a client of the server; what it computes may take ten minutes to begin."""
+    timeout = httpx2.Timeout(30, read=600)
+    return httpx2.AsyncClient(headers=server.headers, timeout=timeout, trust_env=server.trusts_environment)
+
+
+async def server_events(
+    response: httpx2.Response, server: ChosenServer
+) -> AsyncIterator[Mapping[str, Any] | Failed]:
+    """Yield the documents of a stream of server-sent events; the last is Failed if it goes wrong."""
     failure: Failed | None = None
     try:
         if response.status_code != 200:
-            yield Failed(_problem(response.status_code, await response.aread()))
+            yield Failed(server.refusal(response.status_code, await response.aread()))
             return
         async for line in response.aiter_lines():
             # Keep reading after a failure: httpx2 leaves generators open if iteration stops early.
             if failure is not None or not line.startswith("data:") or line.endswith("[DONE]"):
                 continue
             try:
-                chunk = json.loads(line[5:])
-            except ValueError as problem:
-                failure = _unreachable(url, problem)
+                document = json.loads(line[5:])
+                failed = "error" in document or document.get("type") == "error"
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                failure = Failed(server.gone(error))
                 continue
-            if "error" in chunk:
-                failure = Failed(_problem(500, line[5:].encode()))
-                continue
-            if chunk.get("usage"):
-                usage = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
-            for choice in chunk.get("choices", ()):
-                for event in _deltas(choice.get("delta", {})):
-                    yield event
-        yield failure or Finished("stop", usage)
-    except httpx2.HTTPError as problem:
-        yield failure or _unreachable(url, problem)
+            if failed:
+                failure = Failed(server.refusal(500, line[5:].encode()))
+            else:
+                yield document
+        if failure is not None:
+            yield failure
+    except httpx2.HTTPError as error:
+        yield failure or Failed(server.gone(error))
+
+
+async def _events(response: httpx2.Response, server: ChosenServer) -> AsyncIterator[InferenceEvent]:
+    usage, failed = Usage(0, 0), False
+    async for chunk in server_events(response, server):
+        if isinstance(chunk, Failed):
+            failed = True
+            yield chunk
+            continue
+        if chunk.get("usage"):
+            usage = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
+        if dropped := chunk.get("dropped_messages"):
+            yield Admitted(usage.prompt, dropped_messages=dropped)
+        for choice in chunk.get("choices", ()):
+            for event in _deltas(choice.get("delta", {})):
+                yield event
+    if not failed:
+        yield Finished("stop", usage)
 
 
 def _deltas(delta: Mapping[str, Any]) -> Iterator[InferenceEvent]:
@@ -133,15 +171,3 @@ def _deltas(delta: Mapping[str, Any]) -> Iterator[InferenceEvent]:
 
 async def _single_event(event: InferenceEvent) -> AsyncIterator[InferenceEvent]:
     yield event
-
-
-def _unreachable(url: str, problem: Exception) -> Failed:
-    return Failed(Problem(503, "unreachable", f"{url}: {problem or type(problem).__name__}"))
-
-
-def _problem(status: int, body: bytes) -> Problem:
-    try:
-        detail = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        detail = body.decode("utf-8", "replace")[:500] or f"HTTP status {status}"
-    return Problem(status, "refused", str(detail))

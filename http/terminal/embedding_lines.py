@@ -11,21 +11,20 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from greenroom.actors.core.ref import Ref
 from greenroom.http.encoding.json_encoding import json_string
 from greenroom.http.encoding.vectors import in_order, vector_json
 from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.http.terminal.text_lines import Line, Lines, results_of, take_group
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.messages.requests import EmbeddingInput
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 _PLACE = re.compile(r"`input(?:\[(\d+)\])?`")
 
 
-async def embed_lines(pool: Ref[PoolMessage], asked: EmbeddingInput, lines: Lines, console: Console) -> int:
+async def embed_lines(ask: Ask, asked: EmbeddingInput, lines: Lines, console: Console) -> int:
     """Print a line of JSON for each text; return the exit status.
 
     Args:
@@ -40,7 +39,7 @@ async def embed_lines(pool: Ref[PoolMessage], asked: EmbeddingInput, lines: Line
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("loading", total=lines.total)
         while group := await trio.to_thread.run_sync(take_group, lines.lines, abandon_on_cancel=True):
-            vectors = await _embed_group(pool, asked, group)
+            vectors = await _embed_group(ask, asked, group)
             if not await trio.to_thread.run_sync(_print, vectors, group, abandon_on_cancel=True):
                 return ExitStatus.FAILED
             done += len(group)
@@ -48,13 +47,11 @@ async def embed_lines(pool: Ref[PoolMessage], asked: EmbeddingInput, lines: Line
     return ExitStatus.DONE
 
 
-async def _embed_group(
-    pool: Ref[PoolMessage], asked: EmbeddingInput, group: Sequence[Line]
-) -> Sequence[Vector]:
+async def _embed_group(ask: Ask, asked: EmbeddingInput, group: Sequence[Line]) -> Sequence[Vector]:
     """Return the vectors of some texts, in order."""
     texts = tuple(line.text for line in group)
     try:
-        return in_order(await results_of(pool, attrs.evolve(asked, texts=texts), Vector))
+        return in_order(await results_of(ask, attrs.evolve(asked, texts=texts), Vector))
     except ProblemError as error:
         raise click.ClickException(_named(error.problem, group)) from error
 

@@ -8,19 +8,18 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from greenroom.actors.core.ref import Ref
 from greenroom.http.encoding.json_encoding import json_bytes
 from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.http.terminal.text_lines import Line, Lines, results_of, take_group
 from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.messages.requests import ScoreInput
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 async def rank_lines(
-    pool: Ref[PoolMessage], query: str, asked: ScoreInput, lines: Lines, top: int | None, console: Console
+    ask: Ask, query: str, asked: ScoreInput, lines: Lines, top: int | None, console: Console
 ) -> int:
     """Print a line of JSON for each document, best first; return the exit status.
 
@@ -39,7 +38,7 @@ async def rank_lines(
         while group := await trio.to_thread.run_sync(take_group, lines.lines, abandon_on_cancel=True):
             pairs = tuple((query, line.text) for line in group)
             try:
-                scores = await results_of(pool, attrs.evolve(asked, pairs=pairs), Score)
+                scores = await results_of(ask, attrs.evolve(asked, pairs=pairs), Score)
             except ProblemError as error:
                 raise click.ClickException(error.problem.detail) from error
             ranked += ((group[score.index], score.value) for score in scores)

@@ -19,6 +19,7 @@ from greenroom.http.terminal.answer_sources import AnswerSource
 from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
 from greenroom.http.terminal.standard_streams import for_terminal, try_print
 from greenroom.schemas.events.events import (
+    Admitted,
     Failed,
     Finished,
     InferenceEvent,
@@ -150,6 +151,7 @@ class _AnswerView:
         self._console = console
         self._status: Status = console.status("…")
         self._thinking = self._in_line = False
+        self._dropped = 0
         self._began: float | None = None
 
     def __enter__(self) -> None:
@@ -164,6 +166,8 @@ class _AnswerView:
         match event:
             case QueueStatus(status="loading" | "downloading" as status, model=model):
                 self._status.update(f"{status} {model}")
+            case Admitted(dropped_messages=dropped):
+                self._dropped = dropped
             case ReasoningDelta(text):
                 self._write(text, thinking=True)
             case TextDelta(text):
@@ -192,6 +196,11 @@ class _AnswerView:
             self._console.print("\n" if self._in_line else "", end="")
             self._console.print(f"({tokens} tokens, {rate:.0f} tokens/s)", style="dim", highlight=False)
             self._in_line = False
+        if self._dropped:
+            text = (
+                f"(the context is full: the oldest {self._dropped} messages are left out; /new starts anew)"
+            )
+            self._console.print(text, style="dim", highlight=False)
 
 
 def _opening_messages(instructions: str | None) -> tuple[Message, ...]:

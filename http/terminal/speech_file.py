@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import click
@@ -10,22 +9,17 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from greenroom.actors.core.ref import Ref
-from greenroom.actors.requests.generation import Generation
 from greenroom.http.media.audio.audio_encoder import AudioEncoder, complete_wav_header
 from greenroom.http.media.audio.audio_formats import AUDIO_FORMATS
 from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.output_file import whole_file
 from greenroom.schemas.events.events import Failed, InferenceEvent, PromptProgress
 from greenroom.schemas.events.result_events import AudioChunk
-from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput
-from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.messages.requests import SpeechInput
 
 
-async def speak_to_file(
-    pool: Ref[PoolMessage], speech: SpeechInput, form: str, output: Path, console: Console
-) -> int:
+async def speak_to_file(ask: Ask, speech: SpeechInput, form: str, output: Path, console: Console) -> int:
     """Write the speech of a text to a file; return the exit status. An existing file is replaced at the end.
 
     Args:
@@ -36,10 +30,9 @@ async def speak_to_file(
         ClickException: The speech failed, or the file cannot be written.
     """
     encoder = AudioEncoder(AUDIO_FORMATS[form])
-    request = InferenceRequest(uuid.uuid4().hex, ModelKey("default"), speech)
     with whole_file(output) as file, _SpeechProgress(console) as progress:
-        with Generation(pool, request) as generation:
-            async for event in generation:
+        async with ask(speech) as events:
+            async for event in events:
                 progress.show(event)
                 if isinstance(event, Failed):
                     raise click.ClickException(event.problem.detail)

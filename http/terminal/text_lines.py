@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import attrs
 
-from greenroom.actors.core.ref import Ref
-from greenroom.actors.requests.generation import Generation
+from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.standard_streams import read_lines
 from greenroom.schemas.events.events import Failed
-from greenroom.schemas.messages.requests import InferenceRequest, RequestInput
-from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.messages.requests import RequestInput
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 E = TypeVar("E")
 
@@ -90,7 +86,7 @@ def take_group(lines: Iterator[Line]) -> list[Line]:
     return group
 
 
-async def results_of(pool: Ref[PoolMessage], asked: RequestInput, kind: type[E]) -> list[E]:
+async def results_of(ask: Ask, asked: RequestInput, kind: type[E]) -> list[E]:
     """Run a request on the first model, and return its events of one type.
 
     Args:
@@ -100,8 +96,8 @@ async def results_of(pool: Ref[PoolMessage], asked: RequestInput, kind: type[E])
         ProblemError: The request was refused, or failed.
     """
     results: list[E] = []
-    with Generation(pool, InferenceRequest(uuid.uuid4().hex, ModelKey("default"), asked)) as generation:
-        async for event in generation:
+    async with ask(asked) as events:
+        async for event in events:
             if isinstance(event, Failed):
                 raise ProblemError(event.problem)
             if isinstance(event, kind):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
 
 import attrs
@@ -11,21 +10,18 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from greenroom.actors.core.ref import Ref
-from greenroom.actors.requests.generation import Generation
 from greenroom.http.media.audio.transcript import Transcript, collected_transcript, plain_text
 from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.output_file import whole_file
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress
-from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
-from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.messages.requests import TranscriptionInput
 from greenroom.schemas.problems import internal_error
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 async def transcribe_to_file(
-    pool: Ref[PoolMessage], asked: TranscriptionInput, form: str, output: Path | None, console: Console
+    ask: Ask, asked: TranscriptionInput, form: str, output: Path | None, console: Console
 ) -> int:
     """Write the transcript of a recording; return the exit status.
 
@@ -38,25 +34,25 @@ async def transcribe_to_file(
         ClickException: The transcription failed, or the file cannot be written.
     """
     if output is None:
-        printed = try_print(_formatted(await _transcribe(pool, asked, console), form))
+        printed = try_print(_formatted(await _transcribe(ask, asked, console), form))
         return ExitStatus.DONE if printed else ExitStatus.FAILED
     with whole_file(output) as file:
-        file.write(_formatted(await _transcribe(pool, asked, console), form).encode())
+        file.write(_formatted(await _transcribe(ask, asked, console), form).encode())
     return ExitStatus.DONE
 
 
-async def _transcribe(pool: Ref[PoolMessage], asked: TranscriptionInput, console: Console) -> Transcript:
-    request = InferenceRequest(uuid.uuid4().hex, ModelKey("default"), asked)
+async def _transcribe(ask: Ask, asked: TranscriptionInput, console: Console) -> Transcript:
     events: list[InferenceEvent] = []
-    with _HearingProgress(console) as progress, Generation(pool, request) as generation:
-        async for event in generation:
-            progress.show(event)
-            match event:
-                case Failed(problem):
-                    raise click.ClickException(problem.detail)
-                case Finished(usage=usage):
-                    return collected_transcript(asked.task, events, usage)
-            events.append(event)
+    with _HearingProgress(console) as progress:
+        async with ask(asked) as heard:
+            async for event in heard:
+                progress.show(event)
+                match event:
+                    case Failed(problem):
+                        raise click.ClickException(problem.detail)
+                    case Finished(usage=usage):
+                        return collected_transcript(asked.task, events, usage)
+                events.append(event)
     raise click.ClickException(internal_error().detail)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS, data_event
 from greenroom.http.errors.openai_errors import error_event
+from greenroom.http.media.audio.language_names import language_name
 from greenroom.http.media.audio.transcript import Transcript
-from greenroom.http.openai.transcription.language_names import language_name
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
 from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
@@ -41,7 +41,9 @@ def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[st
             for word in segment.words
         ]
     if wire.wants_segments:
-        document["segments"] = [_segment(*each) for each in enumerate(transcript.segments)]
+        document["segments"] = [
+            _segment(*each, with_words=wire.wants_words) for each in enumerate(transcript.segments)
+        ]
     return {**document, "usage": usage}
 
 
@@ -90,7 +92,12 @@ class TranscriptEvents:
         return error_event(problem)
 
 
-def _segment(number: int, segment: Segment) -> dict[str, Any]:
+def _segment(number: int, segment: Segment, *, with_words: bool) -> dict[str, Any]:
+    """Return a segment, with its words as Whisper's own output has them, which OpenAI's API leaves out."""
+    words = [
+        {"word": word.text, "start": word.start, "end": word.end, "probability": word.probability}
+        for word in segment.words
+    ]
     return {
         "id": number,
         "seek": segment.seek,
@@ -102,4 +109,5 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "avg_logprob": segment.avg_logprob,
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
+        **({"words": words} if with_words else {}),
     }

@@ -75,7 +75,9 @@ def test_what_the_operator_wrote_names_the_model_too(tmp_path: Path, monkeypatch
     assert (found(catalog, "my/embedder").folder, found(catalog, str(second)).folder) == (first, second)
     assert found(catalog, "my/embedder").id == "embedder"
     assert list(catalog.names()) == ["embedder", "embedder-2", "org/x", "a"]
-    missing(catalog, str(first))
+    assert found(catalog, str(first)).id == "embedder"  # commands of this machine name folders by their paths
+    missing(catalog, str(first.parent))
+    missing(catalog, f"{first}/")
     missing(catalog, f"{second}/")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.terminal.answer_sources import open_server
+from greenroom.http.terminal.chosen_server import ChosenServer
 from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
 from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message, TextPart
@@ -26,7 +27,7 @@ async def ask(respond: Respond, model: str | None = None) -> tuple[list[Inferenc
     parameters, options = {"temperature": 0.5}, {"enable_thinking": False}
     with scripted_server(respond) as (address, bodies):
         async with (
-            open_server(f"{address}/v1", model, parameters, options) as answer,
+            open_server(ChosenServer(address, model or "default"), parameters, options) as answer,
             answer(CONVERSATION) as events,
         ):
             return [event async for event in events], bodies[0]
@@ -75,7 +76,10 @@ async def test_an_answer_that_goes_wrong_ends_with_the_reason(pieces: list[bytes
 
 
 async def test_a_server_that_does_not_listen_is_named() -> None:
-    async with open_server("http://127.0.0.1:1", None, {}, {}) as answer, answer(CONVERSATION) as events:
+    async with (
+        open_server(ChosenServer("http://127.0.0.1:1", "default"), {}, {}) as answer,
+        answer(CONVERSATION) as events,
+    ):
         [failed] = [event async for event in events]
     assert isinstance(failed, Failed)
     assert "http://127.0.0.1:1" in failed.problem.detail

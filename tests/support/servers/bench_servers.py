@@ -56,7 +56,7 @@ def scripted_server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]
                     target = read_event.target
                 elif isinstance(read_event, h11.Data):
                     body += read_event.data
-            if target == b"/v1/models":
+            if target.startswith(b"/v1/models"):
                 listed = b'{"data": [{"id": "fake"}]}'
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed))
                 return

@@ -23,3 +23,10 @@ _NAMES = dict(entry.replace("_", " ").split("=") for entry in _TABLE.split())
 def language_name(code: str | None) -> str:
     """Return the lower-case English name of a language, or its code if the name is unknown."""
     return "unknown" if code is None else _NAMES.get(code, code)
+
+
+def language_code(name: str | None) -> str | None:
+    """Return the code of a language by the name that `language_name` gives it."""
+    if name is None or name == language_name(None):
+        return None
+    return next((code for code, known in _NAMES.items() if known == name), name)

@@ -1,0 +1,117 @@
+"""The server that a command talks to, and what it says of its models."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+import httpx2
+
+from greenroom.schemas.problems import Problem
+
+_SECONDS = 5.0
+"""Seconds in which a server on this machine says which models it has."""
+
+
+@attrs.frozen
+class ChosenServer:
+    """A server, and the model that a command uses there.
+
+    Args:
+        url: Base URL without `/v1`.
+        model: Name of the model for requests.
+        key: API key; None to send that of the environment, if there is one.
+        drops_oldest: True if it leaves out the oldest turns of a chat that is too long.
+        sets_length: True if the length of its model's answers is set there, so that a chat has no say.
+    """
+
+    url: str
+    model: str
+    key: str | None = attrs.field(default=None, repr=False)
+    drops_oldest: bool = False
+    sets_length: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that open it."""
+        return headers_for(self.key)
+
+    @property
+    def trusts_environment(self) -> bool:
+        """True if proxies of the environment may stand before it; none does on this machine."""
+        return self.key is None and not self.drops_oldest
+
+    def refusal(self, status: int, body: bytes) -> Problem:
+        """Return the problem in an answer with an error status."""
+        try:
+            detail = json.loads(body)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            detail = body.decode("utf-8", "replace")[:500] or f"HTTP status {status}"
+        return Problem(status, "refused", str(detail))
+
+    def gone(self, error: Exception) -> Problem:
+        """Return the problem of a server that does not answer, or stops amid an answer."""
+        return Problem(503, "unreachable", f"{self.url} does not answer: {error or type(error).__name__}")
+
+
+def headers_for(key: str | None) -> dict[str, str]:
+    """Return the headers with an API key, or with that of the environment."""
+    named = key or os.environ.get("GREENROOM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
+    return {"Authorization": f"Bearer {named}"}
+
+
+class ServedModels:
+    """The models of a server, asked while nothing else runs.
+
+    Args:
+        url: Base URL without `/v1`.
+
+    Raises:
+        httpx2.HTTPError: The methods raise it if the server cannot be asked, or refuses.
+    """
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        self._http = httpx2.Client(base_url=url, headers=headers_for(key), timeout=_SECONDS, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def named(self, name: str) -> Mapping[str, Any] | None:
+        """Return the description of a model; None if the server has none of that name."""
+        return self._answer("GET", f"/v1/models/{quote(name)}", None)
+
+    def in_folder(self, folder: str) -> Mapping[str, Any] | None:
+        """Return the description of the model in a folder; None if that is not served."""
+        shown = self._answer("POST", "/api/show", {"model": folder})
+        return None if shown is None else self.named(str(shown["model_info"]["general.basename"]))
+
+    def first_of(self, kinds: Collection[str]) -> Mapping[str, Any] | None:
+        """Return the description of the default model, or else of the first of a kind."""
+        default = self.named("default")
+        if default is not None and default.get("type") in kinds:
+            return {**default, "id": "default"}
+        listed = (self._answer("GET", "/v1/models", None) or {}).get("data", ())
+        return next((model for model in listed if model.get("type") in kinds), None)
+
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        answer = self._http.request(method, path, json=body)
+        if answer.status_code == 404:
+            return None
+        answer.raise_for_status()
+        document = answer.json()
+        if not isinstance(document, dict):
+            raise httpx2.DecodingError("its answer is no JSON object", request=answer.request)
+        return document
+
+
+def chosen(url: str, listed: Mapping[str, Any], key: str | None = None) -> ChosenServer:
+    """Return the server with one of the models that it lists."""
+    length = listed.get("settings", {}).get("max_tokens", {}).get("value")
+    return ChosenServer(
+        url, str(listed["id"]), key, drops_oldest="settings" in listed, sets_length=length is not None
+    )

@@ -1,0 +1,185 @@
+"""Commands beside servers that run on the same machine, all of them as processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from greenroom.tests.http.commands.test_chat import Terminal
+from greenroom.tests.support.media.recordings import noise, write_recording
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import (
+    GREENROOM,
+    ServerProcess,
+    failing,
+    run_greenroom,
+    serving,
+)
+
+PLAIN = ("--max-tokens", "12", "--temperature", "0")
+
+
+def answered(server: ServerProcess) -> list[str]:
+    """Return the models of the requests that a server has finished since the last look."""
+    done = [line.get("model", "") for line in server.read_log() if line["event"] == "request finished"]
+    server.log.clear()
+    return done
+
+
+def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_alone(
+    tiny_model: TinyModel, tiny_encoder: TinyEncoder
+) -> None:
+    text, encoder = str(tiny_model("qwen3")), str(tiny_encoder("bert"))
+    embed = ("embed", encoder, "--dimensions", "8", "Hello", "hello class")
+    with serving(text, encoder) as server:
+        check_joined(server, "chat", text, *PLAIN)
+        joined = run_bytes(*embed, "--url", f"{server.address}/v1")
+        assert len(answered(server)) == 1
+        assert joined == check_joined(server, *embed)
+
+
+@pytest.mark.soak
+def test_speech_and_transcripts_of_a_server_are_those_of_the_command_alone(
+    tiny_model: TinyModel, tiny_pocket: Path, tiny_whisper: Path, tmp_path: Path
+) -> None:
+    recording = str(write_recording(tmp_path / "speech.ogg", noise(3), "opus"))
+    speak = ("speak", "Hello.", "-o", "-", "--format", "wav", "-m", str(tiny_pocket), "--voice", "alba")
+    transcribe = ("transcribe", recording, "-m", str(tiny_whisper), "--format")
+    with serving(*map(str, (tiny_model("qwen3"), tiny_pocket, tiny_whisper))) as server:
+        check_joined(server, *transcribe, "json", "--words")
+        check_joined(server, *transcribe, "srt", "--translate")
+        # Times of words and a language are no fields of a server's translations.
+        assert run_bytes(*transcribe, "json", "--translate", "--words")[::2] == (0, b"")
+        assert answered(server) == []
+        (_, spoken, _), (_, alone, _) = run_bytes(*speak), run_bytes(*speak, "--local")
+        assert (len(spoken), spoken[:44]) == (len(alone), alone[:44])  # the model draws lots
+        assert len(answered(server)) == 1
+        # Without a name, the server's first model of the kind that the command needs.
+        assert run_bytes("transcribe", recording)[::2] == (0, b"")
+        assert len(answered(server)) == 1
+
+
+def check_joined(server: ServerProcess, *command: str) -> tuple[int, bytes, bytes]:
+    """Check that a command asks the server, that with --local it does not, and that both print the same."""
+    joined = run_bytes(*command)
+    assert (joined[0], joined[2]) == (0, b"")
+    assert len(answered(server)) == 1
+    assert run_bytes(*command, "--local") == joined
+    assert answered(server) == []
+    return joined
+
+
+def run_bytes(*arguments: str) -> tuple[int, bytes, bytes]:
+    done = subprocess.run([*GREENROOM, *arguments], input=b"Hello\n", capture_output=True, timeout=600)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_model_that_no_server_has_is_loaded_here_and_a_line_says_so(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    served = tiny_model("qwen3")
+    twin = tmp_path / served.name  # of the same name, but another folder
+    twin.symlink_to(tiny_model("llama"))
+    with serving(str(served)) as server:
+        done = run_greenroom("chat", str(twin), *PLAIN, stdin="Hello\n")
+        assert done.returncode == 0
+        assert done.stderr.endswith(f"{server.address} does not serve '{twin}': loading it here\n")
+        assert len(done.stderr.splitlines()) == 1
+        spoken = run_greenroom("speak", "Hello", "-o", str(tmp_path / "a.wav"))
+        assert spoken.returncode == 2
+        assert "does not serve a model for speech" in spoken.stderr
+        both = run_greenroom("chat", "--local", "--url", server.address, stdin="Hello\n")
+        assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
+        assert answered(server) == []
+
+
+@pytest.mark.soak
+def test_of_several_servers_the_one_with_the_model_is_used_unless_a_flag_asks_for_another_load(
+    tiny_model: TinyModel,
+) -> None:
+    first, second = str(tiny_model("qwen3")), str(tiny_model("llama"))
+    with serving(first) as one, serving(second) as another:
+        assert run_greenroom("chat", first, *PLAIN, stdin="Hello\n").returncode == 0
+        assert (len(answered(one)), len(answered(another))) == (1, 0)
+        here = run_greenroom("chat", first, "--dtype", "float32", *PLAIN, stdin="Hello\n")
+        assert here.returncode == 0
+        assert "--dtype is for a model loaded here" in here.stderr
+        assert (answered(one), answered(another)) == ([], [])
+
+
+@pytest.mark.soak
+def test_a_server_that_does_not_answer_is_passed_over(tiny_model: TinyModel) -> None:
+    folder = str(tiny_model("qwen3"))
+    with serving(folder) as server:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            done = run_greenroom("chat", folder, *PLAIN, stdin="Hello\n")
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+    assert done.returncode == 0
+    assert "not using the server at" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_server_that_dies_amid_an_answer_is_one_line_and_exit_1(tiny_model: TinyModel) -> None:
+    folder = str(tiny_model("qwen3"))
+    slow = failing("nothing", "nobody", pace=0.05)
+    with serving(folder, program=slow) as server, closing(Terminal("chat", folder)) as terminal:
+        terminal.read_until(">>> ")
+        terminal.write("Hello\n")
+        server.wait_for("request admitted")
+        piped: list[int | str] = []
+
+        def run() -> None:
+            done = run_greenroom("chat", folder, stdin="Hello\n")
+            piped.extend((done.returncode, done.stderr))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        server.wait_for("request admitted")
+        server.process.kill()
+        thread.join()
+        status, told = piped
+        assert status == 1
+        assert f"{server.address} does not answer" in str(told)
+        assert len(str(told).splitlines()) == 1
+        shown = terminal.read_until(">>> ")
+        assert "does not answer" in shown
+        terminal.write("\x04")
+        assert terminal.end() == 0
+
+
+@pytest.fixture(params=["joined", "--local"])
+def place(request: pytest.FixtureRequest, tiny_model: TinyModel) -> Iterator[tuple[str, ...]]:
+    """The arguments of a chat with a model of 128 tokens, in a server or in the command itself."""
+    folder = str(tiny_model("qwen3"))
+    if request.param == "joined":
+        with serving(folder, "--max-context", "128"):
+            yield ("chat", folder)
+    else:
+        yield ("chat", folder, "--local", "--max-context", "128")
+
+
+def test_a_chat_uses_the_whole_context_and_then_drops_its_oldest_turns_with_a_word(
+    place: tuple[str, ...],
+) -> None:
+    with closing(Terminal(*place, "--temperature", "0")) as terminal:
+        terminal.read_until(">>> ")
+        texts = []
+        for _ in range(3):
+            terminal.write("Hello hello hello\n")
+            texts.append(terminal.read_until(">>> "))
+        terminal.write("\x04")
+        assert terminal.end() == 0
+    figures = [int(text.split(" tokens, ")[0].split("(")[-1]) for text in texts if " tokens, " in text]
+    assert figures[0] > 64, texts  # not half the context, which is a server's limit
+    assert "the context is full" not in texts[0]
+    assert "the oldest 2 messages are left out" in texts[1]
