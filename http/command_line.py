@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from greenroom.http.command_table import COMMANDS, PLACES
 from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.error_line import print_problem
 from greenroom.http.process.exit_status import ExitStatus
@@ -29,39 +30,6 @@ if TYPE_CHECKING:
     from greenroom.schemas.models.capabilities import ModelType
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
     from greenroom.schemas.settings.settings import Settings
-
-COMMANDS = {
-    "serve": "Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.",
-    "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
-    "speak": "Speak a text into an audio file.",
-    "embed": "Print the vectors of texts.",
-    "rerank": "Rank documents by how well they answer a query.",
-    "transcribe": "Transcribe a recording.",
-    "probe": "Find out what a model can do, and remember it.",
-    "ps": "List the models and the requests of a running server.",
-    "load": "Load a model of a running server.",
-    "unload": "Unload a model of a running server.",
-    "pin": "Keep a model of a running server in memory.",
-    "unpin": "Let a pinned model of a running server be unloaded again.",
-    "cancel": "Cancel a request of a running server.",
-    "inspect": "Show the last requests of a server, with their prompts and answers.",
-    "models": "List the models that requests can name.",
-    "pull": "Fetch a model of the hub.",
-    "search": "Search the hub for models that MLX reads.",
-    "rm": "Delete a model's files.",
-    "show": "Show what is known about a model, and where its settings come from.",
-    "reload": "Have a running server take in changed settings, without a restart.",
-    "service": "Run the server in the background, from login on and again after crashes.",
-    "doctor": "Examine this machine for a server, and say what is wrong.",
-    "bench": "Measure a server, or a model against mlx-lm's bare loop.",
-    "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
-}
-
-_PLACES = {
-    **{name: (f"operators.{name}", "command") for name in ("ps", "inspect", "reload")},
-    **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
-}
-"""Modules and names of commands that are not `command` of the module of their name."""
 
 DEFAULT = "default"
 
@@ -78,7 +46,7 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        place, name = _PLACES.get(cmd_name, (cmd_name, "command"))
+        place, name = PLACES.get(cmd_name, (cmd_name, "command"))
         with deferred_imports():
             module = importlib.import_module(f"greenroom.http.commands.{place}")
         command: click.Command = getattr(module, name)

@@ -31,6 +31,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 VLLM_REASONS = {"cancelled": "abort"}
 """Finish reasons that vLLM has under another name."""
 
+
+@attrs.frozen
+class AuditCounts:
+    """The rows of the audit that are not in the database."""
+
+    waiting: int
+    lost: int
+
+
 Labelled = Mapping[str, float]
 """Values by the second label."""
 
@@ -119,7 +128,9 @@ HISTOGRAMS: Sequence[tuple[str, str, Callable[[ModelTotals], HistogramSnapshot |
 """Histograms of seconds."""
 
 
-def metrics_text(status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int]) -> bytes:
+def metrics_text(
+    status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int], audit: AuditCounts | None = None
+) -> bytes:
     """Return all metrics in Prometheus's text format; it takes milliseconds, so call it on a thread.
 
     Args:
@@ -128,7 +139,7 @@ def metrics_text(status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(status, pulls, requests))
+    registry.register(_Families(status, pulls, requests, audit))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -136,8 +147,15 @@ def metrics_text(status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int
 class _Families:
     """A collector for one rendering, as prometheus_client asks for."""
 
-    def __init__(self, status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int]) -> None:
+    def __init__(
+        self,
+        status: PoolStatus,
+        pulls: Pulls,
+        requests: Mapping[Labels, int],
+        audit: AuditCounts | None,
+    ) -> None:
         self._requests = requests
+        self._audit = audit
         self._models = [(each, each.totals) for each in status.models if each.totals is not None]
         self._draining = status.draining is not None
         self._fetching = [pull.progress for pull in pulls.pulls if pull.state == "running"]
@@ -164,6 +182,10 @@ class _Families:
         for labels, count in self._requests.items():
             answered.add_metric(labels, count)
         yield answered
+        if self._audit is not None:
+            waiting, lost = self._audit.waiting, self._audit.lost
+            yield GaugeMetricFamily("greenroom:audit_rows_waiting", "Rows to be written.", value=waiting)
+            yield CounterMetricFamily("greenroom:audit_rows_lost", "Rows without a place.", value=lost)
         for rows, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
             for row in rows:
                 yield self._filled(row, family(row.name, row.meaning, labels=_labels(row)))

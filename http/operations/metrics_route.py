@@ -12,7 +12,7 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, TEXT, described
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.http.operations.http_requests import HttpRequests
-from greenroom.http.operations.metric_families import CONTENT_TYPE, metrics_text
+from greenroom.http.operations.metric_families import CONTENT_TYPE, AuditCounts, metrics_text
 from greenroom.schemas.protocols.download_protocol import ListPulls, Pulls
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 
@@ -40,8 +40,10 @@ class MetricsPage:
             if trio.current_time() - self._rendered >= SHARED_SECONDS:
                 status = await ask_actor(self._refs.pool, DescribePool(), PoolStatus)
                 pulls = await ask_actor(self._refs.downloads, ListPulls(), Pulls)
+                audit = self._refs.audit
+                counts = None if audit is None else AuditCounts(audit.waiting, audit.book.lost)
                 self._text = await trio.to_thread.run_sync(
-                    metrics_text, status, pulls, self._requests.counts()
+                    metrics_text, status, pulls, self._requests.counts(), counts
                 )
                 self._rendered = trio.current_time()
             return self._text

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from greenroom.http.command_line import COMMANDS
+from greenroom.http.command_table import COMMANDS
 from greenroom.tests.support.reference.reference_tables import (
     COMMANDS_HEAD,
     METRICS_HEAD,

@@ -72,17 +72,17 @@ class AdminClient:
         """
         return self._answer("POST", path, body)
 
-    def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield the names and documents of the events of an answer to a POST.
+    def stream(self, path: str, body: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
+        """Yield the names and documents of the events of an answer to a POST; to a GET without a body.
 
         Raises:
             ClickException: The server cannot be reached, refuses, or stops.
         """
         import httpx2
 
-        name = ""
+        name, method = "", "GET" if body is None else "POST"
         try:
-            with self._http.stream("POST", path, json=body) as response:
+            with self._http.stream(method, path, json=body) as response:
                 if response.is_error:
                     response.read()
                     raise _refusal(response)

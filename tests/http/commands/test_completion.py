@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.http.command_line import COMMANDS
+from greenroom.http.command_table import COMMANDS
 from greenroom.tests.support.servers.server_processes import run_greenroom
 
 

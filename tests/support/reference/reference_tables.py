@@ -19,7 +19,7 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
-from greenroom.http.command_line import COMMANDS
+from greenroom.http.command_table import COMMANDS
 from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.messages.generation import GenerationParameters, allowed

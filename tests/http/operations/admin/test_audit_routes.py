@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import click
 import pytest
+import structlog.testing
 import trio
+from click.testing import CliRunner, Result
 
+from greenroom.http.commands.operators.audit import command as audit
+from greenroom.http.commands.operators.usage import command as usage
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.web_socket_clients import open_socket
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
@@ -70,12 +75,12 @@ async def test_each_ending_is_a_row_with_true_tokens_and_seconds(settings: Setti
                 {"type": "response.create", "model": "qwen3", "input": "one", "max_output_tokens": 3}
             )
     ident = answered.headers["x-request-id"]
-    row, usage = row_of(settings, ident), answered.json()["usage"]
+    row, told = row_of(settings, ident), answered.json()["usage"]
     assert (row["ending"], row["status"], row["protocol"]) == ("answered", 200, "openai")
     assert (row["route"], row["model"], row["backend"]) == (f"POST {CHAT}", "qwen3", "local")
     assert (row["prompt_tokens"], row["generated_tokens"]) == (
-        usage["prompt_tokens"],
-        usage["completion_tokens"],
+        told["prompt_tokens"],
+        told["completion_tokens"],
     )
     assert 0 < row["prefill"] + row["decode"] <= row["seconds"] < 120
     assert row["body"] == row["answer"] == ""
@@ -86,7 +91,7 @@ async def test_each_ending_is_a_row_with_true_tokens_and_seconds(settings: Setti
         json.loads(streamed.body.split(b"data: ")[-2].split(b"\n")[0])["usage"]["input_tokens"],
     )
     row = row_of(settings, left)
-    assert (row["ending"], row["status"], row["prompt_tokens"]) == ("cancelled", 200, usage["prompt_tokens"])
+    assert (row["ending"], row["status"], row["prompt_tokens"]) == ("cancelled", 200, told["prompt_tokens"])
     assert 0 < row["generated_tokens"] < 2_000
     for answer, error, protocol in (
         (missing, "model_not_found", "openai"),
@@ -103,6 +108,15 @@ async def test_each_ending_is_a_row_with_true_tokens_and_seconds(settings: Setti
     [row] = rows_of(settings, "route = 'WS /v1/responses'")
     assert (row["ending"], row["generated_tokens"]) == ("answered", 3)
     assert len(rows_of(settings)) == 8
+
+
+async def written(served: Served, count: int) -> Any:
+    """Wait until so many rows are in the database; return the list of them."""
+    while True:
+        found = (await fetch(served.server, "GET", "/admin/audit")).json()
+        if len(found["requests"]) >= count:
+            return found
+        await trio.sleep(0.05)
 
 
 async def status(served: Served, ident: str) -> str:
@@ -146,16 +160,15 @@ async def test_rows_are_listed_filtered_paged_followed_and_summed(settings: Sett
         answers = [await fetch(served.server, "POST", CHAT, body) for _ in range(3)]
         refused = await fetch(served.server, "POST", CHAT, {**body, "model": "gone"})
 
-        async def audit(query: str = "") -> Any:
+        async def listed(query: str = "") -> Any:
             return (await fetch(served.server, "GET", f"/admin/audit{query}")).json()
 
-        while len((found := await audit())["requests"]) < 4:  # noqa: ASYNC110
-            await trio.sleep(0.05)
-        first = await audit("?limit=2")
-        second = await audit(f"?limit=2&after={first['requests'][-1]['number']}")
-        filtered = await audit("?status=404&ending=refused&since=2020-01-01T00:00Z&until=99999999999")
-        ours = await audit("?model=qwen3&key=nobody")
-        usage = (await fetch(served.server, "GET", "/admin/usage?since=2020-01-01")).json()["usage"]
+        found = await written(served, 4)
+        first = await listed("?limit=2")
+        second = await listed(f"?limit=2&after={first['requests'][-1]['number']}")
+        filtered = await listed("?status=404&ending=refused&since=2020-01-01T00:00Z&until=99999999999")
+        ours = await listed("?model=qwen3&key=nobody")
+        sums = (await fetch(served.server, "GET", "/admin/usage?since=2020-01-01")).json()["usage"]
         bad = [
             await fetch(served.server, "GET", f"/admin/audit?{query}")
             for query in (
@@ -177,9 +190,42 @@ async def test_rows_are_listed_filtered_paged_followed_and_summed(settings: Sett
     assert ours["requests"] == []
     assert (found["waiting"], found["lost"]) == (0, 0)
     assert [answer.status for answer in bad] == [400] * len(bad)
-    [entry] = usage
+    [entry] = sums
     assert (entry["requests"], entry["refused"], entry["failed"]) == (4, 1, 0)
     assert entry["generated_tokens"] == sum(a.json()["usage"]["completion_tokens"] for a in answers)
+
+
+async def test_the_audit_is_shown_at_the_terminal(settings: Settings) -> None:
+    # The log of the server would be among what the commands print.
+    with structlog.testing.capture_logs():
+        async with serving(settings) as served:
+            body = {"model": "qwen3", "messages": ASKED, "max_tokens": 2}
+            answered = await fetch(served.server, "POST", CHAT, body)
+            await fetch(served.server, "POST", b"/v1/\x1b[31m".decode("latin-1"), {})
+            await written(served, 2)
+
+            async def run(shown: click.Command, *arguments: str) -> Result:
+                words = [*arguments, "--url", served.server.address]
+                return await trio.to_thread.run_sync(CliRunner().invoke, shown, words)
+
+            lines = (await run(audit)).stdout.splitlines()
+            objects = [json.loads(line) for line in (await run(audit, "--json")).stdout.splitlines()]
+            one = await run(audit, "--ending", "answered", "--limit", "1")
+            sums = (await run(usage)).stdout.splitlines()
+            sum_of_day = json.loads((await run(usage, "--json", "--since", "2020-01-01")).stdout)
+            wrong = await run(usage, "--since", "soon")
+            gone = await run(audit, "--key", "nobody")
+    assert [entry["ending"] for entry in objects] == ["refused", "answered"]
+    assert len(lines) == 2
+    assert "\x1b" not in "".join(lines)
+    assert f"answered  200  POST {CHAT}  qwen3" in lines[1] == one.stdout.strip()
+    tokens = answered.json()["usage"]
+    assert f"  {tokens['prompt_tokens']}/0/{tokens['completion_tokens']}  " in lines[1]
+    assert sums[0].split("\t")[:3] == ["day", "key", "requests"]
+    assert sums[1].split("\t")[2] == "2"
+    assert (sum_of_day["requests"], sum_of_day["refused"]) == (2, 1)
+    assert (wrong.exit_code, "2026-11-24" in wrong.output) == (1, True)
+    assert (gone.exit_code, gone.output) == (0, "")
 
 
 async def test_content_is_kept_only_if_the_operator_asks_for_it(settings: Settings) -> None:

@@ -1,0 +1,38 @@
+"""The table of commands: their summaries, and the modules that have them."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "serve": "Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.",
+    "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
+    "speak": "Speak a text into an audio file.",
+    "embed": "Print the vectors of texts.",
+    "rerank": "Rank documents by how well they answer a query.",
+    "transcribe": "Transcribe a recording.",
+    "probe": "Find out what a model can do, and remember it.",
+    "ps": "List the models and the requests of a running server.",
+    "load": "Load a model of a running server.",
+    "unload": "Unload a model of a running server.",
+    "pin": "Keep a model of a running server in memory.",
+    "unpin": "Let a pinned model of a running server be unloaded again.",
+    "cancel": "Cancel a request of a running server.",
+    "inspect": "Show the last requests of a server, with their prompts and answers.",
+    "audit": "List the requests that a server has answered, refused or lost.",
+    "usage": "Sum up the requests and tokens of each key and day.",
+    "models": "List the models that requests can name.",
+    "pull": "Fetch a model of the hub.",
+    "search": "Search the hub for models that MLX reads.",
+    "rm": "Delete a model's files.",
+    "show": "Show what is known about a model, and where its settings come from.",
+    "reload": "Have a running server take in changed settings, without a restart.",
+    "service": "Run the server in the background, from login on and again after crashes.",
+    "doctor": "Examine this machine for a server, and say what is wrong.",
+    "bench": "Measure a server, or a model against mlx-lm's bare loop.",
+    "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
+}
+
+PLACES = {
+    **{name: (f"operators.{name}", "command") for name in ("ps", "inspect", "reload", "audit", "usage")},
+    **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
+}
+"""Modules and names of commands that are not `command` of the module of their name."""
