@@ -7,6 +7,7 @@ library takes half a second.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ class _CountedStream(httpx2.SyncByteStream):
         self._stream.close()
 
 
+_hooking = threading.Lock()
 _bounds: ContextVar[_Bounds | None] = ContextVar("greenroom_hub_bounds", default=None)
 
 
@@ -76,11 +78,11 @@ def bounded_session(seconds: float) -> Iterator[None]:
     """
     if constants.is_offline_mode():
         raise OfflineModeIsEnabled
-    client = get_session()
-    hooks = client.event_hooks
-    if _bound_answer not in hooks["response"]:
-        hooks["request"].append(_bound_request)
-        hooks["response"].append(_bound_answer)
+    hooks = get_session().event_hooks
+    with _hooking:  # a second hook would count all bytes twice
+        if _bound_answer not in hooks["response"]:
+            hooks["request"].append(_bound_request)
+            hooks["response"].append(_bound_answer)
     token = _bounds.set(_Bounds(seconds))
     try:
         yield
