@@ -20,7 +20,7 @@ class AuditRow:
         model: Public id of the model; empty if none was named.
         status: HTTP status; None if the client left before it was known.
         seconds: Time from its arrival to its end.
-        queue, prefill, decode: Seconds of these stages, in the model that took longest.
+        queue, prefill, decode: Seconds of these stages, of the prompt that took longest.
         prompt_tokens, cached_tokens, generated_tokens: Sums over its prompts; None if unknown.
         error: Code of its problem; empty if it had none.
         background: True if it went on after its response.

@@ -82,7 +82,7 @@ class AuditBook:
 
     def add_body(self, request_id: str, parts: Sequence[bytes]) -> None:
         """Keep the beginning of a body, if content is kept."""
-        if self.content and (found := self._open.get(request_id)) is not None:
+        if self.content and (found := self._find(request_id)) is not None:
             begun = b"".join(bytes(part[:MAX_CONTENT]) for part in parts[: MAX_CONTENT // 1_000])
             found.row = attrs.evolve(found.row, body=begun.decode(errors="replace")[:MAX_CONTENT])
 
@@ -90,13 +90,13 @@ class AuditBook:
         """Keep the beginning of a raw answer, if content is kept."""
         if not (self.content and isinstance(event, Finished)):
             return
-        if (found := self._open.get(request_id)) is not None:
+        if (found := self._find(request_id)) is not None:
             answer = f"{found.row.answer}\n{event.raw}" if found.row.answer else event.raw
             found.row = attrs.evolve(found.row, answer=_bounded(answer, MAX_CONTENT))
 
     def hold(self, request_id: str, model: str = "", *, background: bool = False) -> None:
         """Keep a row open for a model or a run, until as many calls of `release`."""
-        if (found := self._open.get(request_id)) is not None:
+        if (found := self._find(request_id)) is not None:
             found.halves += 1
             if model:
                 found.row = attrs.evolve(found.row, model=_bounded(model))
@@ -118,14 +118,14 @@ class AuditBook:
             error: Code of a run's problem; empty if it had none.
             cancelled: True if a run was cancelled.
         """
-        if (found := self._open.get(request_id)) is not None:
+        if (found := self._find(request_id)) is not None:
             found.halves -= 1
             found.was_cancelled |= cancelled
             if ended is not None:
                 found.row = _added(found.row, ended)
             if error and not found.row.error:
                 found.row = attrs.evolve(found.row, error=_bounded(error))
-            self._complete(request_id, found)
+            self._complete(found)
 
     def end(
         self,
@@ -146,13 +146,13 @@ class AuditBook:
             model: Name of the model in the request; a model's own id takes precedence.
             cancelled: True if the client left before the end of the answer.
         """
-        if (found := self._open.get(request_id)) is not None:
+        if (found := self._find(request_id)) is not None:
             found.is_closed = True
             found.was_cancelled |= cancelled
             row = found.row
             error, model = _bounded(error) or row.error, row.model or _bounded(model)
             found.row = attrs.evolve(row, status=status, owner=owner, error=error, model=model)
-            self._complete(request_id, found)
+            self._complete(found)
 
     def drop(self, request_id: str) -> None:
         """Forget a request that needs no row."""
@@ -177,9 +177,13 @@ class AuditBook:
         rows = tuple(self._recent[index] for index in range(len(self._recent) - count, len(self._recent)))
         return rows, self.position
 
-    def _complete(self, request_id: str, found: _Open) -> None:
+    def _find(self, request_id: str) -> _Open | None:
+        """Return the open row of a request; those for its prompts have its id with a number behind it."""
+        return self._open.get(request_id) or self._open.get(request_id.partition("-")[0])
+
+    def _complete(self, found: _Open) -> None:
         if found.is_closed and found.halves <= 0:
-            del self._open[request_id]
+            del self._open[found.row.request_id]
             ending = _ending(found.row, found.was_cancelled)
             self._add(attrs.evolve(found.row, ending=ending, seconds=self._timer() - found.began))
 
@@ -198,8 +202,10 @@ class AuditBook:
 def _added(row: AuditRow, ended: RequestEnded) -> AuditRow:
     timing, usage = ended.timing, ended.usage
     if timing is not None:
-        queue, prefill = max(row.queue, timing.queued), max(row.prefill, timing.prefill)
-        row = attrs.evolve(row, queue=queue, prefill=prefill, decode=max(row.decode, timing.decode))
+        stages = timing.queued, timing.prefill, timing.decode
+        # Prompts of one request are computed together: their sums would exceed its time.
+        if sum(stages) > row.queue + row.prefill + row.decode:
+            row = attrs.evolve(row, queue=stages[0], prefill=stages[1], decode=stages[2])
     return attrs.evolve(
         row,
         prompt_tokens=(row.prompt_tokens or 0) + usage.prompt,

@@ -1,0 +1,134 @@
+"""The audit's batches, on databases that take them, that are full, and that others hold."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import structlog.testing
+import trio
+
+from greenroom.actors.audit.audit_book import MAX_ROWS, AuditBook
+from greenroom.actors.audit.audit_writer import AuditWriter
+from greenroom.actors.core.worker import HANG_TIMEOUT, Workers
+from greenroom.actors.store.database.connection import PAGE, Connection
+from greenroom.actors.store.store import Store
+from greenroom.actors.store.tables.audit_table import AuditTable
+from greenroom.schemas.audit import AuditRow
+from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudit, ListUsage
+from greenroom.schemas.settings.settings import Settings
+
+DAY = 86_400.0
+
+
+@asynccontextmanager
+async def writing(database: sqlite3.Connection, book: AuditBook) -> AsyncIterator[tuple[AuditWriter, Store]]:
+    """Run a writer with a store."""
+    workers = Workers(HANG_TIMEOUT, None)
+    store = Store(Settings(), workers, database)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run)
+        writer = AuditWriter(book, store.ref, 0.01)
+        async with trio.open_nursery() as writers:
+            writers.start_soon(writer.run)
+            yield writer, store
+            writers.cancel_scope.cancel("the test is over")
+        await writer.finish(10.0)
+        await store.stop(10.0)
+    await workers.close(10.0)
+
+
+def fill(book: AuditBook, count: int) -> None:
+    """End so many requests."""
+    for number in range(count):
+        book.begin(f"req_{book.position}x{number}", "openai", "POST /v1/chat/completions")
+        book.end(f"req_{book.position}x{number}", 200, owner="key")
+
+
+def row(number: int, at: float, **changes: Any) -> AuditRow:
+    made = AuditRow(f"req_{number}", at, "key", "openai", "POST /", "m", 200, "answered", 1.0)
+    return attrs.evolve(made, **changes)
+
+
+async def test_a_full_database_keeps_a_batch_and_says_so_once_and_takes_it_later() -> None:
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+        Connection(database)  # makes the tables
+        pages = database.execute("pragma page_count").fetchone()[0]
+        database.execute(f"pragma max_page_count = {pages + 2}")
+        book = AuditBook()
+        with structlog.testing.capture_logs() as lines:
+            async with writing(database, book) as (writer, store):
+                fill(book, 1_000)
+                while not any(line["event"] == "audit not written" for line in lines):  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                fill(book, MAX_ROWS + 7)
+                await trio.sleep(0.1)
+                assert writer.waiting == 1_000 + MAX_ROWS
+                assert book.lost == 7
+                database.execute(f"pragma max_page_count = {pages + (64 << 20) // PAGE}")
+                while writer.waiting:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                page = await store.ref.ask(ListAudit(limit=1), AuditPage)
+        assert isinstance(page, AuditPage)
+        assert page.rows[0][0] == 1_000 + MAX_ROWS
+        events = [line["event"] for line in lines if line["event"].startswith("audit ")]
+        assert events.count("audit not written") == 1
+        assert "audit is written again" in events
+        assert sum(line["rows"] for line in lines if line["event"] == "audit rows lost") == 7
+
+
+async def test_what_stays_unwritten_at_the_end_is_told() -> None:
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+        Connection(database)
+        database.execute("pragma max_page_count = 1")
+        book = AuditBook()
+        with structlog.testing.capture_logs() as lines:
+            async with writing(database, book):
+                fill(book, 500)
+        told = [line for line in lines if line["event"] == "audit rows lost"]
+        assert [(line["rows"], line["reason"]) for line in told] == [(500, "storage_full")]
+
+
+def test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted(tmp_path: Path) -> None:
+    connection = Connection(str(tmp_path / "kept.db"))
+    table, now = AuditTable(connection, 30.0, 2_500), time.time()
+    rows = tuple(row(number, now - 31 * DAY if number < 1_500 else now) for number in range(4_500))
+    for _ in range(2):
+        table.save(rows)
+    assert sum(entry.requests for entry in table.usage(ListUsage())) == 4_500
+    assert sum(1 for _ in table.prune()) == 3
+    found = table.list(ListAudit(limit=3_000))
+    assert (len(found.rows), found.has_more) == (2_500, False)
+    assert found.rows[-1][1].request_id == "req_2000"
+    assert sum(entry.requests for entry in table.usage(ListUsage())) == 4_500
+    connection.close()
+
+
+@pytest.mark.parametrize("name", ["since", "until", "owner", "model", "status", "ending"])
+def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: Path, name: str) -> None:
+    connection = Connection(str(tmp_path / "kept.db"))
+    table = AuditTable(connection, 30.0, 100)
+    rows = (
+        row(1, 100.0),
+        row(2, 200.0, owner="other", model="n", status=None, ending="cancelled"),
+    )
+    table.save(rows)
+    values = {
+        "since": 150.0,
+        "until": 150.0,
+        "owner": "other",
+        "model": "n",
+        "status": 200,
+        "ending": "cancelled",
+    }
+    asked = ListAudit(**{name: values[name]})
+    stored = [found for _, found in table.list(asked).rows]
+    assert stored == [each for each in rows if asked.includes(each)]
+    assert len(stored) == 1
+    connection.close()
