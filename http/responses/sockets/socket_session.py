@@ -19,6 +19,7 @@ from greenroom.http.responses.sockets.incoming_messages import IncomingMessage, 
 from greenroom.http.responses.sockets.local_histories import LocalHistories
 from greenroom.http.responses.sockets.posted_message import PostedMessage
 from greenroom.http.responses.sockets.socket_request import SocketRequest
+from greenroom.http.transport.request_id import new_request_id
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
@@ -72,6 +73,7 @@ class ResponseSockets:
         self._histories = LocalHistories()
         self._numbers = count()
         self._open = 0
+        self._audit = services.refs.audit
         # Sockets may stay idle for minutes; together they must leave connections to everybody else.
         self._most_open = max(1, services.settings.max_connections // 4)
 
@@ -89,11 +91,18 @@ class ResponseSockets:
         try:
             messages = IncomingMessages(self._bodies.largest, self._bodies.account)
             post = partial(PostedMessage, self._app, self._unsent, socket)
-            session = SocketSession(post, socket, number, messages, self._histories, self._limits)
+            limits, record = self._limits, self._record
+            session = SocketSession(post, socket, number, messages, self._histories, limits, record)
             await session.run()
         finally:
             self._open -= 1
             self._histories.forget(number)
+
+    def _record(self, problem: Problem) -> None:
+        """Record a message that no route gets to see."""
+        if self._audit is not None:
+            ident = new_request_id()
+            self._audit.book.refuse(ident, "responses", "WS /v1/responses", problem.status, problem.code)
 
 
 class SocketSession:
@@ -103,6 +112,7 @@ class SocketSession:
         post: Makes the request of a message.
         number: The socket's number.
         messages: Queue of the socket's messages, still empty.
+        record: Records the problem of a message that is not posted.
     """
 
     def __init__(
@@ -113,8 +123,10 @@ class SocketSession:
         messages: IncomingMessages,
         histories: LocalHistories,
         limits: SocketLimits,
+        record: Callable[[Problem], None],
     ) -> None:
         self._post = post
+        self._record = record
         self._limits = limits
         self._socket = socket
         self._number = number
@@ -159,6 +171,7 @@ class SocketSession:
                 await self._refuse(refused)
 
     async def _refuse(self, refused: Refused) -> None:
+        self._record(refused.problem)
         await self._socket.send([error_text(refused.problem)])
         if refused.code is not None:
             await self._close(refused.code, refused.problem.code)
@@ -167,6 +180,7 @@ class SocketSession:
         while True:
             message = await self._messages.next()
             if message.problem is not None:
+                self._record(message.problem)
                 await self._socket.send([error_text(message.problem)])
                 continue
             self._is_answering = True

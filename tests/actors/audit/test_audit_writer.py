@@ -119,14 +119,8 @@ def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: P
         row(2, 200.0, owner="other", model="n", status=None, ending="cancelled"),
     )
     table.save(rows)
-    values = {
-        "since": 150.0,
-        "until": 150.0,
-        "owner": "other",
-        "model": "n",
-        "status": 200,
-        "ending": "cancelled",
-    }
+    others: dict[str, Any] = {"owner": "other", "model": "n", "status": 200, "ending": "cancelled"}
+    values = {"since": 150.0, "until": 150.0, **others}
     asked = ListAudit(**{name: values[name]})
     stored = [found for _, found in table.list(asked).rows]
     assert stored == [each for each in rows if asked.includes(each)]

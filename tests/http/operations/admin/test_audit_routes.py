@@ -71,6 +71,9 @@ async def test_each_ending_is_a_row_with_true_tokens_and_seconds(settings: Setti
             await client.send(b"NOT HTTP\r\n\r\n")
             broken = await client.receive_response()
         async with open_socket(served) as socket:
+            await socket.send_binary(b"no text")
+            await socket.wait_closed()
+        async with open_socket(served) as socket:
             events = await socket.answer(
                 {"type": "response.create", "model": "qwen3", "input": "one", "max_output_tokens": 3}
             )
@@ -105,9 +108,10 @@ async def test_each_ending_is_a_row_with_true_tokens_and_seconds(settings: Setti
     assert row_of(settings, spoiled.headers["x-request-id"])["protocol"] == "ollama"
     assert rows_of(settings, f"request_id = '{probed.headers['x-request-id']}'") == []
     assert events[-1]["type"] == "response.incomplete"
-    [row] = rows_of(settings, "route = 'WS /v1/responses'")
-    assert (row["ending"], row["generated_tokens"]) == ("answered", 3)
-    assert len(rows_of(settings)) == 8
+    first, second = rows_of(settings, "route = 'WS /v1/responses'")
+    assert (first["ending"], first["protocol"], first["status"]) == ("refused", "responses", 400)
+    assert (second["ending"], second["generated_tokens"]) == ("answered", 3)
+    assert len(rows_of(settings)) == 9
 
 
 async def written(served: Served, count: int) -> Any:
