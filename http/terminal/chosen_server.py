@@ -94,7 +94,7 @@ class ServedModels:
         """Return the description of the default model, or else of the first of a kind."""
         default = self.named("default")
         if default is not None and default.get("type") in kinds:
-            return {**default, "id": "default"}
+            return default
         listed = (self._answer("GET", "/v1/models", None) or {}).get("data", ())
         return next((model for model in listed if model.get("type") in kinds), None)
 
