@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 URL = os.environ["GREENROOM_URL"]
-ENDLESS = ("/admin/events", "/admin/logs")
+ENDLESS = ("/admin/events", "/admin/logs", "/admin/audit")
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
 schema = schemathesis.openapi.from_url(f"{URL}/openapi.json")
@@ -90,3 +90,8 @@ def test_a_pull_is_cancelled():
 def running_pulls():
     listed = call("GET", "/admin/pulls").json()["pulls"]
     return [each for each in listed if each["model"] == "org/slow" and each["state"] == "running"]
+
+
+def test_the_audit_is_listed_unless_it_is_followed():
+    assert call("GET", "/admin/audit", query={"limit": 2}).json()
+    call("GET", "/admin/audit", 400, query={"limit": "many"})
