@@ -75,6 +75,11 @@ class AuditBook:
         """The number of rows that wait to be written."""
         return len(self._waiting)
 
+    @property
+    def in_flight(self) -> int:
+        """The number of requests that have not ended."""
+        return len(self._open)
+
     def begin(self, request_id: str, protocol: str, route: str) -> None:
         """Open the row of a request."""
         row = AuditRow(request_id, self._clock(), "", protocol, _bounded(route), "", None, "answered", 0.0)

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from greenroom.http.commands.operators.audit import command as audit
 from greenroom.http.commands.operators.usage import command as usage
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
 from greenroom.tests.support.clients.web_socket_clients import open_socket
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -126,6 +127,26 @@ async def written(served: Served, count: int) -> Any:
 async def status(served: Served, ident: str) -> str:
     """Return the status of a stored response."""
     return str((await fetch(served.server, "GET", f"/v1/responses/{ident}")).json()["status"])
+
+
+async def test_a_crash_and_a_wait_that_is_too_long_have_endings_of_their_own(settings: Settings) -> None:
+    faults, settings = Faults(), attrs.evolve(settings, max_batch=1, queue_timeout=0.2)
+    body = {"model": "qwen3", "messages": ASKED, "max_tokens": 20_000, "ignore_eos": True}
+    async with (
+        serving(settings, engines=FaultyEngines(settings, faults)) as served,
+        connected(served.server) as client,
+    ):
+        await client.request("POST", CHAT, json.dumps({**body, "stream": True}).encode())
+        head = (await client.read_until(b"data: ")).decode().lower()
+        late = await fetch(served.server, "POST", CHAT, body)
+        faults.crash.add(crashed := head.split("x-request-id: ")[1].split()[0])
+        await client.read_until(b"model_crashed")
+        await client.read_until(b"0\r\n\r\n")
+    row = row_of(settings, late.headers["x-request-id"])
+    assert (row["ending"], row["status"], row["error"]) == ("timed_out", 503, "queue_timeout")
+    assert row["seconds"] >= 0.2
+    row = row_of(settings, crashed)
+    assert (row["ending"], row["status"], row["error"]) == ("failed", 200, "model_crashed")
 
 
 async def test_a_background_run_is_one_row_that_ends_with_the_run(settings: Settings) -> None:

@@ -19,6 +19,7 @@ import trio
 
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.web_socket_clients import open_socket
+from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
 from greenroom.tests.support.spoiled.spoiled_kinds import form_request
@@ -208,9 +209,13 @@ async def test_every_request_of_a_mixed_load_is_one_true_row(
             told.extend(await order.pop()(served))
 
     with structlog.testing.capture_logs() as lines:
-        async with serving(settings) as served, trio.open_nursery() as nursery:
-            for _ in range(AT_ONCE):
-                nursery.start_soon(work, served)
+        async with serving(settings) as served:
+            async with trio.open_nursery() as nursery:
+                for _ in range(AT_ONCE):
+                    nursery.start_soon(work, served)
+            audit = served.system.refs.audit
+            assert audit is not None
+            await until(lambda: audit.book.in_flight == 0)
     compare(told, rows_of(tmp_path / "kept.db"), lines)
     assert len({each.ending for each in told}) == 4
 
