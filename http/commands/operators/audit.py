@@ -67,7 +67,7 @@ def _line(entry: Mapping[str, Any]) -> str:
         entry["key"] or "-",
         entry["ending"],
         _number(entry["status"]),
-        entry["route"],
+        entry["route"] or "-",
         entry["model"] or "-",
         tokens,
         f"{entry['seconds']:.2f}",
