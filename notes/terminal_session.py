@@ -41,7 +41,7 @@ class Typist:
         os.write(self._terminal, text.encode())
 
     def read(self, until: str = "") -> str:
-        """Return what is shown up to a text, or up to the end."""
+        """Return the shown text up to a mark, or up to the end."""
         shown = b""
         deadline = time.monotonic() + _SECONDS
         while not (until and shown.decode(errors="replace").endswith(until)):
