@@ -36,6 +36,11 @@ class Heartbeat:
         if not self._paused:
             self._set_paused(True)
 
+    @property
+    def paused(self) -> bool:
+        """True while the job waits for something external."""
+        return self._paused
+
     def check(self) -> bool:
         """Count a check, and return whether the job counts as hung. For the Trio thread only."""
         beats = self._beats

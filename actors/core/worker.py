@@ -36,12 +36,17 @@ HANG_TIMEOUT = 120.0
 
 @attrs.frozen
 class WorkersStatistics:
-    """The numbers of threads by state."""
+    """The numbers of threads by state.
+
+    Args:
+        working: Number of lent threads whose jobs have not paused.
+    """
 
     lent: int
     idle: int
     quarantined: int
     replaced: int = 0
+    working: int = 0
 
 
 @attrs.frozen
@@ -176,7 +181,8 @@ class Workers:
     def statistics(self) -> WorkersStatistics:
         """Return a snapshot for operators and tests."""
         replaced = self._replacements.replaced
-        return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined), replaced)
+        working = sum(not loan.heartbeat.paused for loan in self._lent.values())
+        return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined), replaced, working)
 
     @property
     def loss(self) -> str:

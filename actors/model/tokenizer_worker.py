@@ -78,6 +78,7 @@ class TokenizerWorker(SupervisedWorker[TokenizerLoop, Preparation]):
 
     def _on_silent(self, loop: TokenizerLoop, seconds: float) -> None:
         if not loop.opened:
+            loop.abandon()  # so that the thread ends when it returns
             detail = f"opening its files gave no sign of life for {seconds:g} seconds."
             self._control.send(PreparingFailed(load_failed(self._key.model, detail)))
             return

@@ -163,7 +163,7 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
         await answer(system.pool, "llama", "warm")
         with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(fall_silent, clock, faults)
+                nursery.start_soon(fall_silent, clock, faults, system)
                 failed = (await rest(bad))[-1]
         assert isinstance(failed, Failed)
         assert (failed.problem.status, failed.problem.code) == (503, "model_hung")

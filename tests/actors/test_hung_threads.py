@@ -76,7 +76,7 @@ async def test_a_prompt_that_hangs_fails_by_name_and_the_next_thread_answers_tho
             nursery.start_soon(ask, "bad")
             await trio.to_thread.run_sync(faults.hangs.wait)
             nursery.start_soon(ask, "behind")
-            await fall_silent(clock, faults)
+            await fall_silent(clock, faults, system)
         failed = ends["bad"]
         assert isinstance(failed, Failed)
         assert (failed.problem.status, failed.problem.code) == (500, "prompt_hung")
@@ -106,7 +106,7 @@ async def test_a_model_that_costs_too_many_threads_takes_no_more_prompts_until_o
         for name in names:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(answer, system.pool, "qwen3", name)
-                await fall_silent(clock, faults)
+                await fall_silent(clock, faults, system)
         refused = await problem_of(system, "qwen3", "later")
         assert (refused.status, refused.code) == (503, "model_hung")
         assert refused.retry_after
@@ -134,7 +134,7 @@ async def test_a_server_is_not_ready_whose_only_model_takes_no_more_prompts(
         for name in names:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(answer, system.pool, "qwen3", name)
-                await fall_silent(clock, faults)
+                await fall_silent(clock, faults, system)
         assert (await problem_of(system, "qwen3", "later")).code == "model_hung"
         assert not await is_ready(system)
 
@@ -151,11 +151,17 @@ async def test_files_whose_opening_hangs_are_a_failed_load_that_may_be_tried_aga
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            await fall_silent(clock, faults)
+            await fall_silent(clock, faults, system)
         assert [(problem.status, problem.code) for problem in problems] == [(503, "load_failed")]
         assert (await status(system.pool, "qwen3")).hung_threads == 1
         faults.hang_open = False
         assert isinstance((await answer(system.pool, "qwen3", "second"))[1], Finished)
+        faults.release.set()
+
+        async def returned() -> bool:
+            return system.statistics().quarantined == 0
+
+        await eventually(returned, seconds=60.0)
 
 
 async def test_a_panic_over_a_prompt_costs_that_request_only(settings: Settings) -> None:
@@ -199,7 +205,7 @@ async def test_who_waits_for_a_room_that_a_hung_model_holds_is_told_so(
             await until(bad, TextDelta)
             await until(waiting, Admitted)
             assert await state(system.pool, "llama") is ModelState.WAITING
-            await fall_silent(clock, faults)
+            await fall_silent(clock, faults, system)
             ends = [[event async for event in generation][-1] for generation in (bad, waiting)]
         assert [end.problem.code for end in ends if isinstance(end, Failed)] == ["model_hung", "no_room"]
         refused = await problem_of(system, "llama", "later")
@@ -225,7 +231,7 @@ async def test_an_actor_that_fails_while_its_worker_hangs_leaves_it_the_room(
         await trio.to_thread.run_sync(faults.hangs.wait)
         with generate(system.pool, "llama", "waiting") as waiting:
             await until(waiting, Admitted)
-            await fall_silent(clock, faults)
+            await fall_silent(clock, faults, system)
             end = [event async for event in waiting][-1]
         assert isinstance(end, Failed)
         assert end.problem.code == "no_room"

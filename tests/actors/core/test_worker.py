@@ -247,7 +247,7 @@ async def test_a_thread_that_does_not_end_is_told_of_and_not_waited_for() -> Non
     stuck = workers.lend("tokenizer", lambda _: release.wait(), lambda _: None)
     quarantined = workers.lend("gpu", lambda _: release.wait(), lambda _: None)
     workers.quarantine(quarantined)
-    assert workers.statistics() == WorkersStatistics(lent=1, idle=0, quarantined=1)
+    assert workers.statistics() == WorkersStatistics(lent=1, idle=0, quarantined=1, working=1)
     with trio.fail_after(300):
         assert not await workers.close(0.1)
     release.set()

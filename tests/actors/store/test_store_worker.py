@@ -88,7 +88,7 @@ async def test_a_hung_message_fails_by_name_the_next_thread_goes_on_and_what_it_
             nursery.start_soon(refuse, system, CommitResponse(response(STICKS)), problems)
             await trio.to_thread.run_sync(faults.hangs.wait)
             nursery.start_soon(wait_behind)
-            await fall_silent(clock, faults)
+            await fall_silent(clock, faults, system)
         assert [(problem.status, problem.code) for problem in problems] == [(503, "store_hung")]
         assert behind == [response("before")]
         assert (await status(system)).hung_threads == 1
@@ -111,7 +111,7 @@ async def test_after_too_many_hung_threads_no_more_are_lost_until_they_come_back
         for _ in range(MAX_HUNG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refuse, system, FindResponse(STICKS, ""), problems)
-                await fall_silent(clock, faults)
+                await fall_silent(clock, faults, system)
         assert {problem.code for problem in problems} == {"store_hung"}
         refused = await refusal(system.refs.store, FindResponse("r", ""))
         assert f"{MAX_HUNG} threads hang" in refused.detail

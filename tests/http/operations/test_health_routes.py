@@ -45,7 +45,7 @@ async def test_a_server_with_a_hung_model_is_not_ready_until_it_answers_again(
                 head = (await client.read_until(b"\r\n\r\n")).decode().lower()
                 assert (await fetch(server, "GET", "/readyz")).status == 200
                 faults.hang.add(head.split("x-request-id: ")[1].split()[0])
-                nursery.start_soon(fall_silent, clock, faults)
+                nursery.start_soon(fall_silent, clock, faults, served.system)
                 assert b'"code":"model_hung"' in await client.read_until(b"data: [DONE]\n\n")
             refused = await fetch(server, "GET", "/readyz")
             assert (refused.status, refused.headers["retry-after"]) == (503, "5")
@@ -85,7 +85,7 @@ async def test_a_server_that_lost_a_thread_over_a_prompt_answers_and_says_so(
             await ask("warm")
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask, "bad")
-                await fall_silent(clock, faults)
+                await fall_silent(clock, faults, served.system)
             await ask("next")
             assert [answer.status for answer in answers] == [200, 500, 200]
             assert answers[1].json()["error"]["code"] == "prompt_hung"

@@ -18,6 +18,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.engine_protocol import Engine, PromptAdapter, SuspendableEngine
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.requests.generation import Generation
+from greenroom.actors.system import System
 from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.events.result_events import Vector
@@ -111,16 +112,23 @@ def count_objects(*kinds: type) -> Counter[type]:
 
 HANG_TIMEOUT = 1e6
 """Hang timeout in seconds of a clock that jumps. It is far longer than any real job."""
+HANG_WAIT = 120.0
+"""Longest wait for a thread to hang, in seconds."""
 
 
-async def fall_silent(clock: MockClock, faults: Faults) -> None:
-    """Wait for a thread to hang, then jump the clock until it counts as silent. No other thread may work.
+async def fall_silent(clock: MockClock, faults: Faults, system: System) -> None:
+    """Wait for a thread to hang and all others to pause, then jump the clock until it counts as silent.
 
     Args:
-        clock: The clock of a system whose `hang_timeout` is `HANG_TIMEOUT`.
+        clock: The clock of the system, whose `hang_timeout` is `HANG_TIMEOUT`.
     """
-    await trio.to_thread.run_sync(faults.hangs.wait)
+    assert await trio.to_thread.run_sync(faults.hangs.wait, HANG_WAIT), "nothing hangs"
     faults.hangs.clear()
+
+    async def only_one_works() -> bool:
+        return system.statistics().working == 1
+
+    await eventually(only_one_works)
     for _ in range(SILENT_TICKS + 2):
         clock.jump(HANG_TIMEOUT / SILENT_TICKS)
         await wait_all_tasks_blocked()
