@@ -65,7 +65,7 @@ class Typist:
 
 
 def _lines(shown: str) -> str:
-    """Return what stays on the screen, without spinners, which are overwritten in place."""
+    """Return the lines that stay on the screen: spinners are overwritten in place."""
     plain = _CONTROLS.sub("", shown).replace("\r\n", "\n")
     lines = (line.rpartition("\r")[2] for line in plain.split("\n"))
     return "\n".join(line for line in lines if not line.endswith(" …"))

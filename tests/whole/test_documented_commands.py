@@ -35,6 +35,10 @@ NOT_RUN = {
     "uv tool install '.[cpu]'": "installs packages from the network",
     "pip install .": "installs packages from the network",
     "pip install '.[cpu]'": "installs packages from the network",
+    "uv build --wheel && podman build --tag greenroom --file Containerfile dist": "needs podman",
+    "podman run --publish 127.0.0.1:8000:8000 --volume greenroom:/models greenroom serve org/name": (
+        "needs podman; test_containerfile.py reads the file"
+    ),
     ".venv/bin/pip install opencv-python": "installs packages from the network",
     ".venv/bin/pip install miniaudio": "installs packages from the network",
     "ANTHROPIC_BASE_URL=http://localhost:8000 ANTHROPIC_MODEL=default claude": "needs Claude Code",
