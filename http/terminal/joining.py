@@ -137,8 +137,10 @@ def _with_model(server: RunningServer, model: str | None, kinds: Sequence[ModelT
     from greenroom.http.terminal.chosen_server import ServedModels, chosen
 
     url = server.addresses[0]
+    # A server that was found gets no key that was meant for another.
+    key = os.environ.get("GREENROOM_API_KEY") or "none"
     try:
-        with closing(ServedModels(url)) as models:
+        with closing(ServedModels(url, key)) as models:
             listed = _find(models, model, kinds)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         _say(f"not using the server at {url}: {error or type(error).__name__}")
@@ -149,7 +151,7 @@ def _with_model(server: RunningServer, model: str | None, kinds: Sequence[ModelT
         missing = f"'{model}'" if model else f"a model for {PURPOSES[kinds[0]]}"
         _say(f"the server at {url} does not serve {missing}: loading it here")
         return None
-    return chosen(url, listed)
+    return chosen(url, listed, key)
 
 
 def _find(models: ServedModels, model: str | None, kinds: Sequence[ModelType]) -> Mapping[str, Any] | None:
