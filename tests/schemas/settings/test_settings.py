@@ -60,6 +60,10 @@ SHOWN_BY = {
     "log_level": "test_flags_reach_the_server",
     "explain": "test_explanations_can_be_switched_off",
     "inspect": "test_only_the_last_requests_are_kept",
+    "audit": "test_without_audit_there_is_none",
+    "audit_content": "test_content_is_kept_only_if_the_operator_asks_for_it",
+    "audit_days": "test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted",
+    "audit_rows": "test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted",
     "allowed_hosts": "test_flags_reach_the_server",
     "allowed_origins": "test_flags_reach_the_server",
     "max_body_bytes": "test_flags_reach_the_server",
@@ -83,11 +87,11 @@ SHOWN_FOR_A_MODEL_BY = {
     "vision": "test_with_vision_off_the_text_half_alone_is_loaded",
     "max_context": "test_a_models_tables_hold_for_it_alone",
     "kv_bits": "test_a_models_tables_hold_for_it_alone",
+    "pinned": "test_pins_that_exceed_the_memory_together_are_told_with_their_sum",
+    "preload": "test_models_are_preloaded_into_free_memory_and_the_others_are_a_warning",
+    "ttl": "test_a_model_with_a_time_to_live_is_unloaded_when_it_is_idle_for_so_long",
 }
 """The same for settings of single models; those with the name of a server's setting share its road."""
-
-_PLANNED = {"pinned", "preload", "ttl"}
-"""Settings of a model that nothing reads yet."""
 
 
 def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
@@ -99,6 +103,6 @@ def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
     }
     assert SHOWN_BY.keys() == FIELDS.keys()
     assert set(SHOWN_BY.values()) - functions == set()
-    own = attrs.fields_dict(ModelSettings).keys() - SHOWN_BY.keys() - _PLANNED
+    own = attrs.fields_dict(ModelSettings).keys() - SHOWN_BY.keys()
     assert own <= SHOWN_FOR_A_MODEL_BY.keys() <= attrs.fields_dict(ModelSettings).keys()
     assert set(SHOWN_FOR_A_MODEL_BY.values()) - functions == set()
