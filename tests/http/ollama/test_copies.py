@@ -25,7 +25,7 @@ def settings(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     profiles = (("short", Profile(model="llama", max_tokens=2)),)
     folders, database = (str(tiny_model("llama")),), str(tmp_path / "greenroom.db")
-    return Settings(models=folders, profiles=profiles, db=database, shutdown_timeout=20.0)
+    return Settings(models=folders, profiles=profiles, db=database, max_tokens=6, shutdown_timeout=20.0)
 
 
 def listed(client: Client) -> list[str]:
