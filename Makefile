@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences reference lint types clean
+.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -89,6 +89,10 @@ vision-table: $(VENV)/developing-$(ACCELERATOR)
 # The licences of all packages that Greenroom runs with, after uv.lock has changed: notes/licences.md.
 licences: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.packages.licences
+
+# The compressed files of http/pages/site, which are what is served.
+pages: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.pages.compress_pages
 
 # Settings, generation parameters, routes and commands: notes/configure.md, generation-parameters.md, guide.md.
 reference: $(VENV)/developing-$(ACCELERATOR)

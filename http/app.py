@@ -29,6 +29,7 @@ from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.operations.http_requests import HttpRequests
 from greenroom.http.operations.metrics_route import metrics_route
 from greenroom.http.operations.openapi.openapi_routes import openapi_routes
+from greenroom.http.pages.page_routes import page_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.sockets.socket_request import socket_request
@@ -88,6 +89,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     respond, requests = answer_errors(app, PROTOCOLS), HttpRequests()
     _guard(app, services, respond, requests)
     _inspect(app, services.refs.inspector)
+    app.register_blueprint(page_routes())
     app.register_blueprint(health_routes(services.refs))
     app.register_blueprint(openapi_routes(app))
     for routes in admin_routes(services):

@@ -36,7 +36,8 @@ def find_loopback_problem(headers: Headers, address: str | None) -> Problem | No
 
     The peer's address alone does not show that: a proxy or a tunnel on this machine has a loopback address
     too. It is recognized by the headers that it adds, or by the host name that it leaves. Web pages are
-    refused, even those that may use the models: they run on this machine, but others write them.
+    refused, even those that may use the models: they run on this machine, but others write them. The
+    server's own pages are not.
 
     Args:
         address: Address of the peer; None if unknown.
@@ -52,9 +53,16 @@ def find_loopback_problem(headers: Headers, address: str | None) -> Problem | No
     host = headers.get("Host", "")
     if not _is_local_name(host):
         return _refusal(f"under a name such as localhost, not '{host[:200]}'")
-    if "Origin" in headers or headers.get("Sec-Fetch-Site", "none").strip().lower() not in _OWN_SITE:
+    if not _is_own(headers, host) or headers.get("Sec-Fetch-Site", "none").strip().lower() not in _OWN_SITE:
         return _refusal("not from web pages")
     return None
+
+
+def _is_own(headers: Headers, host: str) -> bool:
+    """Return whether no page sent the request, or one that this server itself serves under that name."""
+    origin = headers.get("Origin", "").strip().lower()
+    own = host.strip().lower()
+    return "Origin" not in headers or origin in (f"http://{own}", f"https://{own}")
 
 
 async def require_loopback() -> None:

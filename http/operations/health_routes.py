@@ -10,24 +10,15 @@ from quart import Blueprint, Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.protocols.route_description import TEXT, described
+from greenroom.http.answering.protocols.route_description import described
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
-
-WELCOME = (
-    "Greenroom is running. OpenAI clients: base_url is this address with /v1; Anthropic clients: without.\n"
-)
 
 
 def health_routes(refs: ActorRefs) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("health", __name__)
-
-    @routes.get("/")
-    @described("Say that the server runs", media=(TEXT,))
-    async def root() -> Response:
-        return Response(WELCOME, content_type="text/plain; charset=utf-8")
 
     @routes.get("/health")
     @described("Say that the process lives, and its id")

@@ -68,7 +68,7 @@ def test_every_folder_with_code_is_a_listed_package() -> None:
     assert {"greenroom", *rooms, *(".".join(("greenroom", *folder.parts)) for folder in folders)} == listed
 
 
-def test_the_wheel_holds_every_module_and_the_demo_model(wheel: Path) -> None:
+def test_the_wheel_holds_every_module_the_demo_model_and_the_pages(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     modules = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     expected = {f"greenroom/{path}" for path in modules}
@@ -76,8 +76,12 @@ def test_the_wheel_holds_every_module_and_the_demo_model(wheel: Path) -> None:
     assert "greenroom/engine/demo/model/model.safetensors" in demo
     typed = {f"greenroom/{folder}py.typed" for folder in ("", *(f"{room}/" for room in ROOMS))}
     table = {"greenroom/engine/loading/batching/table.json"}
+    folders = (ROOT / "http" / "pages" / name for name in ("site", "compressed"))
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    pages = {f"greenroom/{path.relative_to(ROOT)}" for path in files}
+    assert "greenroom/http/pages/compressed/index.html.gz" in pages
     in_package = {name for name in inside if name.startswith("greenroom/")}
-    assert expected | demo | typed | table | {"greenroom/api.py"} == in_package
+    assert expected | demo | typed | table | pages | {"greenroom/api.py"} == in_package
 
 
 def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 TEXT = "text/plain"
+HTML = "text/html"
 FORM = "multipart/form-data"
 
 ANSWERED_BY_A_MODEL = (404, 500, 501, 503, 507)

@@ -67,6 +67,15 @@ def test_proxies_and_pages_of_this_machine_are_not(headers: dict[str, str]) -> N
     assert problem.code == "loopback_only"
 
 
+@pytest.mark.parametrize("host", ["localhost:8000", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000"])
+def test_the_own_page_is_answered(host: str) -> None:
+    own = Headers({"Host": host, "Origin": f"http://{host.lower()}", "Sec-Fetch-Site": "same-origin"})
+    assert find_loopback_problem(own, "127.0.0.1") is None
+    for origin in ("http://localhost:8001", "http://localhost", f"http://{host.lower()}.evil.example", ""):
+        own["Origin"] = origin
+        assert find_loopback_problem(own, "127.0.0.1") is not None
+
+
 async def test_an_allowed_page_and_a_proxy_reach_the_models_but_not_the_operators_routes(
     server_without_model: Served,
 ) -> None:

@@ -1,0 +1,70 @@
+"""`GET /`: the pages for a browser, a line of text for everybody else; `GET /pages/...`: their files."""
+
+from __future__ import annotations
+
+from quart import Blueprint, Response, request
+
+from greenroom.http.answering.protocols.route_description import HTML, TEXT, described
+from greenroom.http.pages.site_files import INDEX, SiteFile, site_files
+from greenroom.schemas.problems import Problem, ProblemError
+
+PAGES_PREFIX = "/pages/"
+"""Beginning of the paths of static files, which everybody may read: they hold nobody's data."""
+WELCOME = (
+    "Greenroom is running. OpenAI clients: base_url is this address with /v1; Anthropic clients: without.\n"
+)
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' blob:; media-src 'self' blob:; object-src 'none'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Policy of every document and script (W3C CSP level 3): nothing runs or loads that is not of this server."""
+_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "referrer-policy": "no-referrer",
+    # Kept, and asked after each time: the answer to a known tag has no body.
+    "cache-control": "no-cache",
+}
+
+
+def page_routes() -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("pages", __name__)
+
+    @routes.get("/")
+    @described("Show the pages to a browser, and say to others that the server runs", media=(TEXT, HTML))
+    async def root() -> Response:
+        if _wants_html():
+            response = _response(site_files()[INDEX])
+        else:
+            response = Response(WELCOME, content_type=f"{TEXT}; charset=utf-8")
+        response.vary.add("Accept")
+        return response
+
+    @routes.get(f"{PAGES_PREFIX}<path:name>")
+    @described("Serve a file of the pages", media=("text/javascript", "text/css"), problems=(404,))
+    async def file(name: str) -> Response:
+        found = site_files().get(name)
+        if found is None:
+            raise ProblemError(Problem(404, "not_found", "The pages have no such file."))
+        return _response(found)
+
+    return routes
+
+
+def _wants_html() -> bool:
+    # Clients that take anything are programs: browsers name the type.
+    return any(kind == HTML and quality > 0 for kind, quality in request.accept_mimetypes)
+
+
+def _response(file: SiteFile) -> Response:
+    zipped = request.accept_encodings.quality("gzip") > 0
+    response = Response(file.compressed if zipped else file.body, content_type=file.content_type)
+    response.headers.update(_HEADERS)
+    response.vary.add("Accept-Encoding")
+    response.set_etag(f"{file.tag}-gzip" if zipped else file.tag)
+    if zipped:
+        response.headers["content-encoding"] = "gzip"
+    if request.if_none_match.contains_weak(response.get_etag()[0] or ""):
+        response.status_code = 304
+        response.set_data(b"")
+    return response

@@ -1,0 +1,31 @@
+// The pages' frame: which page is shown, and the key.
+import { h, render } from './vendor/preact.js';
+import { showKey } from './key_dialog.js';
+
+const main = document.getElementById('main');
+const PAGES = {
+  chat: async () => (await import('./chat/chat_page.js')).ChatPage,
+  control: async () => (await import('./control/control_page.js')).ControlPage,
+};
+let shown = null;
+
+async function show() {
+  const [name, ...rest] = location.hash.slice(1).split('/');
+  const page = name in PAGES ? name : 'chat';
+  for (const link of document.querySelectorAll('[data-page]')) {
+    if (link.dataset.page === page) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  document.title = page === 'chat' ? 'Chat – Greenroom' : 'Control room – Greenroom';
+  const Page = await PAGES[page]();
+  if (shown !== page) {
+    render(null, main);
+    main.replaceChildren();
+  }
+  shown = page;
+  render(h(Page, { path: rest.map(decodeURIComponent) }), main);
+}
+
+document.getElementById('key').onclick = showKey;
+window.addEventListener('hashchange', show);
+show();

@@ -1,0 +1,91 @@
+// The events of a streamed response, taken into the entry that shows it.
+import { LiveText } from '../live_text.js';
+
+function newPart(item) {
+  const live = new LiveText();
+  switch (item.type) {
+    case 'reasoning': return { type: 'reasoning', live, seconds: null, began: performance.now() };
+    case 'function_call': return { type: 'call', callId: item.call_id, name: item.name, live };
+    default: return { type: 'text', live };
+  }
+}
+
+const DELTAS = new Set([
+  'response.output_text.delta', 'response.refusal.delta', 'response.reasoning_summary_text.delta',
+  'response.reasoning_text.delta', 'response.function_call_arguments.delta',
+]);
+const ENDS = { 'response.completed': 'done', 'response.incomplete': 'cut', 'response.failed': 'failed' };
+
+export class AnswerEvents {
+  // `changed` is called for what is more than a piece of text.
+  constructor(entry, changed) {
+    this.entry = entry;
+    this.changed = changed;
+    this.parts = new Map();
+    entry.timing.sent = performance.now();
+  }
+
+  receive(event) {
+    if (DELTAS.has(event.type)) return this.append(event);
+    const news = event.queue_status || event.prompt_progress
+      || event.response?.queue_status || event.response?.prompt_progress;
+    if (news) this.entry.waiting = news;
+    if (event.type === 'response.output_item.added') this.open(event);
+    else if (event.type === 'response.output_item.done') this.close(event);
+    else if (event.type in ENDS) this.finish(event);
+    else if (event.type === 'error') this.fail(event.error?.message || event.message || 'The stream broke.');
+    else if (!news) return undefined;
+    return this.changed();
+  }
+
+  append({ output_index: index, delta }) {
+    const { timing } = this.entry;
+    const now = performance.now();
+    if (timing.first === undefined) {
+      timing.first = now;
+      this.entry.waiting = null;
+      this.changed();
+    }
+    timing.last = now;
+    this.parts.get(index)?.live.append(delta);
+  }
+
+  open({ output_index: index, item }) {
+    const part = newPart(item);
+    this.parts.set(index, part);
+    this.entry.parts.push(part);
+    if (item.type === 'function_call' && item.arguments) part.live.append(item.arguments);
+  }
+
+  close({ output_index: index }) {
+    const part = this.parts.get(index);
+    if (!part) return;
+    if (part.type === 'reasoning') part.seconds = (performance.now() - part.began) / 1000;
+    part.live.end();
+  }
+
+  finish({ type, response }) {
+    const { entry } = this;
+    entry.state = ENDS[type];
+    entry.usage = response.usage;
+    entry.model = response.model || entry.model;
+    entry.timing.ended = performance.now();
+    if (response.incomplete_details) entry.problem = `Cut: ${response.incomplete_details.reason}`;
+    if (response.error) this.fail(response.error.message);
+  }
+
+  fail(message) {
+    this.entry.state = 'failed';
+    this.entry.problem = String(message);
+  }
+
+  // Closes what a broken or stopped stream left open.
+  end() {
+    this.entry.waiting = null;
+    this.entry.timing.ended ??= performance.now();
+    for (const part of this.entry.parts) {
+      if (!part.live.ended) part.live.end();
+    }
+    this.changed();
+  }
+}

@@ -1,0 +1,200 @@
+// The chat: a list of conversations, one or two on the screen, and the message that is being written.
+import { html, useEffect, useMemo, useReducer, useRef, useState } from '../vendor/preact.js';
+import { Composer } from './composer.js';
+import { Conversation } from './conversation.js';
+import { exportJson, exportMarkdown } from './export.js';
+import { chats, firstOf, listModels, modelLabel, planLine, sees } from './models.js';
+import { jsonProblem } from './options.js';
+import { OptionsPanel } from './options_panel.js';
+import { Pane } from './pane.js';
+import { findRecords } from './records.js';
+import { Sidebar } from './sidebar.js';
+
+const LOOK_AGAIN_MS = 5_000;
+
+export function ChatPage({ path }) {
+  const [records, setRecords] = useState(null);
+  const [problem, setProblem] = useState('');
+  useEffect(() => { findRecords().then(setRecords, (error) => setProblem(error.message)); }, []);
+  if (!records) return html`<p class=${problem ? 'hint problem' : 'hint'}>${problem || 'Loading …'}</p>`;
+  return html`<${Chat} records=${records} id=${path[0] || ''} />`;
+}
+
+function useModels() {
+  const [models, setModels] = useState([]);
+  const [problem, setProblem] = useState('');
+  const look = () => listModels().then((found) => {
+    setModels(found);
+    setProblem('');
+  }, (error) => setProblem(error.message));
+  useEffect(() => {
+    look();
+    const timer = setInterval(() => { if (!document.hidden) look(); }, LOOK_AGAIN_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return [models, problem, look];
+}
+
+function Chat({ records, id }) {
+  const [version, changed] = useReducer((number) => number + 1, 0);
+  const [saved, wasSaved] = useReducer((number) => number + 1, 0);
+  const [talks, setTalks] = useState([new Conversation()]);
+  const [panel, setPanel] = useState('');
+  const [notice, setNotice] = useState('');
+  const [models, modelProblem, lookAgain] = useModels();
+  const [main, rival] = talks;
+
+  for (const talk of talks) talk.changed = changed;
+  main.turnEnded = async () => {
+    lookAgain();
+    try {
+      await records.save(main);
+      wasSaved();
+      if (main.id && location.hash !== `#chat/${main.id}`) history.replaceState(null, '', `#chat/${main.id}`);
+    } catch (error) {
+      setNotice(`Not kept: ${error.message}`);
+    }
+    changed();
+  };
+  const able = models.filter(chats);
+  for (const talk of talks) if (!talk.model && able.length) talk.model = able[0].id;
+  const model = models.find((each) => each.id === main.model);
+
+  const show = (talk) => {
+    for (const each of talks) each.stop();
+    setTalks([talk]);
+    setNotice('');
+    setPanel((before) => (before === 'list' ? '' : before));
+  };
+  useEffect(() => {
+    if (!id || id === main.id) return;
+    records.open(id).then(show, (error) => setNotice(error.message));
+  }, [id]);
+
+  const began = () => {
+    history.replaceState(null, '', '#chat');
+    show(new Conversation(main.model, main.options));
+    document.getElementById('message')?.focus();
+  };
+  const acts = useMemo(() => actsOf(main, show), [main]);
+  const rivalActs = useMemo(() => rival && actsOf(rival, show), [rival]);
+  const compare = () => setTalks(rival ? [main] : [main, rivalOf(main, able)]);
+  const answering = talks.some((talk) => talk.isAnswering);
+  const settingsProblem = jsonProblem(main.options.schema, 'object') || jsonProblem(main.options.tools, 'array');
+  const send = (parts) => {
+    if (rival) rival.options = main.options;
+    setNotice('');
+    for (const talk of talks) talk.send(parts);
+  };
+  const voice = firstOf(models, 'speech');
+  return html`<div class=${panel === 'list' ? 'chat listing' : 'chat'}>
+    <${Sidebar} records=${records} version=${saved} current=${main.id} began=${began} open=${(wanted) => wanted === main.id && setPanel('')} />
+    <section class="talk" aria-label="Conversation">
+      <h1 class="seen-by-readers">Chat</h1>
+      <div class="head">
+        <button type="button" class="only-narrow" aria-pressed=${panel === 'list' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'list' ? '' : 'list')}>Chats</button>
+        <${Picker} label="Model" models=${able} talk=${main} changed=${changed} />
+        ${rival && html`<${Picker} label="Second model" models=${able} talk=${rival} changed=${changed} />`}
+        <button type="button" id="compare" aria-pressed=${rival ? 'true' : 'false'} onClick=${compare}>Compare</button>
+        <button type="button" id="settings" aria-expanded=${panel === 'options' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'options' ? '' : 'options')}>Settings</button>
+        <${Keeping} talk=${main} records=${records} kept=${wasSaved} gone=${began} fail=${setNotice} />
+        <${Plan} model=${model} problem=${modelProblem || notice} />
+      </div>
+      ${panel === 'options' && html`<${OptionsPanel} conversation=${main} model=${model} changed=${changed} />`}
+      <div class="panes">
+        <${Pane} conversation=${main} acts=${acts} voice=${voice} label="Messages" version=${version} />
+        ${rival && html`<${Pane} conversation=${rival} acts=${rivalActs} voice=${voice} label="Messages of the second model" version=${version} />`}
+      </div>
+      <${Ended} answering=${answering} />
+      <${Composer} answering=${answering} sees=${sees(model)} ears=${firstOf(models, 'transcription')} send=${send}
+        problem=${settingsProblem && `Settings: ${settingsProblem}`} stop=${() => talks.forEach((talk) => talk.stop())} />
+    </section></div>`;
+}
+
+const rivalOf = (main, able) => {
+  const other = able.find((each) => each.id !== main.model) || able[0];
+  const rival = main.branch(main.entries.length);
+  rival.model = other?.id || '';
+  return rival;
+};
+
+const actsOf = (talk, show) => ({
+  retry: (index) => talk.retry(index),
+  sendResults: (results) => talk.sendResults(results),
+  branch: (index) => show(talk.branch(index)),
+  edit: (index, parts) => {
+    const branch = talk.branch(index);
+    show(branch);
+    // After the page has taken it over, so that it is followed and kept.
+    setTimeout(() => branch.send(parts));
+  },
+});
+
+function Picker({ label, models, talk, changed }) {
+  const choose = (event) => {
+    talk.model = event.target.value;
+    changed();
+  };
+  return html`<label><span class="seen-by-readers">${label}</span><select value=${talk.model} onChange=${choose} disabled=${talk.isAnswering}>
+    ${!models.some(({ id }) => id === talk.model) && html`<option value=${talk.model}>${talk.model || 'No model'}</option>`}
+    ${models.map((model) => html`<option key=${model.id} value=${model.id} disabled=${Boolean(model.problem)}>${modelLabel(model)}</option>`)}
+  </select></label>`;
+}
+
+function Plan({ model, problem }) {
+  const [line, setLine] = useState('');
+  useEffect(() => {
+    let isCurrent = true;
+    planLine(model).then((found) => { if (isCurrent) setLine(found); });
+    return () => { isCurrent = false; };
+  }, [model?.id, model?.state]);
+  return html`<p class=${problem ? 'problem' : 'faint'} role="status">${problem || line}</p>`;
+}
+
+function Keeping({ talk, records, kept, gone, fail }) {
+  const dialog = useRef(null);
+  const [title, setTitle] = useState('');
+  if (!talk.entries.length) return null;
+  const attempt = async (act) => {
+    try {
+      await act();
+      dialog.current?.close();
+      kept();
+    } catch (error) {
+      fail(error.message);
+    }
+  };
+  const rename = () => attempt(async () => {
+    await records.rename(talk.id, title);
+    talk.title = title;
+  });
+  const remove = () => attempt(async () => {
+    if (talk.id) await records.remove(talk.id);
+    gone();
+  });
+  const open = () => {
+    setTitle(talk.title);
+    dialog.current.showModal();
+  };
+  return html`<button type="button" id="keep" onClick=${open}>Conversation</button>
+    <dialog ref=${dialog} aria-label="This conversation">
+      <label class="field"><span>Name</span><input value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} /></label>
+      <div class="row">
+        <button type="button" class="main" disabled=${!talk.id || !title.trim()} onClick=${rename}>Rename</button>
+        <button type="button" onClick=${() => exportMarkdown(talk)}>Save as Markdown</button>
+        <button type="button" onClick=${() => exportJson(talk)}>Save as JSON</button>
+        <button type="button" disabled=${talk.isAnswering} onClick=${remove}>Delete</button>
+        <button type="button" onClick=${() => dialog.current.close()}>Close</button>
+      </div></dialog>`;
+}
+
+// For those who hear the page: one word at the end, not every token.
+function Ended({ answering }) {
+  const [line, setLine] = useState('');
+  const before = useRef(false);
+  useEffect(() => {
+    if (before.current !== answering) setLine(answering ? 'The answer begins.' : 'The answer has ended.');
+    before.current = answering;
+  }, [answering]);
+  return html`<p class="seen-by-readers" role="status">${line}</p>`;
+}

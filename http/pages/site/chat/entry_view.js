@@ -1,0 +1,115 @@
+// An entry of a conversation: what was asked, what was answered, and what can be done with it.
+import { html, useState } from '../vendor/preact.js';
+import { seconds } from '../formats.js';
+import { copyText } from '../markdown.js';
+import { MarkdownView } from '../markdown_view.js';
+import { imageAddress } from './attachments.js';
+import { textOf } from './items.js';
+import { smallPrint, waitingLine } from './small_print.js';
+import { speak } from './sound.js';
+
+function UserPart({ part }) {
+  if (part.type === 'input_text') return html`<div>${String(part.text)}</div>`;
+  if (part.type === 'input_file') return html`<div>📄 ${String(part.filename || 'a file')}</div>`;
+  const address = imageAddress(part.image_url);
+  return address ? html`<img src=${address} alt="Image of the message" />` : html`<div>🖼 an image elsewhere</div>`;
+}
+
+function Editor({ text, done, cancel }) {
+  const [written, write] = useState(text);
+  return html`<div class="body"><label><span class="seen-by-readers">Edited message</span>
+      <textarea rows="4" value=${written} onInput=${(event) => write(event.target.value)}></textarea></label>
+    <div class="row"><button type="button" class="main small" disabled=${!written.trim()} onClick=${() => done(written)}>Send as a branch</button>
+      <button type="button" class="small" onClick=${cancel}>Cancel</button></div></div>`;
+}
+
+function UserEntry({ entry, index, acts, idle }) {
+  const [editing, edit] = useState(false);
+  const branch = (text) => {
+    edit(false);
+    const others = entry.parts.filter((part) => part.type !== 'input_text');
+    acts.edit(index, [{ type: 'input_text', text }, ...others]);
+  };
+  return html`<article class="entry user" aria-label="You"><header>You</header>
+    ${editing
+      ? html`<${Editor} text=${textOf(entry)} done=${branch} cancel=${() => edit(false)} />`
+      : html`<div class="body" dir="auto">${entry.parts.map((part) => html`<${UserPart} part=${part} />`)}</div>
+        <div class="acts"><button type="button" class="quiet small" disabled=${!idle} onClick=${() => edit(true)}>Edit</button></div>`}
+  </article>`;
+}
+
+function Reasoning({ part }) {
+  const spent = part.seconds === null ? '' : ` for ${seconds(part.seconds)}`;
+  const label = part.live.ended ? `Reasoned${spent}` : 'Reasons …';
+  return html`<details class="fold reasoning"><summary>${label}</summary><${MarkdownView} live=${part.live} /></details>`;
+}
+
+function Call({ part, answerable, answer }) {
+  const [result, setResult] = useState('');
+  return html`<details class="fold call" open><summary>Calls <code>${String(part.name)}</code></summary>
+    <pre tabindex="0">${part.live.text}</pre>
+    ${answerable && html`<label class="field"><span>Result of this call</span>
+      <textarea rows="2" value=${result} onInput=${(event) => setResult(event.target.value)}></textarea></label>
+      <button type="button" class="small" onClick=${() => answer([{ callId: part.callId, output: result }])}>Send the result</button>`}
+  </details>`;
+}
+
+function AnswerPart({ part, answerable, answer }) {
+  if (part.type === 'reasoning') return html`<${Reasoning} part=${part} />`;
+  if (part.type === 'call') return html`<${Call} part=${part} answerable=${answerable} answer=${answer} />`;
+  return html`<${MarkdownView} live=${part.live} />`;
+}
+
+function Spoken({ entry, voice }) {
+  const [state, set] = useState({});
+  const begin = async () => {
+    set({ busy: true });
+    try {
+      set({ address: await speak(voice, textOf(entry)) });
+    } catch (error) {
+      set({ problem: error.message });
+    }
+  };
+  if (state.address) return html`<audio controls autoplay src=${state.address}></audio>`;
+  return html`<button type="button" class="quiet small" disabled=${state.busy} onClick=${begin}>${state.busy ? 'Speaks …' : 'Speak'}</button>
+    ${state.problem && html`<span class="problem" role="alert">${state.problem}</span>`}`;
+}
+
+function AnswerActs({ entry, index, acts, voice }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => setCopied(await copyText(textOf(entry)));
+  return html`<div class="acts">
+    <button type="button" class="quiet small" onClick=${copy}>${copied ? 'Copied' : 'Copy'}</button>
+    <button type="button" class="quiet small" onClick=${() => acts.retry(index)}>Retry</button>
+    <button type="button" class="quiet small" onClick=${() => acts.branch(index + 1)}>Branch</button>
+    ${voice && textOf(entry) && html`<${Spoken} entry=${entry} voice=${voice} />`}
+  </div>`;
+}
+
+const STATES = { stopped: 'Stopped', cut: 'Cut', failed: 'Failed' };
+
+function AnswerEntry({ entry, index, isLast, acts, idle, voice }) {
+  const name = entry.model || 'Assistant';
+  const running = entry.state === 'running';
+  return html`<article class="entry answer" aria-label=${`Answer of ${name}`} aria-busy=${running ? 'true' : 'false'}>
+    <header>${name}</header>
+    ${entry.parts.map((part, at) => html`<${AnswerPart} key=${at} part=${part}
+        answerable=${idle && isLast && !running} answer=${acts.sendResults} />`)}
+    ${running && html`<p class="small-print">${waitingLine(entry.waiting) || (entry.parts.length ? '' : 'Asked …')}</p>`}
+    ${STATES[entry.state] && html`<p class=${entry.state === 'failed' ? 'problem' : 'faint'}>${entry.problem || STATES[entry.state]}</p>`}
+    ${!running && html`<p class="small-print">${smallPrint(entry)}</p>`}
+    ${!running && idle && html`<${AnswerActs} entry=${entry} index=${index} acts=${acts} voice=${voice} />`}
+  </article>`;
+}
+
+function ResultsEntry({ entry }) {
+  return html`<article class="entry" aria-label="Tool result"><header>Tool result</header>
+    ${entry.results.map(({ output }) => html`<details class="fold" open><summary>Result</summary><pre tabindex="0">${output}</pre></details>`)}
+  </article>`;
+}
+
+const VIEWS = { user: UserEntry, assistant: AnswerEntry, results: ResultsEntry };
+
+export function EntryView(properties) {
+  return html`<${VIEWS[properties.entry.kind]} ...${properties} />`;
+}

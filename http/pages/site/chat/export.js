@@ -1,0 +1,42 @@
+// A conversation as a file.
+import { itemsOf, textOf } from './items.js';
+
+function download(name, type, text) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+const fileName = ({ title }) => title.replace(/[^\p{L}\p{N} _-]+/gu, '').trim().slice(0, 60) || 'conversation';
+
+function fenced(text) {
+  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([ticks]) => ticks.length));
+  const fence = '`'.repeat(longest + 1);
+  return `${fence}\n${text}\n${fence}`;
+}
+
+function markdownOf(entry) {
+  if (entry.kind === 'user') return `## You\n\n${textOf(entry)}`;
+  if (entry.kind === 'results') {
+    return entry.results.map(({ output }) => `## Tool result\n\n${fenced(output)}`).join('\n\n');
+  }
+  const parts = entry.parts.map((part) => {
+    if (part.type === 'reasoning') return `<details><summary>Reasoning</summary>\n\n${fenced(part.live.text)}\n\n</details>`;
+    return part.type === 'call' ? `Calls \`${part.name}\`\n\n${fenced(part.live.text)}` : part.live.text;
+  });
+  return `## ${entry.model || 'Assistant'}\n\n${parts.join('\n\n')}`;
+}
+
+export function exportMarkdown(conversation) {
+  const system = conversation.options.system ? [`## System\n\n${conversation.options.system}`] : [];
+  const text = [`# ${conversation.title}`, ...system, ...conversation.entries.map(markdownOf)].join('\n\n');
+  download(`${fileName(conversation)}.md`, 'text/markdown', `${text}\n`);
+}
+
+export function exportJson(conversation) {
+  const { title, model, options, entries } = conversation;
+  const document = { title, model, settings: options, items: entries.flatMap(itemsOf) };
+  download(`${fileName(conversation)}.json`, 'application/json', `${JSON.stringify(document, null, 2)}\n`);
+}

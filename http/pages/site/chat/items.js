@@ -1,0 +1,68 @@
+// The entries of a conversation on the screen, and the same as items of the Responses API.
+import { LiveText } from '../live_text.js';
+
+export const userEntry = (parts) => ({ kind: 'user', parts, ids: [] });
+
+export const resultsEntry = (results) => ({ kind: 'results', results, ids: [] });
+
+export const assistantEntry = (model, state = 'running') => ({
+  kind: 'assistant', model, parts: [], state, problem: null, usage: null, waiting: null, timing: {}, ids: [],
+});
+
+export const textOf = (entry) => entry.parts
+  .filter((part) => part.type === 'text' || part.type === 'input_text')
+  .map((part) => (part.live ? part.live.text : part.text))
+  .join('\n\n');
+
+export function itemsOf(entry) {
+  if (entry.kind === 'user') return [{ type: 'message', role: 'user', content: entry.parts }];
+  if (entry.kind === 'results') {
+    return entry.results.map(({ callId, output }) => (
+      { type: 'function_call_output', call_id: callId, output }));
+  }
+  return entry.parts.flatMap((part) => {
+    const text = part.live.text;
+    if (part.type === 'call') {
+      return [{ type: 'function_call', call_id: part.callId, name: part.name, arguments: text }];
+    }
+    if (!text) return [];
+    if (part.type === 'reasoning') return [{ type: 'reasoning', summary: [{ type: 'summary_text', text }] }];
+    return [{ type: 'message', role: 'assistant', content: [{ type: 'output_text', text }] }];
+  });
+}
+
+const joined = (pieces) => (pieces || []).map((piece) => piece.text || '').join('');
+
+function partOf(item) {
+  switch (item.type) {
+    case 'reasoning':
+      return { type: 'reasoning', live: new LiveText(joined(item.content) || joined(item.summary)), seconds: null };
+    case 'function_call':
+      return {
+        type: 'call', callId: item.call_id, name: item.name, live: new LiveText(item.arguments || '{}'),
+      };
+    default:
+      return { type: 'text', live: new LiveText(joined(item.content)) };
+  }
+}
+
+// The entries that stored items make: what the assistant wrote between two others is one entry.
+export function entriesOf(items) {
+  const entries = [];
+  for (const item of items) {
+    const last = entries.at(-1);
+    if (item.type === 'function_call_output') {
+      const result = { callId: item.call_id, output: String(item.output) };
+      if (last?.kind === 'results') last.results.push(result);
+      else entries.push(resultsEntry([result]));
+    } else if (item.role === 'user') {
+      const content = typeof item.content === 'string' ? [{ type: 'input_text', text: item.content }] : item.content;
+      entries.push(userEntry(content));
+    } else if (item.role === 'assistant' || item.type === 'reasoning' || item.type === 'function_call') {
+      if (last?.kind !== 'assistant') entries.push(assistantEntry('', 'done'));
+      entries.at(-1).parts.push(partOf(item));
+    } else continue; // of other clients: nothing that this page could show
+    if (item.id) entries.at(-1).ids.push(item.id);
+  }
+  return entries;
+}

@@ -1,0 +1,33 @@
+// The list of conversations: found, opened, renamed, deleted.
+import { html, useEffect, useState } from '../vendor/preact.js';
+
+export function Sidebar({ records, version, current, open, began }) {
+  const [query, search] = useState('');
+  const [listed, list] = useState({ found: [], more: false });
+  const [problem, setProblem] = useState('');
+
+  const load = async (after = '') => {
+    try {
+      const page = await records.list(query, after);
+      list((before) => ({ more: page.more, found: after ? [...before.found, ...page.found] : page.found }));
+      setProblem('');
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  useEffect(() => {
+    const later = setTimeout(load, query ? 250 : 0);
+    return () => clearTimeout(later);
+  }, [records, version, query]);
+
+  return html`<aside aria-label="Conversations">
+    <button type="button" class="main" onClick=${began}>New chat</button>
+    <label><span class="seen-by-readers">Search conversations</span>
+      <input type="search" placeholder="Search" value=${query} onInput=${(event) => search(event.target.value)} /></label>
+    <ul class="list">${listed.found.map(({ id, title }) => html`<li key=${id}>
+      <a href=${`#chat/${encodeURIComponent(id)}`} aria-current=${id === current ? 'true' : null} title=${title}
+        onClick=${() => open(id)}>${title}</a></li>`)}</ul>
+    ${listed.more && html`<button type="button" onClick=${() => load(listed.found.at(-1).id)}>More</button>`}
+    <p class="faint">${problem || records.place}</p>
+  </aside>`;
+}

@@ -1,0 +1,68 @@
+// The API key: asked for when the server wants one, and kept for the session of this tab only.
+
+const NAME = 'greenroom-key';
+let asking = null;
+
+export const currentKey = () => sessionStorage.getItem(NAME) || '';
+
+// Resolves to true when there is another key to try; all requests that were refused share one question.
+export function askForKey(refused = '', reason = '') {
+  if (currentKey() !== refused) return Promise.resolve(true);
+  asking ??= show(reason).finally(() => { asking = null; });
+  return asking;
+}
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function show(reason) {
+  const dialog = document.getElementById('key-dialog');
+  const input = element('input', { type: 'password', id: 'key-input', autocomplete: 'off', spellcheck: false });
+  input.value = currentKey();
+  const use = element('button', { type: 'submit', className: 'main' }, 'Use this key');
+  const forget = element('button', { type: 'button' }, 'Forget it');
+  const cancel = element('button', { type: 'button' }, 'Cancel');
+  const form = element(
+    'form', {},
+    element('h2', { id: 'key-title' }, 'API key'),
+    element('p', { className: 'problem' }, reason),
+    element('label', { className: 'field', htmlFor: 'key-input' },
+      element('span', {}, 'Kept in this tab until it is closed, and sent to this server alone'), input),
+    element('div', { className: 'row' }, use, forget, cancel),
+  );
+  dialog.replaceChildren(form);
+  return new Promise((resolve) => {
+    const end = (another) => {
+      dialog.onclose = null;
+      dialog.close();
+      resolve(another);
+    };
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      const key = input.value.trim();
+      // Headers hold ASCII alone; anything else would fail in fetch, without a word.
+      if (!/^[\x21-\x7e]+$/.test(key)) {
+        form.querySelector('.problem').textContent = 'A key has letters, digits and signs, and no spaces.';
+        return;
+      }
+      sessionStorage.setItem(NAME, key);
+      end(true);
+    };
+    forget.onclick = () => {
+      sessionStorage.removeItem(NAME);
+      end(false);
+    };
+    cancel.onclick = () => end(false);
+    dialog.onclose = () => resolve(false);
+    dialog.showModal();
+    input.focus();
+  });
+}
+
+export const showKey = () => {
+  asking ??= show('').finally(() => { asking = null; });
+  return asking;
+};
