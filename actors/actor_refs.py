@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.audit.audit_writer import AuditWriter
+from greenroom.actors.audit.token_meter import TokenMeter
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.copied_models import CopiedModels
 from greenroom.actors.inspection.inspector import Inspector
@@ -26,6 +27,7 @@ class ActorRefs:
         inspector: Inspector of the requests; None for none.
         copies: Copies of models.
         audit: Writer of the audit; None for none.
+        meter: Meter of the tokens of clients.
     """
 
     pool: Ref[PoolMessage]
@@ -35,3 +37,4 @@ class ActorRefs:
     inspector: Inspector | None = None
     copies: CopiedModels = attrs.field(factory=CopiedModels)
     audit: AuditWriter | None = None
+    meter: TokenMeter = attrs.field(factory=TokenMeter)

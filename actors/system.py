@@ -76,6 +76,7 @@ class _Actors:
             self.engines.inspector,
             self.engines.copies,
             self.audit,
+            self.engines.meter,
         )
 
 

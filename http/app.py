@@ -15,13 +15,14 @@ from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
 from greenroom.http.answering.protocols.wire_protocol import protocol_name, protocol_of
-from greenroom.http.answering.requests.current_request import notice_headers, request_id
+from greenroom.http.answering.requests.current_request import notice_headers, request_id, request_resources
 from greenroom.http.answering.requests.inspected_request import inspect_response
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.errors.problem_documents import ErrorMembers
 from greenroom.http.guard.host_guard import BODY_TYPES
+from greenroom.http.guard.keys.door import Head
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.admin.admin_routes import admin_routes
@@ -114,6 +115,8 @@ def _guard(
     requests: HttpRequests,
 ) -> None:
     host_guard, answers, audit = services.hosts, services.answers, services.refs.audit
+    door = services.door
+    services.refs.meter.follow(door.limits.spend)
 
     async def check_request() -> Response | None:
         state = request.scope["state"]
@@ -128,7 +131,14 @@ def _guard(
             if "Origin" in request.headers:
                 methods = {method for rule in app.url_map.iter_rules() for method in rule.methods or ()}
                 return Response(status=204, headers=host_guard.preflight_headers(request.headers, methods))
-        elif request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
+            return None
+        # Before a body is read: most of them are refused by their heads alone.
+        state["caller"] = await door.admit(_head())
+        state["ring"] = door.ring
+        if request.method == "POST" and not request.path.startswith("/admin/"):
+            door.limits.admit(state["caller"])
+        request_resources().callback(door.ring.attend_request(state["caller"], state["request_id"]))
+        if request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
             refusal = host_guard.find_body_problem(_body_type(), request.headers)
             if refusal is not None:
                 raise ProblemError(refusal)
@@ -147,6 +157,9 @@ def _guard(
     def add_headers(response: Response) -> Response:
         ids = request_id_headers(request_id()) | request.scope["state"]["client_ids"].headers
         response.headers.update(ids | notice_headers())
+        if (known := request.scope["state"].get("caller")) is not None:
+            anthropic = protocol_name(request.path, request.headers, PROTOCOLS) == "anthropic"
+            response.headers.update(door.limits.headers(known, anthropic=anthropic))
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
         if origin is not None and host_guard.allows_origin(origin):
@@ -166,6 +179,11 @@ def _inspect(app: QuartTrio, inspector: Inspector | None) -> None:
         return response
 
     app.after_request(record)
+
+
+def _head() -> Head:
+    headers, address = request.headers, request.remote_addr
+    return Head(request.method, request.path, headers, address, request.http_version)
 
 
 def _body_type() -> str:

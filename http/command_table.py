@@ -19,6 +19,7 @@ COMMANDS = {
     "inspect": "Show the last requests of a server, with their prompts and answers.",
     "audit": "List the requests that a server has answered, refused or lost.",
     "usage": "Sum up the requests and tokens of each key and day.",
+    "keys": "Make, list and revoke API keys, without which nobody gets in.",
     "models": "List the models that requests can name.",
     "pull": "Fetch a model of the hub.",
     "search": "Search the hub for models that MLX reads.",
@@ -32,7 +33,10 @@ COMMANDS = {
 }
 
 PLACES = {
-    **{name: (f"operators.{name}", "command") for name in ("ps", "inspect", "reload", "audit", "usage")},
+    **{
+        name: (f"operators.{name}", "command")
+        for name in ("ps", "inspect", "reload", "audit", "usage", "keys")
+    },
     **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
 }
 """Modules and names of commands that are not `command` of the module of their name."""

@@ -11,6 +11,8 @@ import trio
 from greenroom.actors.system import System
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import closing_responses, create_app_with, web_sockets
+from greenroom.http.guard.keys.key_watch import KeyWatch
+from greenroom.http.guard.keys.reachability import is_reachable
 from greenroom.http.settings.reloader import Reloader
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.schemas.settings.settings import Settings
@@ -23,6 +25,7 @@ async def serve(
     drain: trio.Event | None = None,
     sockets: Sequence[socket.socket] = (),
     reloader: Reloader | None = None,
+    session_key: str | None = None,
     task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a system over HTTP until `drain` is set, then finish running requests and return.
@@ -32,6 +35,7 @@ async def serve(
             get their share of `settings.shutdown_timeout`, and the rest is cut off.
         sockets: Inherited listening sockets; without any, the addresses of the settings are bound.
         reloader: Reader of changed settings, for `POST /admin/reload`; without one, that is a 501.
+        session_key: Key that opens the server to programs of this machine until it ends.
         task_status: Receives the addresses (`http://127.0.0.1:8000`) once connections are accepted.
 
     Raises:
@@ -42,7 +46,22 @@ async def serve(
     if reloader is not None:
         services = attrs.evolve(services, reload=reloader.reload, reloaded=lambda: reloader.settings)
         reloader.tell(services.hosts.update)
+    ring = services.door.ring
+    if session_key is not None:
+        ring.take_session_key(session_key)
+    if not settings.insecure and any(map(_is_reachable, listeners)):
+        ring.stay_locked()
+    watch = KeyWatch(ring, system.refs, settings.db)
+    await watch.begin()
     app = create_app_with(services)
     sockets_of_app = web_sockets(app, services)
     loop = AcceptLoop(app, settings, responses=closing_responses(services), web_sockets=sockets_of_app)
-    await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run)
+        await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
+        nursery.cancel_scope.cancel("the server has ended")
+
+
+def _is_reachable(listener: trio.SocketListener) -> bool:
+    name = listener.socket.getsockname()
+    return isinstance(name, tuple) and is_reachable(name[0])

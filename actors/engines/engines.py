@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from greenroom.actors.audit.audit_book import AuditBook
+from greenroom.actors.audit.token_meter import TokenMeter
 from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.draft_models import draft_folder, missing_draft
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
@@ -83,6 +84,7 @@ class Engines(ListedModels):
         held: Prefixes that unloaded models have left.
         inspector: Inspector of the requests to models; None for none.
         audit: Audit of the requests to models; None for none.
+        meter: Meter of the tokens of clients.
     """
 
     def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
@@ -90,6 +92,7 @@ class Engines(ListedModels):
         self.held = HeldPrefixes()
         self.inspector = Inspector(settings.inspect) if settings.inspect else None
         self.audit: AuditBook | None = None
+        self.meter = TokenMeter()
         self._broken = BrokenModels()
         self.downloads: FetchFiles = fetch_here
         self._account: MemoryAccount | None = None

@@ -17,6 +17,7 @@ from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.request_records import records_of
 from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
 from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerWorker
 from greenroom.schemas.events.statistics import EngineSnapshot
@@ -86,7 +87,7 @@ class Model:
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
         puts = self._tokenizer.put, self._worker.put, self._control.send
-        self._requests = ModelRequests(*puts, report, log, engines.inspector, engines.audit)
+        self._requests = ModelRequests(*puts, report, log, records_of(engines))
 
     def send(self, command: ModelCommand) -> None:
         """Queue a command for execution after the earlier ones."""

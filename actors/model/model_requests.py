@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines.engine_protocol import SuspendedRequest
-from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.model.loop_commands import Cancel, Command, Resume, Submit
 from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
+from greenroom.actors.model.request_records import RequestRecords
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
 from greenroom.schemas.events.events import InferenceEvent
-from greenroom.schemas.messages.prepared_input import PreparedInput, PreparedPrompt
+from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents, RequestEnded
 
@@ -36,8 +35,7 @@ class ModelRequests:
         on_closed: Callback for the closing of a request's reply; must not block.
         report_end: Callback for the end of a request that an engine was asked to answer; must not block.
         log: Logger of the model actor.
-        inspector: Inspector of the requests; None for none.
-        audit: Audit of the requests; None for none.
+        records: Records of the requests outside of the log.
     """
 
     def __init__(
@@ -47,12 +45,9 @@ class ModelRequests:
         on_closed: Callable[[ReplyClosed], None],
         report_end: Callable[[RequestEnded], None],
         log: Any,
-        inspector: Inspector | None = None,
-        audit: AuditBook | None = None,
+        records: RequestRecords | None = None,
     ) -> None:
-        self._inspector = inspector
-        self._audit = audit
-        self._readers = tuple(_readers(inspector, audit))
+        self._records = records or RequestRecords()
         self._prepare = prepare
         self._put = put
         self._on_closed = on_closed
@@ -103,8 +98,8 @@ class ModelRequests:
 
     def prepare(self, preparation: Preparation) -> None:
         """Queue a request for preparation, and keep it until its reply closes."""
-        if self._inspector is not None and not preparation.rendering:
-            self._inspector.prepare(preparation.request)
+        if not preparation.rendering:
+            self._records.prepare(preparation.request)
         self._preparations.add(preparation)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(preparation)))
         self._prepare(preparation)
@@ -113,8 +108,7 @@ class ModelRequests:
         """Keep, submit or report a prepared request, unless its client has left."""
         if preparation not in self._preparations:
             return
-        if self._inspector is not None:
-            _inspect_prepared(self._inspector, preparation.request.id, result)
+        self._records.prepared(preparation.request.id, result)
         if isinstance(result, Problem):
             preparation.reply.fail(result)
         elif isinstance(result, PromptContents):
@@ -141,11 +135,11 @@ class ModelRequests:
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
         """Send a step's events to their requests' replies."""
-        if self._readers:
+        if readers := self._records.readers:
             events = list(events)
             for engine_id, event in events:
                 if (running := self._running.get(engine_id)) is not None:
-                    for read in self._readers:
+                    for read in readers:
                         read(running.request_id, event)
         for ended in self._running.deliver(events):
             self._record_end(ended)
@@ -193,10 +187,7 @@ class ModelRequests:
             return
         running = self._running.add(message, prepared, preparation.reply)
         running.kept = Submit(running.request, prepared)
-        if self._inspector is not None:
-            self._inspector.submit(running.request_id)
-        if self._audit is not None:
-            self._audit.hold(running.request_id, running.request.key.model)
+        self._records.submit(running)
         if self._has_engine and (command := running.release()) is not None:
             self._put(command)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(running)))
@@ -221,25 +212,4 @@ class ModelRequests:
     def _record_end(self, running: RunningRequest) -> None:
         running.log_end(self._log)
         self._report_end(ended := running.ended())
-        if self._audit is not None:
-            self._audit.release(running.request_id, ended)
-        if self._inspector is not None:
-            figures = {"reason": running.reason, **running.figures()}
-            self._inspector.end(running.request_id, figures, running.problem, running.explanation)
-
-
-def _readers(
-    inspector: Inspector | None, audit: AuditBook | None
-) -> Iterator[Callable[[str, InferenceEvent], None]]:
-    """Yield the functions that keep the events of answers."""
-    if inspector is not None:
-        yield inspector.event
-    if audit is not None and audit.content:
-        yield audit.event
-
-
-def _inspect_prepared(inspector: Inspector, request_id: str, result: AdapterResult | Problem | None) -> None:
-    if isinstance(result, PreparedPrompt):
-        inspector.prompt(request_id, result.tokens, result.rendered)
-    elif isinstance(result, Problem):
-        inspector.end(request_id, {}, result)
+        self._records.end(running, ended)

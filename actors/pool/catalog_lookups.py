@@ -12,8 +12,15 @@ from greenroom.actors.core.ref import Control
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.pool.pool_reports import FoundToPreload
 from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of
-from greenroom.schemas.problems import Problem, internal_error, lookup_hung
-from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelName
+from greenroom.schemas.problems import Problem, internal_error, lookup_hung, model_not_found
+from greenroom.schemas.protocols.pool_protocol import (
+    Acquire,
+    ModelDescriptions,
+    ModelName,
+    NamedMessage,
+    QueryPrompt,
+)
+from greenroom.schemas.settings.caller import is_allowed
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -64,6 +71,26 @@ class CatalogLookups:
             self._names[name] = found
         return found
 
+    async def find_allowed(
+        self, name: str, without: tuple[str, ...], allowed: tuple[str, ...]
+    ) -> ModelName | Problem:
+        """Return the meaning of a name among the models that a caller may use.
+
+        The others are unknown to it. Aliases and profiles are allowed with their models, and the list
+        `default` means the first of its models that is allowed.
+        """
+        while True:
+            found = await self.find(name, without)
+            if not allowed:
+                return found
+            if isinstance(found, Problem):
+                return model_not_found(name) if found.status == 404 else found  # it names other models
+            if is_allowed(allowed, found.model):
+                return found
+            if not found.replaceable:
+                return model_not_found(name)
+            without = (*without, found.model)
+
     async def describe(self, name: str | None) -> ModelDescriptions | Problem:
         """Return the description of a model, or of all models if `name` is None."""
         found = await self._look(partial(self._engines.describe, name))
@@ -99,6 +126,11 @@ class CatalogLookups:
         with trio.fail_after(LOOKUP_TIMEOUT):
             guarded = partial(_without_panic, look)
             return await trio.to_thread.run_sync(guarded, abandon_on_cancel=True, limiter=self._limiter)
+
+
+def allowed_models(message: NamedMessage) -> tuple[str, ...]:
+    """Return the names and patterns of the models that a message may mean; empty for all."""
+    return message.allowed if isinstance(message, Acquire | QueryPrompt) else ()
 
 
 def _without_panic(look: Callable[[], T]) -> T:

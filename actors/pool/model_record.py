@@ -181,7 +181,7 @@ class ModelRecord:
         Requests that have lowered their priority take no place from others, neither while they wait nor
         inside an engine that admits all.
         """
-        lowered = 0 if priority else sum(lease.slots for lease in self.leases if lease.priority)
+        lowered = 0 if priority > 0 else sum(lease.slots for lease in self.leases if lease.priority > 0)
         places = self.max_queue + (lowered if self.slots > self.model_slots else 0)
         if self.tickets.length_beyond(self.free_slots, slots, priority) <= places:
             return None

@@ -15,7 +15,7 @@ from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.alarm import Alarm
-from greenroom.actors.pool.catalog_lookups import CatalogLookups
+from greenroom.actors.pool.catalog_lookups import CatalogLookups, allowed_models
 from greenroom.actors.pool.keep_awake import KeepAwake
 from greenroom.actors.pool.lease import NameFound
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
@@ -210,7 +210,7 @@ class Pool:
     def _acquire(self, message: NamedMessage, reply: Reply) -> None:
         if self._draining is not None:
             reply.fail(self._draining)
-        elif (known := self._lookups.known(message.key.model)) is not None:
+        elif not allowed_models(message) and (known := self._lookups.known(message.key.model)) is not None:
             self._admit(known, message, reply)
         else:
             self._looking_up += 1
@@ -237,7 +237,7 @@ class Pool:
 
     async def _look_up(self, message: NamedMessage, reply: Reply) -> None:
         without = message.without if isinstance(message, Acquire | QueryPrompt) else ()
-        found = await self._lookups.find(message.key.model, without)
+        found = await self._lookups.find_allowed(message.key.model, without, allowed_models(message))
         self._control.send(LookedUp(message, reply, found))
 
     async def _describe(self, reply: Reply, name: str | None) -> None:

@@ -35,6 +35,8 @@ from greenroom.schemas.protocols.operator_protocol import (
 )
 from greenroom.schemas.protocols.pool_protocol import ModelStatus
 
+_CANCELLED = Problem(503, "request_cancelled", "The operator of this server has cancelled the request.")
+
 
 class PoolOverview:
     """The answers to questions about all models, and the wishes that need no decision of the pool.
@@ -86,8 +88,8 @@ class PoolOverview:
                 reply.send(self._plan(message))
             case ListRequests():
                 reply.send(RequestStatuses(tuple(self._requests())))
-            case CancelRequest(ident):
-                self._cancel(ident, reply)
+            case CancelRequest(ident, problem):
+                self._cancel(ident, problem or _CANCELLED, reply)
             case WatchModels() if self._ended is not None:
                 reply.fail(self._ended)
             case WatchModels():
@@ -130,7 +132,7 @@ class PoolOverview:
                 told = ticket.slots, ticket.priority, round(now - ticket.since, 3)
                 yield RequestStatus(ticket.request_id, record.key, state, *told)
 
-    def _cancel(self, ident: str, reply: Reply) -> None:
+    def _cancel(self, ident: str, problem: Problem, reply: Reply) -> None:
         found = [
             (record, ticket)
             for record in self._ledger.records
@@ -138,8 +140,7 @@ class PoolOverview:
             if ident and ticket.request_id == ident
         ]
         for record, ticket in found:
-            detail = "The operator of this server has cancelled the request."
-            ticket.fail(Problem(503, "request_cancelled", detail), record.log)
+            ticket.fail(problem, record.log)
         if found:
             reply.send(RequestCancelled(ident, len(found)))
         else:

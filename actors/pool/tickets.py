@@ -117,7 +117,7 @@ class TicketQueue:
 
         Requests that have lowered their priority do not count for one that has not.
         """
-        counted = (ticket.slots for ticket in self._tickets if priority or not ticket.priority)
+        counted = (ticket.slots for ticket in self._tickets if priority > 0 or ticket.priority <= 0)
         sizes = [*counted, slots]
         served = sum(taken <= free_slots for taken in accumulate(sizes))
         return len(sizes) - served

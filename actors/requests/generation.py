@@ -108,8 +108,9 @@ class Generation:
         try:
             if not self._sent:
                 request = self.request
-                asked = request.id, request.choices, request.adapter, request.keep_alive, request.priority
-                acquire = Acquire(self._asked, *asked, self._limited, self._models.tried)
+                priority = request.priority + request.key_priority
+                asked = request.id, request.choices, request.adapter, request.keep_alive, priority
+                acquire = Acquire(self._asked, *asked, self._limited, self._models.tried, request.allowed)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:

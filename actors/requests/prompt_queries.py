@@ -51,7 +51,7 @@ async def _ask_one(
     """Return the answer of the model that the request's name means, without those tried before."""
     replies: ReplyStream[NameFound | Found | A | Failed] = ReplyStream()
     request = question.request
-    query = QueryPrompt(request.key, request.id, request.adapter, models.tried)
+    query = QueryPrompt(request.key, request.id, request.adapter, models.tried, request.allowed)
     with replies:
         try:
             await pool.stream(query, replies)

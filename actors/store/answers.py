@@ -15,6 +15,7 @@ from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.copies_table import CopiesTable
 from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.actors.store.tables.keys_table import KeysTable
 from greenroom.actors.store.tables.locks_table import LocksTable
 from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
@@ -44,6 +45,14 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     UpdateCompletion,
 )
 from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
+from greenroom.schemas.protocols.key_store_protocol import (
+    AddKey,
+    KeyChange,
+    KeyList,
+    ListKeys,
+    RevokeKey,
+    SwitchKeysOff,
+)
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_protocol import (
     AddItems,
@@ -70,6 +79,7 @@ from greenroom.schemas.protocols.store_protocol import (
     Turns,
     UpdateConversation,
 )
+from greenroom.schemas.settings.key_record import KeyRecord
 from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredItem, StoredResponse
 
 DAY = 86_400.0
@@ -88,18 +98,17 @@ Answer = (
     | Secret
     | AuditPage
     | UsageList
+    | KeyRecord
+    | KeyList
 )
+Adding = BeginResponse | CheckStoring | CommitResponse | CreateConversation | AddItems | SaveCompletion
+"""The messages that add what clients have sent, or ask whether it could be added."""
 Writing = (
-    BeginResponse
-    | CheckStoring
-    | CommitResponse
+    Adding
     | DeleteResponse
-    | CreateConversation
     | UpdateConversation
     | DeleteConversation
-    | AddItems
     | DeleteItem
-    | SaveCompletion
     | UpdateCompletion
     | DeleteCompletion
     | FindSecret
@@ -110,6 +119,7 @@ Writing = (
     | AcquireLock
     | ReleaseLock
     | SaveAudit
+    | KeyChange
 )
 """The messages that change the database, each in its own transaction."""
 
@@ -151,6 +161,7 @@ class Answers:
         self._working_space = WorkingSpaceTable(connection)
         self._copies = CopiesTable(connection)
         self.audit = AuditTable(connection, audit_days, audit_rows)
+        self._keys = KeysTable(connection)
         self._servers = ServersTable(connection, boot)
         self._locks = LocksTable(connection, self._servers, boot)
 
@@ -204,6 +215,8 @@ class Answers:
                 return self.audit.list(message)
             case ListUsage():
                 return UsageList(self.audit.usage(message))
+            case ListKeys(known):
+                return self._keys.list(known)
         raise TypeError(f"the store knows no {message}")
 
     def _write(self, message: Writing) -> Answer:
@@ -235,6 +248,8 @@ class Answers:
             case ReleaseLock(owner, name):
                 self._locks.release(owner, name)
                 return Committed()
+            case AddKey() | RevokeKey() | SwitchKeysOff():
+                return self._keys.change(message)
             case DeleteResponse() | DeleteConversation() | DeleteCompletion() | DeleteCopy():
                 self._delete(message)
                 return Deleted()
@@ -258,15 +273,7 @@ class Answers:
             case DeleteCopy(name):
                 self._copies.delete(name)
 
-    def _add(
-        self,
-        message: BeginResponse
-        | CheckStoring
-        | CommitResponse
-        | CreateConversation
-        | AddItems
-        | SaveCompletion,
-    ) -> None:
+    def _add(self, message: Adding) -> None:
         match message:
             case CheckStoring():
                 with self._connection.transaction():

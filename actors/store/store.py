@@ -21,6 +21,7 @@ from greenroom.actors.store.store_worker import StoreWorker
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
 from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
+from greenroom.schemas.protocols.key_store_protocol import KeyList, ListKeys
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, StoreMessage
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, StoreStatus
 from greenroom.schemas.settings.settings import Settings
@@ -136,6 +137,8 @@ class Store:
             _send(reply, StoreStatus(problem.detail if problem else None, self._worker.hung))
         elif self._stopping:
             reply.fail(draining())
+        elif isinstance(message, ListKeys) and not (self._outlives or self._worker.active):
+            _send(reply, KeyList("", ()))  # a database in memory that nothing has opened yet
         elif isinstance(message, CheckStoring) and not self._refuses:
             # The database must be asked only if it rejected the last write.
             _send(reply, Committed())

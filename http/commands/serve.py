@@ -76,6 +76,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], sup
         from greenroom.http.commands.downloads import fetch_missing
         from greenroom.http.process.log_configuration import configure_logging
         from greenroom.http.settings.database_location import locate_database
+        from greenroom.http.settings.key_checks import check_keys
         from greenroom.http.settings.start_checks import check_at_start
 
         configure_logging(settings.log_format, settings.log_level)
@@ -83,6 +84,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], sup
         if not shutdown.has_begun:
             fetch_missing(local, settings)
         settings = locate_database(settings)
+        check_keys(settings)
 
         import trio
 
@@ -158,16 +160,17 @@ async def _serve_until_drained(
     from greenroom.http.process.runtime_file import runtime_file
     from greenroom.http.server import serve
     from greenroom.schemas.logs import get_logger
+    from greenroom.schemas.settings.key_record import new_secret
 
-    log = get_logger(actor="http")
+    log, key = get_logger(actor="http"), new_secret()
     async with trio.open_nursery() as nursery:
         try:
-            serving = partial(serve, system, settings, drain=drain, reloader=reloader)
+            serving = partial(serve, system, settings, drain=drain, reloader=reloader, session_key=key)
             addresses = await nursery.start(partial(serving, sockets=watchers.sockets))
         except OSError as refusal:
             return refusal
         await nursery.start(_obey_hang_ups, reloader, drain)
-        with runtime_file(addresses):
+        with runtime_file(addresses, key):
             watchers.ready(addresses)
             models = await served_ids(system.pool, settings.models)
             log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())

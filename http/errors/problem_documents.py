@@ -76,6 +76,8 @@ def problem_headers(problem: Problem) -> dict[str, str]:
         headers["x-should-retry"] = "false"
     elif problem.retry_after is not None:
         headers["retry-after"] = str(problem.retry_after)
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"  # RFC 9110, section 15.5.2
     if problem.code == UNSUPPORTED_ENCODING:
         headers["accept-encoding"] = ", ".join(taken_encodings())  # RFC 9110, section 15.5.16
     return headers

@@ -22,13 +22,21 @@ def client_name(headers: Headers, address: str | None) -> str:
             Anthropic's (`x-api-key`).
         address: Address of the peer, if it has one.
     """
+    name = network_of(address or "")
+    keys = presented_keys(headers)
+    return f"{name}#{blake2b(keys[0].encode(), digest_size=8).hexdigest()}" if keys else name
+
+
+def presented_keys(headers: Headers) -> list[str]:
+    """Return the API keys that a request brings, unchecked: clients may send several in different headers."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
-    key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
-    name = _network(address or "")
-    return f"{name}#{blake2b(key.encode(), digest_size=8).hexdigest()}" if key else name
+    bearer = token if scheme.lower() == "bearer" else ""
+    given = (bearer, headers.get("x-api-key", ""), headers.get("local-api-key", ""))
+    return [key for each in given if (key := each.strip())]
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """Return the name of an address's owner: the address, or its network in IPv6."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -27,6 +27,7 @@ _FORWARDING = frozenset(
     }
 )
 _FORWARDING_PREFIX = "x-forwarded"
+_NO_ADMIN = "This route is for operators: it needs an admin key (`greenroom keys add NAME --admin`)."
 _OWN_SITE = ("none", "same-origin")
 """Values of Sec-Fetch-Site of requests that no other site's page has caused."""
 
@@ -66,14 +67,20 @@ def _is_own(headers: Headers, host: str) -> bool:
 
 
 async def require_loopback() -> None:
-    """Refuse the current request unless a program of this machine sent it.
+    """Refuse the current request unless an operator's key came with it.
 
-    A blueprint whose routes are all for operators is `loopback_blueprint`. A single route among others
-    awaits this before it reads the body.
+    While no request needs a key, a program of this machine must have sent it. A blueprint whose routes are
+    all for operators is `loopback_blueprint`. A single route among others awaits this before it reads the
+    body.
 
     Raises:
         ProblemError: 403.
     """
+    state = request.scope["state"]
+    if (ring := state.get("ring")) is not None and ring.is_locked:
+        if not state["caller"].admin:
+            raise ProblemError(Problem(403, "admin_key_required", _NO_ADMIN))
+        return
     if request.http_version == "1.0":  # nginx's default towards a server, where it adds no header
         raise ProblemError(_refusal("not by HTTP/1.0"))
     if (problem := find_loopback_problem(request.headers, request.remote_addr)) is not None:

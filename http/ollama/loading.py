@@ -7,7 +7,8 @@ from typing import Any
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.default_list import acquire_first
-from greenroom.http.answering.requests.current_request import request_id
+from greenroom.http.answering.requests.allowed_models import describe_models
+from greenroom.http.answering.requests.current_request import caller, request_id
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.keep_alive import parse_keep_alive
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage, Unloading, UnloadModel
@@ -22,8 +23,11 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
     """
     key, wish = parse_model_key(name), parse_keep_alive(keep_alive)
     if wish is not None and wish.seconds == 0:
+        await describe_models(pool, name)  # nobody unloads what its key may not use
         await ask_actor(pool, UnloadModel(key, spares_pinned=True, keeps_prefixes=True), Unloading)
         return "unload"
-    granted = await acquire_first(pool, Acquire(key, request_id(), keep_alive=wish, limited=True))
+    granted = await acquire_first(
+        pool, Acquire(key, request_id(), keep_alive=wish, limited=True, allowed=caller().models)
+    )
     granted.lease.close()
     return "load"

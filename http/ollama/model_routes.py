@@ -7,6 +7,7 @@ from quart import Blueprint, Response, request
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import described
+from greenroom.http.answering.requests.allowed_models import describe_models
 from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.model_body import running, shown, tagged
@@ -15,12 +16,7 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ShowRequest
 from greenroom.schemas.problems import Problem, ProblemError, missing
-from greenroom.schemas.protocols.pool_protocol import (
-    DescribeModel,
-    DescribePool,
-    ModelDescriptions,
-    PoolStatus,
-)
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 
 API_VERSION = "0.13.0"
 """Version of Ollama whose API is implemented; clients refuse old ones."""
@@ -44,24 +40,23 @@ def model_routes(services: RouteServices) -> Blueprint:
     @routes.get("/api/tags")
     @described("List the models")
     async def tags() -> Response:
-        found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
-        return json_response({"models": list(map(tagged, found.models))})
+        return json_response({"models": list(map(tagged, await describe_models(pool)))})
 
     @routes.get("/api/ps")
     @described("List the models in memory")
     async def loaded() -> Response:
         status = await ask_actor(pool, DescribePool(), PoolStatus)
         ready = {model.key.model: model for model in status.models if model.state is ModelState.READY}
-        found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
-        listed = [running(model, ready[model.id].expires_at) for model in found.models if model.id in ready]
+        found = await describe_models(pool)
+        listed = [running(model, ready[model.id].expires_at) for model in found if model.id in ready]
         return json_response({"models": listed})
 
     @routes.post("/api/show")
     @described("Describe a model", body=ShowRequest, converter=OLLAMA, problems=(404,))
     async def show() -> Response:
         _, name = await services.read_request(ShowRequest, OLLAMA, {}, _name)
-        found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
-        return json_response(shown(found.models[0]))
+        [found, *_] = await describe_models(pool, name)
+        return json_response(shown(found))
 
     @described("Refuse to change the models", status=None, problems=(501,))
     async def refuse() -> Response:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from quart import Blueprint, Response, request
 
 from greenroom.http.answering.protocols.route_description import HTML, TEXT, described
+from greenroom.http.guard.keys.door import PAGES_PREFIX
 from greenroom.http.pages.site_files import INDEX, SiteFile, site_files
 from greenroom.schemas.problems import Problem, ProblemError
 
-PAGES_PREFIX = "/pages/"
-"""Beginning of the paths of static files, which everybody may read: they hold nobody's data."""
 WELCOME = (
     "Greenroom is running. OpenAI clients: base_url is this address with /v1; Anthropic clients: without.\n"
 )

@@ -40,20 +40,22 @@ class RunningServer:
         addresses: Base URLs by which this machine reaches it, such as `http://127.0.0.1:8000`.
         pid: Id of its process.
         started: Unix time in seconds.
+        key: API key that opens it to this user's processes; empty for none.
     """
 
     addresses: tuple[str, ...]
     pid: int
     started: float
+    key: str = attrs.field(default="", repr=False)
 
 
 @contextmanager
-def runtime_file(addresses: Sequence[str]) -> Iterator[None]:
-    """Tell this user's processes within the block that this server has these addresses.
+def runtime_file(addresses: Sequence[str], key: str = "") -> Iterator[None]:
+    """Tell this user's processes within the block that this server has these addresses, and a key of theirs.
 
     A folder that cannot be used is logged: a server is useful without it.
     """
-    server = RunningServer(own_addresses(addresses), os.getpid(), time.time())
+    server = RunningServer(own_addresses(addresses), os.getpid(), time.time(), key)
     try:
         path, file = _write(server)
     except (OSError, RuntimeError) as error:

@@ -138,7 +138,7 @@ def _with_model(server: RunningServer, model: str | None, kinds: Sequence[ModelT
 
     url = server.addresses[0]
     # A server that was found gets no key that was meant for another.
-    key = os.environ.get("GREENROOM_API_KEY") or "none"
+    key = os.environ.get("GREENROOM_API_KEY") or server.key or "none"
     try:
         with closing(ServedModels(url, key)) as models:
             listed = _find(models, model, kinds)

@@ -1,6 +1,7 @@
 """The priorities of requests: each step lets a request wait behind those that arrive a while later.
 
-The numbers are vLLM's: a lower one is served earlier, and 0 is the default. No client may ask for less.
+The numbers are vLLM's: a lower one is served earlier, and 0 is the default. No client may ask for less, but
+the operator may give a key less: its requests go before others that arrived a while earlier.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ BACKGROUND = 1
 """Lowest number for a response that nobody waits for."""
 
 PROBE = 10
-"""Priority of the server's own questions to a model; higher numbers wait no longer than this one."""
+"""Priority of the server's own questions to a model; higher numbers wait no longer than this one.
+
+A key's requests go at most as many steps before others, so that nobody starves.
+"""
 
 MAX_PRIORITY = 2**31 - 1
 """Largest number that is accepted, a 32-bit integer as in vLLM's clients."""
@@ -29,4 +33,4 @@ def turn_of(arrival: float, priority: int) -> float:
     Args:
         arrival: Time of its arrival in seconds, by any clock.
     """
-    return arrival + AGEING * min(priority, PROBE)
+    return arrival + AGEING * max(-PROBE, min(priority, PROBE))

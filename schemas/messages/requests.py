@@ -188,6 +188,9 @@ class InferenceRequest:
         adapter: Name of the LoRA adapter to apply; None for the base model alone.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
         priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`); at least 0.
+        key_priority: Steps that the operator has given the caller's key, which add to `priority`.
+        allowed: Names and patterns of the models that the caller may use; empty for all.
+        cache_salt: Name of those with whom it shares computed prefixes; empty for all.
         defaults: Parameters of the profile that the client named, for those that it did not set.
         explained: True if the client asks what its request cost and why; the log tells it of every request.
     """
@@ -200,6 +203,9 @@ class InferenceRequest:
     overflow: Overflow = attrs.field(default="refuse", kw_only=True)
     keep_alive: KeepAlive | None = attrs.field(default=None, kw_only=True)
     priority: int = attrs.field(default=0, kw_only=True)
+    key_priority: int = attrs.field(default=0, kw_only=True)
+    allowed: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    cache_salt: str = attrs.field(default="", kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)
     defaults: Overrides = attrs.field(factory=dict, kw_only=True)

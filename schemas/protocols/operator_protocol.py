@@ -108,9 +108,14 @@ class RequestStatuses:
 
 @attrs.frozen
 class CancelRequest:
-    """Fail a request for the operator, whether it waits or runs. Reply: RequestCancelled, or Failed."""
+    """Fail a request for the operator, whether it waits or runs. Reply: RequestCancelled, or Failed.
+
+    Args:
+        problem: The problem that its reader gets; None for the operator's cancellation.
+    """
 
     id: str
+    problem: Problem | None = None
 
 
 @attrs.frozen

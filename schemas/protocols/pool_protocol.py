@@ -109,6 +109,7 @@ class Acquire:
         priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`).
         limited: True if it fails after the setting `queue_timeout`.
         without: Models of the list `default` that were tried in vain for this request, by their own ids.
+        allowed: Names and patterns of the models that the caller may use; empty for all.
     """
 
     key: ModelKey
@@ -119,6 +120,7 @@ class Acquire:
     priority: int = 0
     limited: bool = False
     without: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -128,13 +130,14 @@ class QueryPrompt:
     Reply: Found, or Failed. The model's actor stays alive until the reply closes.
 
     Args:
-        adapter: As for `Acquire`; likewise `without`.
+        adapter: As for `Acquire`; likewise `without` and `allowed`.
     """
 
     key: ModelKey
     request_id: str = ""
     adapter: str | None = None
     without: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
 
 @attrs.frozen

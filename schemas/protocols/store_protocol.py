@@ -25,6 +25,7 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     UpdateCompletion,
 )
 from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
+from greenroom.schemas.protocols.key_store_protocol import AddKey, ListKeys, RevokeKey, SwitchKeysOff
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
 from greenroom.schemas.stored import Order, StoredConversation, StoredItem, StoredResponse, StoredTurn
@@ -285,6 +286,10 @@ StoreMessage = (
     | SaveCopy
     | DeleteCopy
     | ListCapabilities
+    | AddKey
+    | RevokeKey
+    | SwitchKeysOff
+    | ListKeys
     | Prune
     | DescribeStore
     | SaveAudit

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
 import attrs
 
 from greenroom.schemas.stored import EVERYBODY
@@ -18,8 +21,7 @@ class Caller:
         tools: Names and patterns of the tools of the server that it may use; empty for all.
         requests_per_minute: Limit on its requests; None for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
-        priority: The priority of its requests, which they may lower but not raise (a lower number is served
-            earlier).
+        priority: Steps by which its requests wait behind those of others; below 0, go before them.
         expires: Unix time in seconds from which on the key opens nothing; None for never.
     """
 
@@ -35,3 +37,8 @@ class Caller:
 
 ANYBODY = Caller()
 """The caller of every request while no API keys exist, with all rights."""
+
+
+def is_allowed(patterns: Sequence[str], name: str) -> bool:
+    """Return whether a name is among names and patterns; none of them allow every name."""
+    return not patterns or any(fnmatchcase(name, each) for each in patterns)

@@ -34,6 +34,9 @@ class Memory:
         "Memory for each model's prefix cache, which prompts with the same beginning reuse; 0 is off.",
         low=0,
     )
+    isolate_prefixes: bool = setting(
+        False, "Share no computed prefixes between API keys, whose response times would tell of each other."
+    )
     prefix_cache_dir: str | None = setting(
         None, "Folder that keeps the prefix cache over restarts; its files contain the prompts."
     )

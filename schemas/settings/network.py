@@ -19,6 +19,18 @@ class Network:
     listen: tuple[str, ...] = setting(
         (), "Further addresses to listen on, as `HOST:PORT`; Ollama's port is 11434."
     )
+    api_key: str | None = setting(
+        None,
+        "API key that every request needs, with an operator's rights; as a flag, `ps` shows it to everybody.",
+        secret=True,
+    )
+    api_key_file: str | None = setting(None, "File with such a key.")
+    open_loopback: bool = setting(
+        False, "Let programs of this machine in without a key, except to operators' routes."
+    )
+    insecure: bool = setting(
+        False, "Listen on other addresses than this machine's own although no key is needed."
+    )
     allowed_hosts: tuple[str, ...] = setting(
         (), "Host names that requests may use, besides this machine's own."
     )

@@ -111,6 +111,16 @@ def create_audit(database: Database) -> None:
     )
 
 
+def create_keys(database: Database) -> None:
+    """Create the table of API keys, of which only digests are kept."""
+    database.execute(
+        "create table greenroom_keys (id text primary key, name text not null, digest blob not null unique,"
+        " created real not null, expires real, revoked real, is_off integer not null default 0,"
+        " admin integer not null, priority integer not null, requests_per_minute integer,"
+        " tokens_per_minute integer, models text not null, tools text not null) without rowid"
+    )
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -120,6 +130,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_working_space": create_working_space,
     "create_copies": create_copies,
     "create_audit": create_audit,
+    "create_keys": create_keys,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

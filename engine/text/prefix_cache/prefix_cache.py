@@ -43,7 +43,7 @@ class PrefixCache:
 
     Args:
         budget: Most bytes of memory to hold; 0 disables the cache.
-        stored: Tier on disk or in host memory, for prefixes without an adapter; None for none.
+        stored: Tier on disk or in host memory, for prefixes without an adapter or a salt; None for none.
     """
 
     def __init__(self, budget: int, stored: StoredTier | None = None) -> None:
@@ -119,7 +119,7 @@ class PrefixCache:
             (lambda: kv_tensors.copy_states(cache, row)) if stateful and not unfinished else None,
             continued=continued,
         )
-        if inserted and self.stored is not None and key.adapter is None and not unfinished:
+        if inserted and self.stored is not None and key.is_common and not unfinished:
             self.stored.insert(tree, packed, stateful)
         return inserted
 
@@ -146,7 +146,7 @@ class PrefixCache:
 
     def _match_stored(self, key: PrefixKey, packed: bytes, usable: int) -> DiskMatch | None:
         """Return the match in the stored tier; None if it cannot exceed the `usable` tokens in memory."""
-        if self.stored is None or key.adapter is not None or len(packed) // 4 - usable < MIN_TOKENS:
+        if self.stored is None or not key.is_common or len(packed) // 4 - usable < MIN_TOKENS:
             return None
         return self.stored.match(packed)
 

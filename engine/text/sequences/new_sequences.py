@@ -38,7 +38,7 @@ def new_sequence(
     shares_prefixes = prompt_logprobs is None  # cached prefixes have no logits to score
     for choice in (first, *others):
         choice.on_remove, choice.on_progress = on_remove, on_progress
-        choice.key = PrefixKey(request.adapter) if shares_prefixes else None
+        choice.key = PrefixKey(request.adapter, request.cache_salt) if shares_prefixes else None
         choice.features = features
         choice.prompt_logprobs = prompt_logprobs
     first.parallel_samples = tuple(others)

@@ -7,10 +7,17 @@ import attrs
 
 @attrs.frozen
 class PrefixKey:
-    """The weights that compute a prefix. Prefixes with different keys are never shared.
+    """The weights that compute a prefix, and those who share it; different keys share none.
 
     Args:
         adapter: Name of the LoRA adapter applied to the base model; None for the base model alone.
+        salt: Name of those who share the prefix; empty for all (vLLM's `cache_salt`).
     """
 
     adapter: str | None = None
+    salt: str = ""
+
+    @property
+    def is_common(self) -> bool:
+        """True if everybody's requests without an adapter share the prefix, so that it may be stored."""
+        return self == PrefixKey()

@@ -10,7 +10,7 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
 from greenroom.http.answering.audit.audited_request import audited_request
-from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.answering.requests.current_request import for_caller, request_resources
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, internal_error
@@ -41,7 +41,7 @@ async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *ki
     """
     if (audited := audited_request()) is not None:
         audited.model = request.key.model
-    generation = request_resources().enter_context(Generation(pool, request, limited=True))
+    generation = request_resources().enter_context(Generation(pool, for_caller(request), limited=True))
     found: list[E] = []
     while True:
         try:

@@ -11,14 +11,9 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import described
 from greenroom.http.answering.protocols.wire_protocol import ModelFormatter, WireProtocol, protocol_of
+from greenroom.http.answering.requests.allowed_models import describe_models
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.protocols.pool_protocol import (
-    DescribeModel,
-    DescribePool,
-    ModelDescriptions,
-    PoolMessage,
-    PoolStatus,
-)
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolMessage, PoolStatus
 
 
 def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> Blueprint:
@@ -40,13 +35,13 @@ def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> B
     @routes.get("/v1/models")
     @described("List the models, in the format of the client's protocol")
     async def models() -> Response:
-        found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
-        return json_response(formatter().listed(found.models, await states(), request.args.to_dict()))
+        found = await describe_models(pool)
+        return json_response(formatter().listed(found, await states(), request.args.to_dict()))
 
     @routes.get("/v1/models/<path:model>")
     @described("Describe a model; its id may contain slashes", problems=(404,))
     async def one_model(model: str) -> Response:
-        found = await ask_actor(pool, DescribeModel(model), ModelDescriptions)
-        return json_response(formatter().one(found.models[0], await states()))
+        [found, *_] = await describe_models(pool, model)
+        return json_response(formatter().one(found, await states()))
 
     return routes

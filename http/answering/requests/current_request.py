@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import cast
 
+import attrs
 from quart import request
 
 from greenroom.http.guard.client_name import client_name
+from greenroom.http.guard.keys.key_ring import KeyRing
 from greenroom.schemas.events.events import Admitted
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.settings.caller import ANYBODY, Caller
+from greenroom.schemas.stored import EVERYBODY
 
+_OF_ANY_OWNER = ("GET", "HEAD", "DELETE")
 NOTICE = "x-greenroom-notice"
 """Header with a sentence about a wish of the client that the model cannot fulfil."""
 
@@ -27,7 +32,9 @@ def answer_id(prefix: str) -> str:
 
 
 def request_client() -> str:
-    """Return a name for the client, for fairness between clients."""
+    """Return a name for the client, for fairness between clients: a checked key is a client of its own."""
+    if (owner := caller().owner) != EVERYBODY:
+        return owner
     return client_name(request.headers, request.remote_addr)
 
 
@@ -36,9 +43,36 @@ def caller() -> Caller:
     return cast("Caller", request.scope["state"].get("caller", ANYBODY))
 
 
+def attend_caller(end: Callable[[], None]) -> None:
+    """Call `end`, which must not block, if the key of this request is revoked or expires before its end."""
+    ring: KeyRing | None = request.scope["state"].get("ring")
+    if ring is not None:
+        request_resources().callback(ring.attend(caller(), end))
+
+
 def request_owner() -> str:
-    """Return the owner of the objects that this request may store and read."""
-    return caller().owner
+    """Return the owner of the objects that this request may store and read.
+
+    Admin keys are one owner, that of what was stored before there were keys. They may list, read and delete
+    for any other key by the query parameter `owner`.
+    """
+    known = caller()
+    if not known.admin:
+        return known.owner
+    return request.args.get("owner", EVERYBODY) if request.method in _OF_ANY_OWNER else EVERYBODY
+
+
+def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceRequest:
+    """Return a request with what the caller's key allows.
+
+    Args:
+        isolates: True if keys share no computed prefixes.
+    """
+    known = caller()
+    if known == ANYBODY:
+        return asked
+    salt = known.owner if isolates else ""
+    return attrs.evolve(asked, allowed=known.models, key_priority=known.priority, cache_salt=salt)
 
 
 def send_notice(events: Iterable[object]) -> None:

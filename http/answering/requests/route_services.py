@@ -13,13 +13,16 @@ from quart import request
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.audit.audited_request import audit_body, audited_request
-from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.answering.requests.current_request import for_caller, request_resources
 from greenroom.http.answering.requests.inspected_request import inspect_body
 from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.form_reader import Form, FormReader
 from greenroom.http.guard.host_guard import HostGuard
+from greenroom.http.guard.keys.door import Door
+from greenroom.http.guard.keys.key_ring import KeyRing
+from greenroom.http.guard.keys.settings_keys import settings_keys
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.guard.upload_folder import SpooledFile
 from greenroom.http.media.fetcher import Fetcher
@@ -46,6 +49,7 @@ class RouteServices:
         fetcher: Fetcher of files that requests reference by URL.
         answers: Memory budget of complete responses that are not sent yet.
         hosts: Guard of hosts and origins.
+        door: Guard that admits callers by their keys.
         reload: Function that takes in changed settings; None if a program has given them.
         reloaded: Function that returns the settings as they are now; None if they never change.
     """
@@ -58,6 +62,7 @@ class RouteServices:
     fetcher: Fetcher = attrs.field()
     answers: AnswerAccount = attrs.field(factory=AnswerAccount)
     hosts: HostGuard = attrs.field()
+    door: Door = attrs.field()
     reload: Callable[[], Awaitable[Reloaded]] | None = None
     reloaded: Callable[[], Settings] | None = None
 
@@ -78,6 +83,11 @@ class RouteServices:
     @hosts.default
     def _new_hosts(self) -> HostGuard:
         return HostGuard(self.settings)
+
+    @door.default
+    def _new_door(self) -> Door:
+        settings = self.settings
+        return Door(KeyRing(settings_keys(settings)), open_loopback=settings.open_loopback)
 
     @fetcher.default
     def _new_fetcher(self) -> Fetcher:
@@ -126,13 +136,14 @@ class RouteServices:
         return wire
 
     async def with_files(self, inference: InferenceRequest) -> InferenceRequest:
-        """Return the request with the contents of the files that it references by URL.
+        """Return the request with its caller's rights, and the contents of the files that it names by URL.
 
         Raises:
             ProblemError: 400 that names what cannot be fetched, 503 if too much is being fetched.
         """
         if (audited := audited_request()) is not None:
             audited.model = inference.key.model
+        inference = for_caller(inference, isolates=self.settings.isolate_prefixes)
         return await self.fetcher.complete(inference, lambda: self.bodies.account(request_resources()))
 
     async def read_form(self) -> Form:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,9 +17,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://localhost:8000"
 CONNECT_SECONDS = 10.0
+KEY_VARIABLE = "GREENROOM_API_KEY"
+"""Environment variable with the key that commands send."""
 
 
-def _check_url(_ctx: click.Context, _option: click.Parameter, text: str) -> str:
+def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Return the address of a server without a slash at its end.
+
+    Raises:
+        BadParameter: It is no URL.
+    """
+    if text is None:
+        return None
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -32,9 +42,17 @@ def _check_url(_ctx: click.Context, _option: click.Parameter, text: str) -> str:
 def url_option(command: F) -> F:
     """Give a command the option `--url`, the address of the server."""
     option = click.option(
-        "--url", default=DEFAULT_URL, show_default=True, callback=_check_url, help="Address of the server."
+        "--url", default=DEFAULT_URL, show_default=True, callback=check_url, help="Address of the server."
     )
     return option(command)
+
+
+def key_headers() -> dict[str, str]:
+    """Return the headers with the key of the environment; none if it has no key."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise click.ClickException(f"{KEY_VARIABLE} is no key: it must be printable ASCII")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 class AdminClient:
@@ -50,7 +68,7 @@ class AdminClient:
         self._url = url
         # A load or a drain may take long. Proxies of the environment would hide that we are on its machine.
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-        self._http = httpx2.Client(base_url=url, timeout=timeout, trust_env=False)
+        self._http = httpx2.Client(base_url=url, timeout=timeout, trust_env=False, headers=key_headers())
 
     def close(self) -> None:
         """Close the connection."""
@@ -71,6 +89,14 @@ class AdminClient:
             ClickException: The server cannot be reached or refuses.
         """
         return self._answer("POST", path, body)
+
+    def delete(self, path: str) -> Any:
+        """Return the answer to a DELETE.
+
+        Raises:
+            ClickException: The server cannot be reached or refuses.
+        """
+        return self._answer("DELETE", path, None)
 
     def stream(self, path: str, body: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
         """Yield the names and documents of the events of an answer to a POST; to a GET without a body.

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 from quart import Blueprint, Response, request
 
-from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, EVENTS, described
+from greenroom.http.answering.requests.allowed_models import describe_models
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.event_stream import ThreadedEventStream
@@ -31,7 +31,7 @@ from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.speech import SpeechRequest
-from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 
 @attrs.frozen
@@ -100,8 +100,8 @@ def _parse(
 
 async def _speaking(pool: Ref[PoolMessage], name: str | None) -> list[ModelDescription]:
     """Return the speech models; if a model is named, only that one, and none if it is of another type."""
-    found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
-    return [model for model in found.models if model.record and model.record.model_type == "speech"]
+    found = await describe_models(pool, name)
+    return [model for model in found if model.record and model.record.model_type == "speech"]
 
 
 def _voices(model: ModelDescription) -> list[Any]:

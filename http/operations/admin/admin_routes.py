@@ -8,6 +8,7 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.operations.admin.audit_routes import audit_routes
 from greenroom.http.operations.admin.event_routes import event_routes
 from greenroom.http.operations.admin.inspect_routes import inspect_routes
+from greenroom.http.operations.admin.key_routes import key_routes
 from greenroom.http.operations.admin.model_routes import model_routes
 from greenroom.http.operations.admin.probe_routes import probe_routes
 from greenroom.http.operations.admin.pull_routes import pull_routes
@@ -32,4 +33,5 @@ def admin_routes(services: RouteServices) -> tuple[Blueprint, ...]:
         reload_routes(services),
         inspect_routes(services),
         audit_routes(services),
+        key_routes(services),
     )

@@ -9,8 +9,10 @@ import trio
 from quart import Response
 from quart.wrappers.response import ResponseBody
 
+from greenroom.http.answering.requests.current_request import attend_caller
 from greenroom.http.encoding.json_encoding import json_ascii
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS
+from greenroom.http.guard.keys.key_ring import REVOKED
 
 HEARTBEAT = 10.0
 """Seconds of silence after which a comment is sent, so that proxies and clients see life."""
@@ -27,6 +29,13 @@ class EventBody(ResponseBody):
     def __init__(self, receive: Callable[[], Awaitable[bytes | None]]) -> None:
         self._receive = receive
         self._opened = False
+        self._ended = False
+        self._waiting = trio.CancelScope()
+
+    def end(self) -> None:
+        """End the body at once, with an event that says why: the operator's key opens nothing any more."""
+        self._ended = True
+        self._waiting.cancel("the key was revoked")
 
     async def __aenter__(self) -> EventBody:
         return self
@@ -43,9 +52,13 @@ class EventBody(ResponseBody):
         if not self._opened:
             self._opened = True
             return b": hello\n\n"  # the headers are sent with the first piece
+        if self._ended:
+            raise StopAsyncIteration
         piece: bytes | None = b": no news\n\n"
-        with trio.move_on_after(HEARTBEAT):
+        with trio.move_on_after(HEARTBEAT) as self._waiting:
             piece = await self._receive()
+        if self._ended:
+            return named_event("error", {"error": {"code": REVOKED.code, "message": REVOKED.detail}})
         if piece is None:
             raise StopAsyncIteration
         return piece
@@ -54,7 +67,9 @@ class EventBody(ResponseBody):
 def event_response(receive: Callable[[], Awaitable[bytes | None]]) -> Response:
     """Return a response with the events that a function returns (see `EventBody`)."""
     headers = {"content-type": SERVER_SENT_EVENTS, "cache-control": "no-cache", "x-accel-buffering": "no"}
-    response = Response(EventBody(receive), headers=headers)
+    body = EventBody(receive)
+    attend_caller(body.end)
+    response = Response(body, headers=headers)
     response.timeout = None
     return response
 

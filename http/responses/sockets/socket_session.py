@@ -14,6 +14,7 @@ from wsproto.frame_protocol import CloseReason
 
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.answer_account import AnswerAccount
+from greenroom.http.guard.keys.door import Head
 from greenroom.http.responses.sockets.event_texts import error_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage, IncomingMessages, Refused
 from greenroom.http.responses.sockets.local_histories import LocalHistories
@@ -22,7 +23,7 @@ from greenroom.http.responses.sockets.socket_request import SocketRequest
 from greenroom.http.transport.request_id import new_request_id
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.problems import Problem, draining
+from greenroom.schemas.problems import Problem, ProblemError, draining
 from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 log = get_logger(actor="http")
@@ -69,6 +70,7 @@ class ResponseSockets:
         self._unsent = AnswerAccount(UNSENT_BYTES)
         self._bodies = services.bodies
         self._guard = services.hosts
+        self._door = services.door
         self._limits = limits or SocketLimits()
         self._histories = LocalHistories()
         self._numbers = count()
@@ -82,6 +84,13 @@ class ResponseSockets:
         refusal = self._guard.find_problem(socket.headers)
         if refusal is not None:
             await socket.refuse(refusal)
+            return
+        client = socket.client
+        head = Head("GET", socket.path, socket.headers, client[0] if client else None)
+        try:
+            await self._door.admit(head)
+        except ProblemError as refused:
+            await socket.refuse(refused.problem)
             return
         if self._open >= self._most_open:
             await socket.refuse(TOO_MANY)

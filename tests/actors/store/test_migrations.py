@@ -19,6 +19,7 @@ WRITTEN = (
     "create_working_space",
     "create_copies",
     "create_audit",
+    "create_keys",
 )
 """Names that databases hold already; new ones are appended."""
 

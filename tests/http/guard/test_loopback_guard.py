@@ -106,7 +106,7 @@ def _own_addresses() -> list[str]:
 
 
 async def test_another_address_of_the_machine_counts_as_another_machine() -> None:
-    async with serving(Settings(host="0.0.0.0", shutdown_timeout=20.0)) as served:
+    async with serving(Settings(host="0.0.0.0", insecure=True, shutdown_timeout=20.0)) as served:
 
         async def get(address: str, path: str) -> RawResponse:
             async with await trio.open_tcp_stream(address, served.server.port) as stream:

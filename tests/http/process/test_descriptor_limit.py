@@ -14,8 +14,9 @@ from greenroom.tests.support.platforms.macs import OPEN_MAX, pretend_mac
 @pytest.fixture(autouse=True)
 def limits() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    put_back = resource.setrlimit  # a test may pretend another one, and be undone later
     yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    put_back(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def soft_limit() -> int:

@@ -16,6 +16,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import closing_responses, create_app_with, error_shapes, web_sockets
+from greenroom.http.guard.keys.key_watch import KeyWatch
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.closing_response import ClosingResponses
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
@@ -102,10 +103,18 @@ async def serving(
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
         services = RouteServices(system.refs, settings, status_timeout)
         app = create_app_with(services)
+        watch = KeyWatch(services.door.ring, system.refs, settings.db)
+        await watch.begin()
+        await system.start(_watch_keys, watch)
         async with running(
             app, settings, send_timeout, web_sockets(app, services), closing_responses(services)
         ) as server:
             yield Served(server, system)
+
+
+async def _watch_keys(watch: KeyWatch, task_status: trio.TaskStatus[None]) -> None:
+    task_status.started()
+    await watch.run()
 
 
 @attrs.frozen

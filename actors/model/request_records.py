@@ -1,0 +1,90 @@
+"""Records of a model's requests outside of the log: for the inspector, the audit and the limits of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from greenroom.actors.audit.audit_book import AuditBook
+from greenroom.actors.audit.token_meter import TokenMeter
+from greenroom.actors.engines.engines import Engines
+from greenroom.actors.inspection.inspector import Inspector
+from greenroom.actors.model.preparations import AdapterResult
+from greenroom.actors.model.running_requests import RunningRequest
+from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.model_protocol import RequestEnded
+
+
+class RequestRecords:
+    """Tells those who keep records of the requests of a model.
+
+    Args:
+        inspector: Inspector of the requests; None for none.
+        audit: Audit of the requests; None for none.
+        meter: Meter of the clients' tokens; None for none.
+
+    Attributes:
+        readers: Functions that keep the events of answers.
+    """
+
+    def __init__(
+        self,
+        inspector: Inspector | None = None,
+        audit: AuditBook | None = None,
+        meter: TokenMeter | None = None,
+    ) -> None:
+        self._inspector = inspector
+        self._audit = audit
+        self._meter = meter
+        self.readers = tuple(_readers(inspector, audit))
+
+    def prepare(self, request: InferenceRequest) -> None:
+        """Record a request that is going to be prepared."""
+        if self._inspector is not None:
+            self._inspector.prepare(request)
+
+    def prepared(self, request_id: str, result: AdapterResult | Problem | None) -> None:
+        """Record the prompt of a request, or the problem that it has none."""
+        if self._inspector is not None:
+            _inspect_prepared(self._inspector, request_id, result)
+
+    def submit(self, running: RunningRequest) -> None:
+        """Record a request that an engine is asked to answer."""
+        if self._inspector is not None:
+            self._inspector.submit(running.request_id)
+        if self._audit is not None:
+            self._audit.hold(running.request_id, running.request.key.model)
+
+    def end(self, running: RunningRequest, ended: RequestEnded) -> None:
+        """Record the end of a request that an engine was asked to answer."""
+        if self._audit is not None:
+            self._audit.release(running.request_id, ended)
+        if self._meter is not None:
+            self._meter.spend(running.request.client, ended.usage.prompt + ended.usage.generated)
+        if self._inspector is not None:
+            figures = {"reason": running.reason, **running.figures()}
+            self._inspector.end(running.request_id, figures, running.problem, running.explanation)
+
+
+def records_of(engines: Engines) -> RequestRecords:
+    """Return the records that engines keep of their requests."""
+    return RequestRecords(engines.inspector, engines.audit, engines.meter)
+
+
+def _readers(
+    inspector: Inspector | None, audit: AuditBook | None
+) -> Iterator[Callable[[str, InferenceEvent], None]]:
+    """Yield the functions that keep the events of answers."""
+    if inspector is not None:
+        yield inspector.event
+    if audit is not None and audit.content:
+        yield audit.event
+
+
+def _inspect_prepared(inspector: Inspector, request_id: str, result: AdapterResult | Problem | None) -> None:
+    if isinstance(result, PreparedPrompt):
+        inspector.prompt(request_id, result.tokens, result.rendered)
+    elif isinstance(result, Problem):
+        inspector.end(request_id, {}, result)

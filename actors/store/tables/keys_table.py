@@ -1,0 +1,132 @@
+"""The table of API keys: their digests and rights. Revoked keys stay, so that they still lock the server."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from greenroom.actors.store.database.connection import Connection, Row
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.key_store_protocol import (
+    AddKey,
+    KeyChange,
+    KeyList,
+    RevokeKey,
+    SwitchKeysOff,
+)
+from greenroom.schemas.settings.caller import Caller
+from greenroom.schemas.settings.key_record import KeyRecord
+
+FIND_TABLE = "select 1 from sqlite_master where type = 'table' and name = 'greenroom_keys'"
+LIST_KEYS = "select * from greenroom_keys order by created, id"
+_OPEN = "revoked is null"
+
+
+class KeysTable:
+    """The keys, by id.
+
+    Args:
+        connection: Connection that nothing else writes through.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._opened = uuid.uuid4().hex
+
+    def change(self, message: KeyChange) -> KeyRecord | KeyList:
+        """Execute a message that changes the keys.
+
+        Raises:
+            ProblemError: 404 for an unknown key, 409 for a name that is taken.
+        """
+        match message:
+            case AddKey(record):
+                return self.add(record)
+            case RevokeKey(key, now):
+                return self.revoke(key, now)
+            case SwitchKeysOff(now):
+                return self.switch_off(now)
+
+    def add(self, record: KeyRecord) -> KeyRecord:
+        """Store a new key, and return it.
+
+        Raises:
+            ProblemError: 409: another key has its name.
+        """
+        caller = record.caller
+        with self._connection.transaction():
+            named = f"select 1 from greenroom_keys where name = ? and {_OPEN}"
+            if self._connection.first(named, (record.name,)) is not None:
+                detail = f"There is a key '{record.name}' already: revoke it, or take another name."
+                raise ProblemError(Problem(409, "key_exists", detail, "name"))
+            self._connection.insert(
+                "greenroom_keys",
+                {
+                    "id": record.id,
+                    "name": record.name,
+                    "digest": record.digest,
+                    "created": record.created,
+                    "expires": caller.expires,
+                    "admin": caller.admin,
+                    "priority": caller.priority,
+                    "requests_per_minute": caller.requests_per_minute,
+                    "tokens_per_minute": caller.tokens_per_minute,
+                    "models": json.dumps(caller.models),
+                    "tools": json.dumps(caller.tools),
+                },
+            )
+        return record
+
+    def revoke(self, key: str, now: float) -> KeyRecord:
+        """Revoke a key by its id or its name, and return it.
+
+        Raises:
+            ProblemError: 404.
+        """
+        with self._connection.transaction():
+            found = self._connection.first(
+                f"select id from greenroom_keys where id = ? or (name = ? and {_OPEN})", (key, key)
+            )
+            if found is None:
+                detail = f"There is no key '{key[:200]}' that opens anything."
+                raise ProblemError(Problem(404, "key_not_found", detail))
+            self._connection.write(
+                f"update greenroom_keys set revoked = ? where id = ? and {_OPEN}", (now, found["id"])
+            )
+            row = self._connection.first("select * from greenroom_keys where id = ?", (found["id"],))
+        assert row is not None
+        return record_of(row)
+
+    def switch_off(self, now: float) -> KeyList:
+        """Revoke all keys, so that requests need none, and return them."""
+        with self._connection.transaction():
+            self._connection.write(f"update greenroom_keys set revoked = ? where {_OPEN}", (now,))
+            self._connection.write("update greenroom_keys set is_off = 1")
+        return self.list()
+
+    def list(self, known: str | None = None) -> KeyList:
+        """Return all keys, unless no other process has written since the known stamp."""
+        row = self._connection.first("pragma data_version")
+        assert row is not None
+        stamp = f"{self._opened}:{row[0]}"
+        if stamp == known:
+            return KeyList(stamp)
+        rows = self._connection.read(LIST_KEYS)
+        return KeyList(stamp, tuple(map(record_of, rows)))
+
+
+def record_of(row: Row) -> KeyRecord:
+    """Return the key in a row."""
+    caller = Caller(
+        owner=row["id"],
+        admin=bool(row["admin"]),
+        models=tuple(json.loads(row["models"])),
+        tools=tuple(json.loads(row["tools"])),
+        requests_per_minute=row["requests_per_minute"],
+        tokens_per_minute=row["tokens_per_minute"],
+        priority=row["priority"],
+        expires=row["expires"],
+    )
+    return KeyRecord(
+        row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])
+    )

@@ -1,0 +1,167 @@
+"""The commands `greenroom keys add`, `list`, `revoke` and `off`: API keys, in the database or on a server."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import attrs
+import click
+
+from greenroom.http.commands.operators.admin_client import AdminClient, check_url
+from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.actors.store.tables.keys_table import KeysTable
+
+_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MEMORY = "the database in memory is the running server's own: give --url"
+
+
+def _place(command: Callable[..., Any]) -> Callable[..., Any]:
+    url = click.option("--url", callback=check_url, help="Running server to ask, instead of the database.")
+    return url(settings_options("db")(command))
+
+
+@click.group("keys")
+def command() -> None:
+    """Make, list and revoke API keys, without which nobody gets in.
+
+    Once a key was made, every request needs one, until `greenroom keys off`. A server that runs with the same
+    database takes changes in within a second. With --url, the server itself is asked: its operators' routes
+    need an admin key then, which GREENROOM_API_KEY holds.
+
+    \b
+    Examples:
+      greenroom keys add laptop --admin
+      greenroom keys add guest --model 'qwen*' --requests-per-minute 20 --expires 7d
+      greenroom keys revoke guest
+    """
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Model or pattern it may use.")
+@click.option("--tools", multiple=True, metavar="TOOL", help="Tool of the server, or pattern, it may use.")
+@click.option("--requests-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its requests.")
+@click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its tokens.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Its priority, and its best; lower first.")
+@click.option("--admin", is_flag=True, help="Open the routes for operators too.")
+@click.option("--expires", metavar="TIME", help="Time such as 2027-01-31, or 12h, 30d, 4w from now.")
+@_place
+def add(settings: Settings, url: str | None, expires: str | None, **rights: Any) -> None:
+    """Make a key, and print it: it cannot be shown again, since only its digest is kept."""
+    from greenroom.schemas.admin.keys import KeyBody, new_key
+
+    body = KeyBody(**rights, expires=None if expires is None else _time(expires, time.time()))
+    if url is None:
+        with _table(settings) as table:
+            record, secret = new_key(body, time.time())
+            table.add(record)
+    else:
+        with closing(AdminClient(url)) as client:
+            secret = client.post("/admin/keys", attrs.asdict(body))["secret"]
+    click.echo("Every request needs a key from now on. Keep this one: it is not shown again.", err=True)
+    click.echo(secret)
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each key.")
+@_place
+def list_keys(settings: Settings, url: str | None, as_json: bool) -> None:
+    """List the keys, revoked ones too: id, name, state, rights, limits."""
+    from greenroom.schemas.admin.keys import key_report
+
+    if url is None:
+        with _table(settings) as table:
+            found = [attrs.asdict(key_report(record)) for record in table.list().records or ()]
+    else:
+        with closing(AdminClient(url)) as client:
+            found = client.get("/admin/keys")["keys"]
+    for key in found:
+        click.echo(json.dumps(key) if as_json else _line(key, time.time()))
+
+
+@command.command("revoke")
+@click.argument("key", metavar="NAME|ID")
+@_place
+def revoke(settings: Settings, url: str | None, key: str) -> None:
+    """Revoke a key: it opens nothing any more, and its running requests end."""
+    if url is None:
+        with _table(settings) as table:
+            name = table.revoke(key, time.time()).name
+    else:
+        with closing(AdminClient(url)) as client:
+            name = client.delete(f"/admin/keys/{quote(key, safe='')}")["name"]
+    click.echo(for_terminal(f"{name} is revoked. The server stays locked."), err=True)
+
+
+@command.command("off")
+@_place
+def off(settings: Settings, url: str | None) -> None:
+    """Revoke all keys, and let requests in without one again."""
+    if url is None:
+        with _table(settings) as table:
+            table.switch_off(time.time())
+    else:
+        with closing(AdminClient(url)) as client:
+            client.delete("/admin/keys")
+    click.echo("No request needs a key any more.", err=True)
+
+
+@contextmanager
+def _table(settings: Settings) -> Iterator[KeysTable]:
+    from greenroom.actors.store.database.connection import Connection
+    from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
+    from greenroom.actors.store.tables.keys_table import KeysTable
+    from greenroom.schemas.problems import ProblemError
+
+    if settings.db == MEMORY:
+        raise click.ClickException(_MEMORY)
+    name = str(default_path()) if settings.db is None else settings.db
+    try:
+        with closing(Connection(name)) as connection:
+            yield KeysTable(connection)
+    except ProblemError as error:
+        raise click.ClickException(error.problem.detail) from error
+    except (UnusableDatabase, sqlite3.Error) as error:
+        raise click.ClickException(f"db = {name!r}: {error}") from error
+
+
+def _time(text: str, now: float) -> float:
+    if (found := re.fullmatch(r"([0-9]{1,6})([mhdw])", text)) is not None:
+        return now + int(found[1]) * _UNITS[found[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        detail = f"'{text}' is no time such as 2027-01-31, 2027-01-31T12:00+01:00, 12h or 30d"
+        raise click.BadParameter(detail, param_hint="--expires") from error
+
+
+def _line(key: Mapping[str, Any], now: float) -> str:
+    state = "open"
+    if key["revoked"] is not None:
+        state = f"revoked {_day(key['revoked'])}"
+    elif key["expires"] is not None:
+        state = f"{'expired' if key['expires'] <= now else 'until'} {_day(key['expires'])}"
+    rights = ["admin"] if key["admin"] else []
+    rights += [f"{name}: {', '.join(key[name])}" for name in ("models", "tools") if key[name]]
+    for name in ("requests", "tokens"):
+        if (limit := key[f"{name}_per_minute"]) is not None:
+            rights.append(f"{limit} {name}/min")
+    if key["priority"]:
+        rights.append(f"priority {key['priority']}")
+    return for_terminal("  ".join((key["id"], key["name"], state, *rights)))
+
+
+def _day(unix_time: float) -> str:
+    return datetime.fromtimestamp(unix_time).astimezone().isoformat(" ", "minutes")

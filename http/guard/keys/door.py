@@ -1,0 +1,88 @@
+"""Admission of requests by API key, from their heads alone."""
+
+from __future__ import annotations
+
+import time
+
+import attrs
+import trio
+from werkzeug.datastructures import Headers
+
+from greenroom.http.guard.client_name import network_of, presented_keys
+from greenroom.http.guard.keys.key_ring import KeyRing
+from greenroom.http.guard.keys.rate_limits import RateLimits
+from greenroom.http.guard.keys.wrong_keys import WrongKeys
+from greenroom.http.guard.loopback_guard import find_loopback_problem
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings.caller import ANYBODY, Caller
+
+EXEMPT_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/api/hello", "/api/version"})
+"""Paths that answer GET and HEAD without a key: probes, some of which clients send before they send keys."""
+PAGES_PREFIX = "/pages/"
+"""Beginning of the paths of the pages' files, which are the same for everybody."""
+SLOW_SECONDS = 1.0
+"""Seconds by which the answer to a wrong key is late, after too many of them."""
+_STRANGER = attrs.evolve(ANYBODY, admin=False)
+_NO_KEY = (
+    "This server needs an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. "
+    "`greenroom keys add NAME` makes one."
+)
+
+
+@attrs.frozen
+class Head:
+    """The head of a request, as far as admission reads it."""
+
+    method: str
+    path: str
+    headers: Headers
+    address: str | None
+    http_version: str = "1.1"
+
+
+class Door:
+    """Admits requests by API key: tells their callers, and refuses strangers while keys are needed.
+
+    Args:
+        ring: Keys that open.
+        open_loopback: True if programs of this machine need no key, except for operators' routes.
+    """
+
+    def __init__(self, ring: KeyRing, *, open_loopback: bool = False) -> None:
+        self.ring = ring
+        self.limits = RateLimits()
+        self._open_loopback = open_loopback
+        self._wrong = WrongKeys()
+
+    async def admit(self, head: Head) -> Caller:
+        """Return the caller of a request.
+
+        Raises:
+            ProblemError: 401 for a request without a key that opens, 429 after many wrong ones.
+        """
+        if not self.ring.is_locked:
+            return ANYBODY
+        given = presented_keys(head.headers)
+        now = time.time()
+        for secret in given:
+            if (caller := self.ring.find(secret, now)) is not None:
+                return caller
+        is_local = head.http_version != "1.0" and find_loopback_problem(head.headers, head.address) is None
+        if is_local and any(map(self.ring.is_session_key, given)):
+            return _STRANGER if self.ring.has_admin_key else ANYBODY
+        if (is_local and self._open_loopback) or _is_exempt(head):
+            return _STRANGER
+        if not given:
+            raise ProblemError(Problem(401, "invalid_api_key", _NO_KEY))
+        wait = self._wrong.record(network_of(head.address or ""), trio.current_time())
+        if wait is not None:
+            await trio.sleep(SLOW_SECONDS)
+            detail = "Too many wrong API keys came from this address. Wait a minute."
+            raise ProblemError(Problem(429, "too_many_wrong_keys", detail, retry_after=wait))
+        detail = "This API key opens nothing here: it is wrong, was revoked, or has expired."
+        raise ProblemError(Problem(401, "invalid_api_key", detail))
+
+
+def _is_exempt(head: Head) -> bool:
+    is_public = head.path in EXEMPT_PATHS or head.path.startswith(PAGES_PREFIX)
+    return is_public and head.method in ("GET", "HEAD")

@@ -1,0 +1,145 @@
+"""The API keys that open the server, in memory: no request waits for the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import partial
+from hmac import compare_digest
+
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.settings.caller import Caller
+from greenroom.schemas.settings.key_record import KeyRecord, digest_of
+from greenroom.schemas.stored import EVERYBODY
+
+_INDEXED = 8
+"""Bytes of a digest by which it is found; the whole is compared in constant time."""
+
+REVOKED = Problem(401, "invalid_api_key", "This API key was revoked, or has expired.")
+"""The problem that ends a request whose key opens nothing any more."""
+
+
+class KeyRing:
+    """The keys of the settings and of the database, by digest.
+
+    Once a key was ever made, it is locked until keys are switched off: without a key that opens, nobody gets
+    in.
+
+    Args:
+        own: Keys of the settings.
+    """
+
+    def __init__(self, own: Iterable[KeyRecord] = ()) -> None:
+        self._own = tuple(own)
+        self._stays_locked = False
+        self._stored: tuple[KeyRecord, ...] = ()
+        self._unreadable = False
+        self._session: bytes | None = None
+        self._by_start: dict[bytes, list[KeyRecord]] = {}
+        self._running: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._revoked: set[str] = set()
+        self._index()
+
+    @property
+    def is_locked(self) -> bool:
+        """True if a request needs a key."""
+        made = any(not record.is_off for record in self._stored)
+        return bool(self._own) or made or self._unreadable or self._stays_locked
+
+    @property
+    def has_admin_key(self) -> bool:
+        """True if an operator's key was made."""
+        return any(record.caller.admin for record in (*self._own, *self._stored) if not record.is_off)
+
+    def find(self, secret: str, now: float) -> Caller | None:
+        """Return the caller whose key this is; None if it opens nothing.
+
+        Args:
+            now: Unix time in seconds.
+        """
+        digest = digest_of(secret)
+        for record in self._by_start.get(digest[:_INDEXED], ()):
+            if compare_digest(record.digest, digest) and record.opens(now):
+                return record.caller
+        return None
+
+    def take_session_key(self, secret: str) -> None:
+        """Let processes of the server's own user in by a key that ends with the server."""
+        self._session = digest_of(secret)
+
+    def is_session_key(self, secret: str) -> bool:
+        """Return whether this is the key of the server's own user."""
+        return self._session is not None and compare_digest(self._session, digest_of(secret))
+
+    def replace(self, records: Iterable[KeyRecord], now: float) -> None:
+        """Take in the keys of the database, and end the requests of those that open nothing any more.
+
+        A database that has lost all its keys is another one: what was locked stays locked.
+        """
+        found = tuple(records)
+        if self._stored and not found:
+            found = self._stored
+        self._stored, self._unreadable = found, False
+        self._index()
+        self.end_expired(now)
+
+    def stay_locked(self) -> None:
+        """Let nobody in without a key from now on, even if there is none: others can reach the server."""
+        self._stays_locked = True
+
+    def lose_sight(self) -> None:
+        """Lock: the database cannot be read, so nobody knows whether keys were made."""
+        self._unreadable = True
+
+    def attend(self, caller: Caller, end: Callable[[], None]) -> Callable[[], None]:
+        """Call `end`, which must not block, if a caller's key is revoked or expires.
+
+        Returns:
+            Function to call when the request has ended.
+        """
+        if caller.owner == EVERYBODY:
+            return _nothing
+        self._running[caller.owner].add(end)
+
+        def leave() -> None:
+            running = self._running.get(caller.owner)
+            if running is not None:
+                running.discard(end)
+                if not running:
+                    del self._running[caller.owner]
+
+        return leave
+
+    def end_expired(self, now: float) -> None:
+        """End the running requests of keys that open nothing at this Unix time."""
+        if not self._running:
+            return
+        open_now = {record.id for record in (*self._own, *self._stored) if record.opens(now)}
+        for owner in self._running.keys() - open_now:
+            for end in self._running.pop(owner):
+                end()
+
+    def take_revoked(self) -> set[str]:
+        """Return the ids of the requests whose keys were revoked or expired since the last call."""
+        revoked, self._revoked = self._revoked, set()
+        return revoked
+
+    def attend_request(self, caller: Caller, request_id: str) -> Callable[[], None]:
+        """Let `take_revoked` return a request if its key is revoked or expires.
+
+        Returns:
+            Function to call when the request has ended.
+        """
+        return self.attend(caller, partial(self._add_revoked, request_id))
+
+    def _add_revoked(self, request_id: str) -> None:
+        self._revoked.add(request_id)
+
+    def _index(self) -> None:
+        self._by_start = {}
+        for record in (*self._own, *self._stored):
+            self._by_start.setdefault(record.digest[:_INDEXED], []).append(record)
+
+
+def _nothing() -> None:
+    """Leave a request without a key alone."""

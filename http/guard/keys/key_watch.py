@@ -1,0 +1,86 @@
+"""Watch over the API keys in the database: changes take effect within a second."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from pathlib import Path
+
+import trio
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.database.database_file import MEMORY
+from greenroom.actors.store.read_keys import read_keys
+from greenroom.http.guard.keys.key_ring import REVOKED, KeyRing
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.key_store_protocol import KeyList, ListKeys
+from greenroom.schemas.protocols.operator_protocol import CancelRequest, RequestCancelled
+
+log = get_logger(actor="http")
+
+INTERVAL = 0.5
+"""Seconds between two looks for changes of other processes."""
+
+
+class KeyWatch:
+    """Keeps the ring as the database is.
+
+    Args:
+        database: The setting `db`.
+    """
+
+    def __init__(self, ring: KeyRing, refs: ActorRefs, database: str | None) -> None:
+        self._ring = ring
+        self._store = refs.store
+        self._pool = refs.pool
+        self._path = None if database in (None, MEMORY) else Path(database or "")
+        self._known: str | None = None
+
+    async def begin(self) -> None:
+        """Read the keys before the server listens; lock it if nobody knows whether there are any."""
+        try:
+            await self.look(anew=True)
+        except ProblemError as failed:
+            if self._path is None:
+                return
+            try:
+                self._ring.replace(await trio.to_thread.run_sync(read_keys, self._path), time.time())
+            except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+                log.error(
+                    "keys unreadable", db=str(self._path), reason=str(error), store=failed.problem.detail
+                )
+                self._ring.lose_sight()
+
+    async def run(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            await trio.sleep(INTERVAL)
+            with contextlib.suppress(ProblemError):  # the keys stay as they were last read
+                await self.look()
+            await self._end_revoked()
+
+    async def _end_revoked(self) -> None:
+        """Fail the running requests of keys that were revoked or expired."""
+        for request_id in self._ring.take_revoked():
+            with contextlib.suppress(ProblemError):  # it has ended
+                await ask_actor(self._pool, CancelRequest(request_id, REVOKED), RequestCancelled)
+                log.info("request of a revoked key ended", request_id=request_id)
+
+    async def look(self, *, anew: bool = False) -> None:
+        """Take in the keys if another process has written, or in any case.
+
+        Args:
+            anew: True after a change of the server's own, which no stamp shows.
+
+        Raises:
+            ProblemError: The database cannot be read now.
+        """
+        found = await ask_actor(self._store, ListKeys(None if anew else self._known), KeyList)
+        self._known = found.stamp
+        if found.records is None:
+            self._ring.end_expired(time.time())
+        else:
+            self._ring.replace(found.records, time.time())

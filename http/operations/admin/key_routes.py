@@ -1,0 +1,79 @@
+"""`/admin/keys`: API keys, made, listed, revoked and switched off on a running server."""
+
+from __future__ import annotations
+
+import time
+
+import attrs
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, STORED, described
+from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.guard.loopback_guard import loopback_blueprint
+from greenroom.schemas.admin.converter import ADMIN
+from greenroom.schemas.admin.keys import KeyBody, KeyReport, KeyReports, NewKey, key_report, new_key
+from greenroom.schemas.protocols.key_store_protocol import (
+    AddKey,
+    KeyList,
+    ListKeys,
+    RevokeKey,
+    SwitchKeysOff,
+)
+from greenroom.schemas.settings.key_record import KeyRecord
+
+
+def key_routes(services: RouteServices) -> Blueprint:
+    """Return the routes."""
+    routes = loopback_blueprint("admin keys")
+    store = services.refs.store
+
+    async def take_in() -> tuple[KeyRecord, ...]:
+        # At once: the watch over the database would take half a second.
+        records = (await ask_actor(store, ListKeys(), KeyList)).records or ()
+        services.door.ring.replace(records, time.time())
+        return records
+
+    @routes.get("/admin/keys")
+    @described("List the API keys, revoked ones too", answer=KeyReports, problems=(*FOR_OPERATORS, 503))
+    async def keys() -> Response:
+        listed = await ask_actor(store, ListKeys(), KeyList)
+        return json_response(attrs.asdict(KeyReports(tuple(map(key_report, listed.records or ())))))
+
+    @routes.post("/admin/keys")
+    @described(
+        "Make an API key, after which every request needs one",
+        body=KeyBody,
+        converter=ADMIN,
+        answer=NewKey,
+        problems=(*FOR_OPERATORS, *STORED),
+    )
+    async def add() -> Response:
+        record, secret = new_key(await services.read_body(KeyBody, ADMIN), time.time())
+        await ask_actor(store, AddKey(record), KeyRecord)
+        await take_in()
+        return json_response(attrs.asdict(NewKey(key_report(record), secret)))
+
+    @routes.delete("/admin/keys/<key>")
+    @described(
+        "Revoke an API key by its id or name, and end its requests",
+        answer=KeyReport,
+        problems=(*FOR_OPERATORS, *STORED),
+    )
+    async def revoke(key: str) -> Response:
+        record = await ask_actor(store, RevokeKey(key, time.time()), KeyRecord)
+        await take_in()
+        return json_response(attrs.asdict(key_report(record)))
+
+    @routes.delete("/admin/keys")
+    @described(
+        "Revoke all API keys, and let requests in without one",
+        answer=KeyReports,
+        problems=(*FOR_OPERATORS, *STORED),
+    )
+    async def switch_off() -> Response:
+        await ask_actor(store, SwitchKeysOff(time.time()), KeyList)
+        return json_response(attrs.asdict(KeyReports(tuple(map(key_report, await take_in())))))
+
+    return routes

@@ -1,0 +1,175 @@
+"""Rights of keys over HTTP: their models, limits, priority, and what they have stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.schemas.settings.model_settings import ModelSettings
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
+
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+@attrs.frozen
+class Locked:
+    """A server with two models and an admin key."""
+
+    served: Served
+    boss: str
+
+    async def ask(
+        self, method: str, path: str, key: str = "", body: Any = None, **headers: str
+    ) -> RawResponse:
+        """Return the answer to a request with a key, by default the admin's."""
+        return await fetch(self.served.server, method, path, body, x_api_key=key or self.boss, **headers)
+
+    async def key(self, name: str, **rights: Any) -> str:
+        """Return the secret of a new key."""
+        made = await self.ask("POST", "/admin/keys", body={"name": name, **rights})
+        assert made.status == 200, made.body
+        return str(made.json()["secret"])
+
+
+@pytest.fixture
+async def locked(tiny_model: TinyModel, tmp_path: Path) -> AsyncIterator[Locked]:
+    settings = Settings(
+        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))),
+        model_settings=(("llama", ModelSettings(alias=("small",))),),
+        db=str(tmp_path / "db"),
+        shutdown_timeout=60.0,
+    )
+    async with serving(settings) as served:
+        # Before there are keys, everybody may store.
+        before = {"input": "Hi", "model": "qwen3", "max_output_tokens": 2}
+        assert (await fetch(served.server, "POST", "/v1/responses", before)).status == 200
+        made = await fetch(served.server, "POST", "/admin/keys", {"name": "boss", "admin": True})
+        yield Locked(served, made.json()["secret"])
+
+
+def told(answer: RawResponse) -> bytes:
+    """Return a body without the request's own id."""
+    return re.sub(rb"req_[0-9a-f]{32}", b"", answer.body)
+
+
+def chat(model: str, **fields: Any) -> dict[str, Any]:
+    return {"model": model, "messages": MESSAGES, "max_tokens": 3, **fields}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", chat("qwen3")),
+        ("/v1/completions", {"model": "qwen3", "prompt": "a", "max_tokens": 2}),
+        ("/v1/responses", {"model": "qwen3", "input": "a", "max_output_tokens": 2}),
+        ("/v1/messages", chat("qwen3")),
+        ("/v1/messages/count_tokens", {"model": "qwen3", "messages": MESSAGES}),
+        ("/api/chat", {"model": "qwen3", "messages": MESSAGES, "stream": False}),
+        ("/api/generate", {"model": "qwen3"}),
+        ("/api/generate", {"model": "qwen3", "keep_alive": 0}),
+        ("/api/show", {"model": "qwen3"}),
+        ("/tokenize", {"model": "qwen3", "prompt": "a"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_other_models_than_a_keys_own_do_not_exist(locked: Locked, path: str, body: Any) -> None:
+    guest = await locked.key("guest", models=["lla*"])
+    refused = await locked.ask("POST", path, guest, body)
+    never = await locked.ask("POST", path, guest, {**body, "model": "qwen9"})
+    assert (refused.status, never.status) == (404, 404)
+    assert told(refused).replace(b"qwen3", b"qwen9") == told(never)
+    assert b"llama" not in never.body.replace(b"llama-", b"")
+
+
+async def test_a_key_lists_and_uses_its_models_and_their_aliases(locked: Locked) -> None:
+    guest = await locked.key("guest", models=["lla*"])
+    listed = (await locked.ask("GET", "/v1/models", guest)).json()["data"]
+    assert {model["id"] for model in listed} == {"llama", "small"}
+    tags = (await locked.ask("GET", "/api/tags", guest)).json()["models"]
+    assert {model["name"].removesuffix(":latest") for model in tags} == {"llama", "small"}
+    assert (await locked.ask("GET", "/v1/models/qwen3", guest)).status == 404
+    assert (await locked.ask("GET", "/v1/models/llama", guest)).status == 200
+    for name in ("llama", "small"):
+        answer = await locked.ask("POST", "/v1/chat/completions", guest, chat(name))
+        assert (answer.status, answer.json()["model"]) == (200, "llama")
+    assert len((await locked.ask("GET", "/v1/models")).json()["data"]) == 3
+
+
+async def test_requests_beyond_a_keys_limit_are_429_with_the_headers_that_clients_read(
+    locked: Locked,
+) -> None:
+    guest = await locked.key("guest", requests_per_minute=2)
+    first = await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))
+    assert first.status == 200
+    assert (first.headers["x-ratelimit-limit-requests"], first.headers["x-ratelimit-remaining-requests"]) == (
+        "2",
+        "1",
+    )
+    second = await locked.ask("POST", "/v1/messages", guest, chat("llama"), anthropic_version="2023-06-01")
+    assert second.status == 200
+    assert second.headers["anthropic-ratelimit-requests-remaining"] == "0"
+    assert second.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+    refused = await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))
+    assert (refused.status, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert 1 <= int(refused.headers["retry-after"]) <= 30
+    assert (await locked.ask("GET", "/v1/models", guest)).status == 200
+    assert (await locked.ask("POST", "/v1/chat/completions", body=chat("llama"))).status == 200
+
+
+async def test_tokens_beyond_a_keys_limit_are_paid_back_before_the_next_request(locked: Locked) -> None:
+    guest = await locked.key("guest", tokens_per_minute=5)
+    first = await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))
+    assert first.status == 200
+    assert first.json()["usage"]["total_tokens"] > 5
+    refused = await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))
+    assert (refused.status, refused.headers["x-ratelimit-remaining-tokens"]) == (429, "0")
+    assert "tokens" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("isolates", [False, True])
+async def test_isolated_keys_share_no_prefixes(tiny_model: TinyModel, tmp_path: Path, isolates: bool) -> None:
+    settings = Settings(
+        models=(str(tiny_model("llama")),),
+        db=str(tmp_path / "db"),
+        isolate_prefixes=isolates,
+        shutdown_timeout=60.0,
+    )
+    said = {**chat("llama"), "messages": [{"role": "user", "content": "word " * 300}]}
+
+    async def cached(key: str) -> int:
+        answer = await fetch(served.server, "POST", "/v1/chat/completions", said, x_api_key=key)
+        return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    async with serving(settings) as served:
+        made = await fetch(served.server, "POST", "/admin/keys", {"name": "boss", "admin": True})
+        locked = Locked(served, made.json()["secret"])
+        alice, bob = await locked.key("alice"), await locked.key("bob")
+        assert await cached(alice) == 0
+        assert await cached(alice) > 200
+        assert (await cached(bob) > 200) is not isolates
+        assert await cached(bob) > 200
+
+
+async def test_what_a_key_has_stored_is_its_own_and_that_from_before_keys_the_admins(locked: Locked) -> None:
+    alice, bob = await locked.key("alice"), await locked.key("bob")
+    turn = {"input": "Hi", "model": "llama", "max_output_tokens": 2}
+    made = (await locked.ask("POST", "/v1/responses", alice, turn)).json()["id"]
+    path = f"/v1/responses/{made}"
+    assert (await locked.ask("GET", path, alice)).status == 200
+    refused = await locked.ask("GET", path, bob)
+    never = await locked.ask("GET", "/v1/responses/resp_never", bob)
+    assert told(refused).replace(made.encode(), b"resp_never") == told(never)
+    assert (refused.status, (await locked.ask("GET", path)).status) == (404, 404)
+    keys = (await locked.ask("GET", "/admin/keys")).json()["keys"]
+    owner = next(key["id"] for key in keys if key["name"] == "alice")
+    assert (await locked.ask("GET", f"{path}?owner={owner}", bob)).status == 404
+    assert (await locked.ask("GET", f"{path}?owner={owner}")).status == 200
+    assert (await locked.ask("DELETE", f"{path}?owner={owner}")).status == 200
+    assert (await locked.ask("GET", path, alice)).status == 404

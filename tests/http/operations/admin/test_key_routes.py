@@ -1,0 +1,85 @@
+"""`/admin/keys` on a running server: keys made there lock it, and revoked ones open nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
+
+KEYS = "/admin/keys"
+SETTINGS = Settings(db=":memory:", shutdown_timeout=20.0)
+
+
+async def models(served: Served, secret: str = "") -> int:
+    headers = {"authorization": f"Bearer {secret}"} if secret else {}
+    return (await fetch(served.server, "GET", "/v1/models", **headers)).status
+
+
+async def admin(served: Served, method: str, path: str, secret: str = "", body: Any = None) -> RawResponse:
+    headers = {"x_api_key": secret} if secret else {}
+    return await fetch(served.server, method, path, body, **headers)
+
+
+async def test_a_key_locks_opens_is_revoked_and_the_server_stays_locked_until_keys_are_off() -> None:
+    async with serving(SETTINGS) as served:
+        assert await models(served) == 200
+        made = (await admin(served, "POST", KEYS, body={"name": "boss", "admin": True})).json()
+        boss = made["secret"]
+        assert (await models(served), await models(served, "wrong"), await models(served, boss)) == (
+            401,
+            401,
+            200,
+        )
+        guest = (await admin(served, "POST", KEYS, boss, {"name": "guest"})).json()
+        assert await models(served, guest["secret"]) == 200
+        refused = await admin(served, "GET", KEYS, guest["secret"])
+        assert (refused.status, refused.json()["error"]["code"]) == (403, "admin_key_required")
+        listed = await admin(served, "GET", KEYS, boss)
+        assert [key["name"] for key in listed.json()["keys"]] == ["boss", "guest"]
+        assert boss.encode() not in listed.body
+        revoked = await admin(served, "DELETE", f"{KEYS}/{guest['key']['id']}", boss)
+        assert revoked.json()["revoked"] is not None
+        assert (await models(served, guest["secret"]), await models(served, boss)) == (401, 200)
+        assert (await admin(served, "DELETE", f"{KEYS}/boss", boss)).status == 200
+        assert (await models(served), await models(served, boss)) == (401, 401)
+
+
+async def test_keys_off_lets_everybody_in_again() -> None:
+    async with serving(SETTINGS) as served:
+        boss = (await admin(served, "POST", KEYS, body={"name": "boss", "admin": True})).json()["secret"]
+        assert (await admin(served, "DELETE", KEYS, boss)).status == 200
+        assert await models(served) == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "-x"}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"name": "x", "requests_per_minute": 0}, "requests_per_minute"),
+        ({"name": "x", "tokens_per_minute": -1}, "tokens_per_minute"),
+        ({"name": "x", "priority": 2**31}, "priority"),
+        ({"name": "x", "expires": 1.0}, "expires"),
+        ({"name": "x", "expires": 1e300}, "expires"),
+        ({"name": "x", "models": ["a"] * 101}, "models"),
+        ({"name": "x", "tools": [" "]}, "tools"),
+    ],
+)
+async def test_bad_keys_are_refused_by_their_field(body: dict[str, Any], field: str) -> None:
+    async with serving(SETTINGS) as served:
+        refused = await admin(served, "POST", KEYS, body=body)
+        assert refused.status == 400
+        assert refused.json()["error"]["param"] == field
+        assert await models(served) == 200
+
+
+async def test_names_are_unique_among_keys_that_open_and_unknown_keys_are_not_found() -> None:
+    async with serving(SETTINGS) as served:
+        boss = (await admin(served, "POST", KEYS, body={"name": "boss", "admin": True})).json()["secret"]
+        assert (await admin(served, "POST", KEYS, boss, {"name": "boss"})).status == 409
+        assert (await admin(served, "DELETE", f"{KEYS}/nobody", boss)).status == 404
