@@ -44,6 +44,18 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.protocols.conversation_store_protocol import (
+    AddItems,
+    ConversationPage,
+    CreateConversation,
+    DeleteConversation,
+    DeleteItem,
+    FindConversation,
+    FindItem,
+    ListConversations,
+    ListItems,
+    UpdateConversation,
+)
 from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.key_store_protocol import (
     AddKey,
@@ -55,29 +67,21 @@ from greenroom.schemas.protocols.key_store_protocol import (
 )
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_protocol import (
-    AddItems,
     BeginResponse,
     CheckStoring,
     CommitResponse,
     Committed,
-    CreateConversation,
-    DeleteConversation,
     Deleted,
-    DeleteItem,
     DeleteResponse,
-    FindConversation,
-    FindItem,
     FindItems,
     FindResponse,
     FindSecret,
     History,
     ItemPage,
     ListInput,
-    ListItems,
     Secret,
     StoreMessage,
     Turns,
-    UpdateConversation,
 )
 from greenroom.schemas.settings.key_record import KeyRecord
 from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredItem, StoredResponse
@@ -92,6 +96,7 @@ Answer = (
     | StoredCompletion
     | StoredItem
     | ItemPage
+    | ConversationPage
     | CompletionPage
     | CapabilityList
     | Turns
@@ -199,6 +204,8 @@ class Answers:
                 return self._histories.of_response(response, owner)
             case FindConversation(name, owner):
                 return self._conversations.find(name, owner)
+            case ListConversations():
+                return self._conversations.list(message)
             case ListItems(name, owner, after, limit, order):
                 return self._conversations.list_items(name, owner, after, limit, order)
             case FindItem(name, owner, item):

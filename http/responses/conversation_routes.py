@@ -6,35 +6,56 @@ import time
 from typing import Any
 from uuid import uuid4
 
+import attrs
 from quart import Blueprint, Response, request
+from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response, stored_json_response
 from greenroom.http.answering.protocols.route_description import STORED, described
 from greenroom.http.answering.requests.current_request import request_client, request_owner
-from greenroom.http.answering.requests.list_query import ListQuery, parse_list_query
+from greenroom.http.answering.requests.list_query import DEFAULT_PAGE, ListQuery, parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.responses.history.conversation_lock import lock_conversation
 from greenroom.http.responses.history.history_reader import HistoryReader
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_document, item_page
-from greenroom.schemas.protocols.store_protocol import (
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.protocols.conversation_store_protocol import (
     AddItems,
-    Committed,
+    ConversationPage,
     CreateConversation,
     DeleteConversation,
-    Deleted,
     DeleteItem,
     FindConversation,
     FindItem,
-    ItemPage,
+    ListConversations,
     ListItems,
     UpdateConversation,
 )
+from greenroom.schemas.protocols.store_protocol import Committed, Deleted, ItemPage
 from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.stored import StoredConversation, StoredItem
+
+MAX_QUERY = 512
+"""Most characters of a search; titles are no longer (OpenAI's limit of metadata)."""
+
+
+@attrs.frozen
+class ConversationQuery:
+    """Position and size of a page of conversations, and a search.
+
+    Args:
+        after: Id of the conversation that precedes the page; None for the beginning.
+        limit: Maximum number of conversations.
+        query: Text that their `metadata.title` contains; empty for all.
+    """
+
+    after: str | None = None
+    limit: int = DEFAULT_PAGE
+    query: str = ""
 
 
 def conversation_routes(services: RouteServices, histories: HistoryReader) -> Blueprint:
@@ -51,6 +72,19 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
         created = StoredConversation(f"conv_{uuid4().hex}", request_owner(), time.time(), metadata)
         await ask_actor(store, CreateConversation(created, items), Committed)
         return json_response(_conversation(created))
+
+    @routes.get("/v1/conversations")
+    @described("List the conversations, the newest first", query=ConversationQuery, problems=STORED)
+    async def listed() -> Response:
+        query = parse_list_query(request.args, "desc")
+        if query.order != "desc":
+            raise invalid("`order` must be 'desc': conversations are listed the newest first.", "order")
+        message = ListConversations(request_owner(), query.after, query.limit, _search(request.args))
+        page = await ask_actor(store, message, ConversationPage)
+        found = [_conversation(each) for each in page.conversations]
+        ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
+        members = {"first_id": None, "last_id": None, **ends, "has_more": page.has_more}
+        return json_response({"object": "list", "data": found, **members})
 
     @routes.get(path)
     @described("Show a conversation", problems=STORED)
@@ -123,6 +157,13 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
 
 def _metadata(wire: CreateRequest | UpdateRequest, _body: object) -> dict[str, str]:
     return parse_metadata(wire.metadata)
+
+
+def _search(args: MultiDict[str, str]) -> str:
+    text = args.get("query", "")
+    if len(text) > MAX_QUERY:
+        raise invalid(f"`query` may have at most {MAX_QUERY} characters.", "query")
+    return text
 
 
 def _conversation(conversation: StoredConversation) -> dict[str, Any]:

@@ -24,11 +24,22 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.protocols.conversation_store_protocol import (
+    AddItems,
+    CreateConversation,
+    DeleteConversation,
+    DeleteItem,
+    FindConversation,
+    FindItem,
+    ListConversations,
+    ListItems,
+    UpdateConversation,
+)
 from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.key_store_protocol import AddKey, ListKeys, RevokeKey, SwitchKeysOff
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
-from greenroom.schemas.stored import Order, StoredConversation, StoredItem, StoredResponse, StoredTurn
+from greenroom.schemas.stored import Order, StoredItem, StoredResponse, StoredTurn
 
 
 @attrs.frozen
@@ -149,71 +160,6 @@ class Turns:
 
 
 @attrs.frozen
-class CreateConversation:
-    """Create a conversation. Reply: Committed."""
-
-    conversation: StoredConversation
-    items: tuple[StoredItem, ...] = ()
-
-
-@attrs.frozen
-class FindConversation:
-    """Find a conversation. Reply: StoredConversation."""
-
-    id: str
-    owner: str
-
-
-@attrs.frozen
-class UpdateConversation:
-    """Replace a conversation's metadata. Reply: StoredConversation."""
-
-    id: str
-    owner: str
-    metadata: Mapping[str, str]
-
-
-@attrs.frozen
-class DeleteConversation:
-    """Delete a conversation and the items added to it. Reply: Deleted.
-
-    Its responses can still be read, but lose their history.
-    """
-
-    id: str
-    owner: str
-
-
-@attrs.frozen
-class AddItems:
-    """Append items to a conversation. Reply: Committed."""
-
-    conversation: str
-    owner: str
-    items: tuple[StoredItem, ...]
-
-
-@attrs.frozen
-class ListItems:
-    """List the items of a conversation. Reply: ItemPage, or a 404 if `after` is not among them."""
-
-    conversation: str
-    owner: str
-    after: str | None = None
-    limit: int = 20
-    order: Order = "desc"
-
-
-@attrs.frozen
-class FindItem:
-    """Find an item of a conversation. Reply: StoredItem."""
-
-    conversation: str
-    owner: str
-    id: str
-
-
-@attrs.frozen
 class CheckStoring:
     """Check, before anything is generated, that the result could be stored. Reply: Committed."""
 
@@ -228,15 +174,6 @@ class FindItems:
 
     mentions: Mapping[str, int]
     owner: str
-
-
-@attrs.frozen
-class DeleteItem:
-    """Remove an item from a conversation. Reply: StoredConversation."""
-
-    conversation: str
-    owner: str
-    id: str
 
 
 # Secrets of the server
@@ -268,6 +205,7 @@ StoreMessage = (
     | UpdateConversation
     | DeleteConversation
     | AddItems
+    | ListConversations
     | ListItems
     | FindItem
     | FindItems

@@ -25,8 +25,8 @@ UNKNOWN = "never"
 """Begins the stand-in for an id that never was."""
 STORED = {"ident", "conversation_id", "item_id", "completion_id"}
 """Arguments of routes that are ids of stored objects."""
-OTHERS = {"path:model", "path:_path"}
-"""Arguments that are no ids: names of models, and paths below what is not served."""
+OTHERS = {"path:model", "path:_path", "path:name"}
+"""Arguments that are no ids: names of models and of pages, and paths below what is not served."""
 BODIES: dict[str, Any] = {
     "/v1/conversations/<conversation_id>": {"metadata": {"a": "b"}},
     "/v1/conversations/<conversation_id>/items": {"items": [{"role": "user", "content": "Hi"}]},

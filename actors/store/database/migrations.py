@@ -121,6 +121,11 @@ def create_keys(database: Database) -> None:
     )
 
 
+def find_conversations_by_owner(database: Database) -> None:
+    """Index the conversations by owner, whose lists they are on."""
+    database.execute("create index greenroom_conversations_owner on greenroom_conversations (owner, number)")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -131,6 +136,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_copies": create_copies,
     "create_audit": create_audit,
     "create_keys": create_keys,
+    "find_conversations_by_owner": find_conversations_by_owner,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
+from greenroom.actors.store.tables.paging import read_page
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.protocols.conversation_store_protocol import ConversationPage, ListConversations
 from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.stored import Order, StoredConversation, StoredItem
 
@@ -97,6 +99,24 @@ class ConversationsTable:
             self._items.remove(number, item)
             self.touch(number)
             return self.find(name, owner)
+
+    def list(self, asked: ListConversations) -> ConversationPage:
+        """Return a page of an owner's conversations."""
+        condition, values = "owner = ?", [asked.owner]
+        if asked.query:
+            condition += " and instr(lower(json_extract(metadata, '$.title')), lower(?)) > 0"
+            values.append(asked.query)
+        rows, has_more = read_page(
+            self._connection,
+            "greenroom_conversations",
+            "id, owner, created, metadata, length(metadata) as length",
+            condition,
+            tuple(values),
+            asked.after,
+            asked.limit,
+            "desc",
+        )
+        return ConversationPage(tuple(map(_conversation, rows)), has_more)
 
     def _row(self, name: str, owner: str) -> Row:
         row = self._connection.first(

@@ -14,6 +14,7 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.messages.requests import RequestInput
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation, DeleteConversation
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained
 from greenroom.schemas.protocols.responses_protocol import (
     CancelRun,
@@ -24,14 +25,7 @@ from greenroom.schemas.protocols.responses_protocol import (
     StartRun,
     Subscribe,
 )
-from greenroom.schemas.protocols.store_protocol import (
-    Committed,
-    CreateConversation,
-    DeleteConversation,
-    Deleted,
-    History,
-    Turns,
-)
+from greenroom.schemas.protocols.store_protocol import Committed, Deleted, History, Turns
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredResponse
 from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, chat

@@ -20,6 +20,7 @@ WRITTEN = (
     "create_copies",
     "create_audit",
     "create_keys",
+    "find_conversations_by_owner",
 )
 """Names that databases hold already; new ones are appended."""
 

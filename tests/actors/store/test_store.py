@@ -32,15 +32,14 @@ from greenroom.schemas.protocols.capability_store_protocol import (
     SaveCapabilities,
 )
 from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
+from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation, FindConversation
 from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CheckStoring,
     CommitResponse,
     Committed,
-    CreateConversation,
     Deleted,
     DeleteResponse,
-    FindConversation,
     FindResponse,
     FindSecret,
     Secret,

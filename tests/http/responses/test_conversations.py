@@ -6,13 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import attrs
 import openai
 import pytest
 from openai.types.conversations import Conversation
 
-from greenroom.schemas.protocols.store_protocol import Committed, CreateConversation
+from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
+from greenroom.schemas.protocols.store_protocol import Committed
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem
 from greenroom.tests.support.clients.openai_clients import ask
@@ -53,6 +55,38 @@ async def test_a_conversation_is_created_read_updated_and_deleted(settings: Sett
         with pytest.raises(openai.NotFoundError) as error:
             await ask(served, lambda client: client.conversations.retrieve(made.id))
         assert made.id in error.value.message
+
+
+async def test_conversations_are_listed_by_owner_newest_first_and_found_by_their_titles(
+    settings: Settings,
+) -> None:
+    async with serving(settings) as served:
+
+        async def listed(**query: str | int) -> tuple[list[str], bool]:
+            answer = await fetch(served.server, "GET", f"/v1/conversations?{urlencode(query)}")
+            assert answer.status == 200, answer.body
+            page = answer.json()
+            found = [each["metadata"].get("title", "") for each in page["data"]]
+            assert page["last_id"] == (page["data"][-1]["id"] if found else None)
+            ids[:] = [each["id"] for each in page["data"]]
+            return found, page["has_more"]
+
+        ids = list[str]()
+        assert await listed() == ([], False)
+        for title in ("Soup", "Bread soup", "100% rye", None, "It's _bread_"):
+            body = {} if title is None else {"metadata": {"title": title}}
+            assert (await fetch(served.server, "POST", "/v1/conversations", body)).status == 200
+        assert await listed() == (["It's _bread_", "", "100% rye", "Bread soup", "Soup"], False)
+        assert await listed(limit=2) == (["It's _bread_", ""], True)
+        assert await listed(limit=2, after=ids[-1]) == (["100% rye", "Bread soup"], True)
+        assert await listed(query="BREAD") == (["It's _bread_", "Bread soup"], False)
+        for text, count in (("%", 1), ("_", 1), ("'", 1), ("x" * 512, 0)):
+            assert len((await listed(query=text))[0]) == count
+        for query, field in (("query=" + "x" * 513, "query"), ("limit=0", "limit"), ("order=asc", "order")):
+            refused = await fetch(served.server, "GET", f"/v1/conversations?{query}")
+            assert (refused.status, refused.json()["error"]["param"]) == (400, field)
+        gone = await fetch(served.server, "GET", "/v1/conversations?after=conv_never")
+        assert gone.status == 404
 
 
 async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> None:

@@ -15,13 +15,9 @@ import trio
 from greenroom.actors.responses.handles import ConversationLock
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed
+from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
 from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, LockConversation, Retrieve
-from greenroom.schemas.protocols.store_protocol import (
-    BeginResponse,
-    CommitResponse,
-    CreateConversation,
-    Deleted,
-)
+from greenroom.schemas.protocols.store_protocol import BeginResponse, CommitResponse, Deleted
 from greenroom.schemas.protocols.store_upkeep_protocol import Prune
 from greenroom.schemas.stored import EVERYBODY, StoredResponse
 from greenroom.tests.support.actors.stored_records import conversation, response, storing

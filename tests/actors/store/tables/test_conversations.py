@@ -10,20 +10,22 @@ from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.tables import items_table, paging
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.store_protocol import (
+from greenroom.schemas.protocols.conversation_store_protocol import (
     AddItems,
-    CommitResponse,
     CreateConversation,
     DeleteConversation,
     DeleteItem,
     FindConversation,
     FindItem,
+    ListItems,
+    UpdateConversation,
+)
+from greenroom.schemas.protocols.store_protocol import (
+    CommitResponse,
     FindItems,
     FindResponse,
     ItemPage,
     ListInput,
-    ListItems,
-    UpdateConversation,
 )
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.stored_records import conversation, item, response

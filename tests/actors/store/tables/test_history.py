@@ -12,13 +12,15 @@ from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.history import Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.store_protocol import (
+from greenroom.schemas.protocols.conversation_store_protocol import (
     AddItems,
-    BeginResponse,
-    CommitResponse,
     CreateConversation,
     DeleteConversation,
     DeleteItem,
+)
+from greenroom.schemas.protocols.store_protocol import (
+    BeginResponse,
+    CommitResponse,
     DeleteResponse,
     History,
     Turns,

@@ -19,14 +19,13 @@ from greenroom.schemas.protocols.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
-from greenroom.schemas.protocols.store_protocol import (
-    BeginResponse,
-    CommitResponse,
+from greenroom.schemas.protocols.conversation_store_protocol import (
     CreateConversation,
     DeleteConversation,
     DeleteItem,
     FindConversation,
 )
+from greenroom.schemas.protocols.store_protocol import BeginResponse, CommitResponse
 from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
 from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
 

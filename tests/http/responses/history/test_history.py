@@ -15,13 +15,8 @@ import pytest
 import trio
 
 from greenroom.http.responses.history.item_references import decode_item, resolve_references
-from greenroom.schemas.protocols.store_protocol import (
-    CommitResponse,
-    Committed,
-    CreateConversation,
-    Deleted,
-    DeleteResponse,
-)
+from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
+from greenroom.schemas.protocols.store_protocol import CommitResponse, Committed, Deleted, DeleteResponse
 from greenroom.schemas.responses.items import Item, MessageItem, structure_items
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
