@@ -14,7 +14,9 @@ from greenroom.http.app import closing_responses, create_app_with, web_sockets
 from greenroom.http.guard.keys.key_watch import KeyWatch
 from greenroom.http.guard.keys.reachability import is_reachable
 from greenroom.http.settings.reloader import Reloader
-from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners, path_of
+from greenroom.http.transport.bound_sockets import remove_paths
+from greenroom.http.transport.certificates import Certificates
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -42,10 +44,14 @@ async def serve(
         OSError: The address cannot be bound.
     """
     listeners = await open_listeners(settings, sockets)
+    # Those that another process has bound are for it to remove.
+    paths = [] if sockets else [path for each in listeners if (path := path_of(each))]
+    certificates = Certificates(settings)
     services = RouteServices(system.refs, settings)
     if reloader is not None:
         services = attrs.evolve(services, reload=reloader.reload, reloaded=lambda: reloader.settings)
         reloader.tell(services.hosts.update)
+        reloader.tell(certificates.update)
     ring = services.door.ring
     if session_key is not None:
         ring.take_session_key(session_key)
@@ -55,11 +61,20 @@ async def serve(
     await watch.begin()
     app = create_app_with(services)
     sockets_of_app = web_sockets(app, services)
-    loop = AcceptLoop(app, settings, responses=closing_responses(services), web_sockets=sockets_of_app)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch.run)
-        await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
-        nursery.cancel_scope.cancel("the server has ended")
+    loop = AcceptLoop(
+        app,
+        settings,
+        responses=closing_responses(services),
+        web_sockets=sockets_of_app,
+        certificates=certificates,
+    )
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
+            nursery.cancel_scope.cancel("the server has ended")
+    finally:
+        remove_paths(paths)
 
 
 def _is_reachable(listener: trio.SocketListener) -> bool:

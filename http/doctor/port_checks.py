@@ -21,6 +21,9 @@ _MAX_BYTES = 1_000_000
 def check_ports(settings: Settings) -> Iterator[Finding]:
     """Yield for each address whether it can be bound, or is a running Greenroom's."""
     for address in listen_addresses(settings):
+        if address.is_path:
+            yield Finding("port", f"{address} is a Unix socket of this machine")
+            continue
         bound = ListenAddress("127.0.0.1", address.port) if address.is_localhost else address
         error = _bind(bound)
         if error is None:

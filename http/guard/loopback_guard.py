@@ -7,6 +7,7 @@ import ipaddress
 from quart import Blueprint, request
 from werkzeug.datastructures import Headers
 
+from greenroom.http.guard.client_name import UNIX_CLIENT
 from greenroom.http.guard.host_guard import host_name
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -43,7 +44,7 @@ def find_loopback_problem(headers: Headers, address: str | None) -> Problem | No
     Args:
         address: Address of the peer; None if unknown.
     """
-    if not _is_loopback(address):
+    if address != UNIX_CLIENT and not _is_loopback(address):
         return _refusal(f"not from {address or 'an unknown address'}")
     names = (name.lower() for name, _ in headers)
     forwarding = next(

@@ -10,6 +10,7 @@ from typing import Protocol
 import click
 
 from greenroom.http.settings.sources import BadSettingError
+from greenroom.http.transport.certificates import server_context
 from greenroom.schemas.settings.listen_address import parse_listen_address
 from greenroom.schemas.settings.settings import Settings
 
@@ -63,6 +64,7 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     if (complaint := local.why_pins_do_not_fit(settings)) is not None:
         raise BadSettingError(f"model.pinned: {complaint}")
     _check_prefix_cache_dir(settings)
+    _check_certificate(settings)
     for own in (settings, *(settings.applied_to(name) for name, _ in settings.model_settings)):
         _check_speculation(own, local)
 
@@ -108,7 +110,8 @@ def _check_listen(settings: Settings) -> None:
         try:
             parse_listen_address(address)
         except ValueError as problem:
-            raise BadSettingError(f"listen = {address!r}: {problem}, for example 127.0.0.1:11434") from None
+            example = "for example 127.0.0.1:11434 or unix:/run/greenroom.sock"
+            raise BadSettingError(f"listen = {address!r}: {problem}, {example}") from None
 
 
 def _check_speculation(settings: Settings, local: KnownModels) -> None:
@@ -119,6 +122,16 @@ def _check_speculation(settings: Settings, local: KnownModels) -> None:
         raise BadSettingError("speculation = 'lookup' does not use draft_model: leave one of them out")
     if draft is not None and (why := local.why_no_model(draft)) is not None:
         raise BadSettingError(f"draft_model: {why}")
+
+
+def _check_certificate(settings: Settings) -> None:
+    try:
+        server_context(settings)
+    except (OSError, ValueError) as error:
+        named = (
+            f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        )
+        raise BadSettingError(f"tls_certificate: {named}") from error
 
 
 def _check_prefix_cache_dir(settings: Settings) -> None:

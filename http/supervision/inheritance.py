@@ -74,10 +74,10 @@ def _listening(descriptor: int) -> socket.socket:
     with contextlib.suppress(OSError):
         sock = socket.socket(fileno=descriptor)
         listens = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-        served = listens and sock.family in (socket.AF_INET, socket.AF_INET6)
+        served = listens and sock.family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
         if not served:
             sock.close()
     if not served:
-        raise click.ClickException(f"descriptor {descriptor} (LISTEN_FDS) is no listening TCP socket")
+        raise click.ClickException(f"descriptor {descriptor} (LISTEN_FDS) is no listening TCP or Unix socket")
     sock.set_inheritable(False)
     return sock

@@ -13,7 +13,7 @@ from greenroom.http.supervision.parent_log import ParentLog
 from greenroom.http.supervision.silence import SilenceLimits
 from greenroom.http.supervision.supervisor import Supervisor
 from greenroom.http.supervision.systemd import Systemd
-from greenroom.http.transport.bound_sockets import bind_sockets
+from greenroom.http.transport.bound_sockets import bind_sockets, remove_paths, unix_paths
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -35,6 +35,10 @@ def supervise(
     except OSError as error:
         raise click.ClickException(f"cannot listen on {error.filename}: {error.strerror}") from error
     command = (sys.executable, *sys.orig_argv[1:])
-    return Supervisor(
-        command, sockets, settings.shutdown_timeout, log, Systemd(os.environ), limits or SilenceLimits()
-    ).run()
+    paths = [] if inherited else unix_paths(sockets)
+    try:
+        return Supervisor(
+            command, sockets, settings.shutdown_timeout, log, Systemd(os.environ), limits or SilenceLimits()
+        ).run()
+    finally:
+        remove_paths(paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
 from greenroom.http.transport.bound_sockets import bind_sockets
+from greenroom.http.transport.certificates import Certificates
 from greenroom.http.transport.closing_response import NO_RECORDS, ClosingResponses
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
@@ -21,6 +23,7 @@ from greenroom.http.transport.http11 import ServerConfig
 from greenroom.http.transport.refusals import Refusals
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
+from greenroom.http.transport.tls_stream import TlsStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import Settings
@@ -49,6 +52,12 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
     return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
 
 
+def path_of(listener: trio.SocketListener) -> str | None:
+    """Return the path of a Unix socket; None for any other."""
+    is_path = listener.socket.family == socket.AF_UNIX
+    return str(listener.socket.getsockname()) if is_path else None
+
+
 def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
     """Close the listening sockets."""
     for listener in listeners:
@@ -63,6 +72,7 @@ class AcceptLoop:
         send_timeout: Time limit for a client to accept data, in seconds.
         responses: Makes the responses to requests that are refused before they reach the app.
         web_sockets: WebSocket handlers by path; upgrades on other paths are ignored.
+        certificates: Certificate of the connections; None for plain HTTP.
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class AcceptLoop:
         send_timeout: float = SEND_TIMEOUT,
         responses: ClosingResponses = NO_RECORDS,
         web_sockets: WebSockets = NO_WEB_SOCKETS,
+        certificates: Certificates | None = None,
     ) -> None:
         self._connections: set[Connection] = set()
         self._app = ASGIWrapper(app)
@@ -79,6 +90,7 @@ class AcceptLoop:
         self._context = WorkerContext(None)
         self._settings = settings
         self._send_timeout = send_timeout
+        self._certificates = certificates
         self._all_closed = trio.Event()
         """Set when the last connection closes during a shutdown."""
 
@@ -110,7 +122,7 @@ class AcceptLoop:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
                         accepting.start_soon(self._accept, listener, connected)
-                    task_status.started(tuple(map(_address, listeners)))
+                    task_status.started(tuple(map(self._address, listeners)))
                     await drain.wait()
                     accepting.cancel_scope.cancel("the server drains")
                 close_listeners(listeners)
@@ -140,10 +152,17 @@ class AcceptLoop:
                 continue
             somebody_waits = False
             if self.connections >= self._limit:
+                if self._context_of(listener) is not None:
+                    self._refusals.close_at_once(accepted)
+                    continue
                 connected.start_soon(self._refusals.refuse, accepted, "max_connections")
                 continue
             self._refusals.on_accepted()
-            stream = SocketStream(accepted, self._send_timeout)
+            context = self._context_of(listener)
+            if context is None:
+                stream = SocketStream(accepted, self._send_timeout)
+            else:
+                stream = TlsStream(accepted, context, self._send_timeout)
             try:
                 connection = Connection(self._app, self._config, self._context, stream)
             except OSError:  # The client has disconnected.
@@ -151,6 +170,18 @@ class AcceptLoop:
                 continue
             self._connections.add(connection)
             connected.start_soon(self._serve_connection, connection)
+
+    def _context_of(self, listener: trio.SocketListener) -> ssl.SSLContext | None:
+        """Return the certificate of a listener's connections; a Unix socket needs none."""
+        is_path = listener.socket.family == socket.AF_UNIX
+        return None if is_path or self._certificates is None else self._certificates.context
+
+    def _address(self, listener: trio.SocketListener) -> str:
+        name: Any = listener.socket.getsockname()
+        if listener.socket.family == socket.AF_UNIX:
+            return f"unix:{name}"
+        scheme = "http" if self._context_of(listener) is None else "https"
+        return f"{scheme}://{repr_socket_addr(listener.socket.family, name)}"
 
     async def _wait_until_closed(self) -> None:
         """Wait for running responses except stalled ones, then briefly for idle connections."""
@@ -191,8 +222,3 @@ def _config(settings: Settings, responses: ClosingResponses, web_sockets: WebSoc
     config.include_server_header = False
     config.logger_class = ServerLog
     return config
-
-
-def _address(listener: trio.SocketListener) -> str:
-    name: Any = listener.socket.getsockname()
-    return f"http://{repr_socket_addr(listener.socket.family, name)}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import socket
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Sequence
 
 from greenroom.schemas.settings.listen_address import ListenAddress, listen_addresses
 from greenroom.schemas.settings.settings import Settings
@@ -13,6 +16,7 @@ _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 """Errors of a machine without ::1."""
 _FREE_PORTS = 16
 """Attempts to find a port that is free on both loopback addresses."""
+_PROBE_SECONDS = 1.0
 _BACKLOG = 0xFFFF
 """Longest queue of connections; the system takes the longest that it allows."""
 
@@ -29,8 +33,12 @@ def bind_sockets(settings: Settings, warn: Warn) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for address in listen_addresses(settings):
-            bound += _bind_loopback(address.port, warn) if address.is_localhost else _bind(address)
+            if address.is_path:
+                bound.append(bind_path(address.host))
+            else:
+                bound += _bind_loopback(address.port, warn) if address.is_localhost else _bind(address)
     except OSError:
+        remove_paths(unix_paths(bound))
         _close(bound)
         raise
     return bound
@@ -100,6 +108,51 @@ def _listening(family: int, place: tuple[object, ...]) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def bind_path(path: str) -> socket.socket:
+    """Return a Unix socket that only this user can connect to; one that a dead server left is removed.
+
+    Raises:
+        OSError: Another server listens there, or it cannot be bound; its `filename` is the path.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_dead(path)
+        sock.bind(path)
+        os.chmod(path, 0o600)  # before it listens, so that nobody connects to it with other rights
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, error.strerror or str(error), f"unix:{path}") from error
+    return sock
+
+
+def unix_paths(sockets: Iterable[socket.socket]) -> list[str]:
+    """Return the paths of the Unix sockets among these."""
+    return [str(sock.getsockname()) for sock in sockets if sock.family == socket.AF_UNIX]
+
+
+def remove_paths(paths: Iterable[str]) -> None:
+    """Remove the paths of Unix sockets, at the end of the server that has bound them."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _remove_dead(path: str) -> None:
+    """Remove a Unix socket on which nobody listens; anything else stays, and cannot be bound."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.settimeout(_PROBE_SECONDS)
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
 
 
 def _close(sockets: Sequence[socket.socket]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from socket import AF_UNIX
+from typing import Any
+
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
@@ -9,6 +12,7 @@ from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from greenroom.http.guard.client_name import UNIX_CLIENT
 from greenroom.http.transport.http11 import Http11, ServerConfig
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import draining
@@ -46,15 +50,17 @@ class Connection:
             context,
             self._tasks,
             ConnectionState({}),
-            False,
-            parse_socket_addr(socket.family, socket.getpeername()),
-            parse_socket_addr(socket.family, socket.getsockname()),
+            stream.scheme == "https",
+            _address(socket.family, socket.getpeername()),
+            _address(socket.family, socket.getsockname()),
             self._on_protocol_event,
             read_ahead=self._read_ahead,
         )
 
     async def run(self) -> None:
         """Serve the client, and return when all its tasks have ended."""
+        if not await self._stream.open():
+            return
         with self._serving:
             async with self._tasks:
                 await self._idle_timer.restart(self._tasks, self._close_when_idle)
@@ -127,3 +133,8 @@ class Connection:
         with trio.move_on_after(self._config.keep_alive_timeout):
             await self._context.terminated.wait()
         self._stream.close()
+
+
+def _address(family: int, name: Any) -> tuple[str, int] | None:
+    """Return an address as ASGI has it; the processes of a Unix socket are this machine's own."""
+    return (UNIX_CLIENT, 0) if family == AF_UNIX else parse_socket_addr(family, name)

@@ -76,6 +76,11 @@ class Refusals:
             self._lingering.remove(scope)
             stream.close()
 
+    def close_at_once(self, accepted: trio.SocketStream) -> None:
+        """Close the connection of a client that could read an error only after a handshake."""
+        self._count("max_connections")
+        accepted.socket.close()
+
     async def refuse_next(self, listener: trio.SocketListener) -> None:
         """Wait for a client, accept it on the spare descriptor, and refuse it."""
         await trio.lowlevel.wait_readable(listener.socket)

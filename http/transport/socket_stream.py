@@ -18,7 +18,10 @@ STALL_TIME = 1.0
 
 
 class SocketStream:
-    """A connected TCP socket.
+    """A connected socket.
+
+    Attributes:
+        scheme: Scheme of the URLs that the client uses.
 
     Hypercorn shields its sends from cancellation, so that a stalled client would hold its request and a
     shutdown forever. Closing the socket ends both.
@@ -27,6 +30,8 @@ class SocketStream:
         stream: Accepted stream; this object takes ownership of its socket.
         send_timeout: Time limit for up to `PIECE_BYTES`, in seconds; then the client is disconnected.
     """
+
+    scheme = "http"
 
     def __init__(self, stream: trio.SocketStream, send_timeout: float = SEND_TIMEOUT) -> None:
         self.socket = stream.socket
@@ -39,6 +44,10 @@ class SocketStream:
     def is_stalled(self) -> bool:
         """True if a write has made no progress for a while."""
         return trio.current_time() - self._blocked_at > STALL_TIME
+
+    async def open(self) -> bool:
+        """Prepare the connection, and return whether it can be used; a plain one needs nothing."""
+        return True
 
     def send_now(self, data: bytes) -> bytes | memoryview:
         """Send the bytes that the socket accepts without waiting, usually all of them in one system call.

@@ -17,8 +17,12 @@ class Network:
     )
     port: int = setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
     listen: tuple[str, ...] = setting(
-        (), "Further addresses to listen on, as `HOST:PORT`; Ollama's port is 11434."
+        (), "Further addresses to listen on, as `HOST:PORT` or `unix:/PATH`; Ollama's port is 11434."
     )
+    tls_certificate: str | None = setting(
+        None, "File with a certificate chain (PEM), for https; SIGHUP reads it again."
+    )
+    tls_key: str | None = setting(None, "File with the certificate's key, if it is not in the same file.")
     api_key: str | None = setting(
         None,
         "API key that every request needs, with an operator's rights; as a flag, `ps` shows it to everybody.",

@@ -73,4 +73,4 @@ def test_what_is_no_socket_is_refused_in_one_line() -> None:
         timeout=120,
     )
     assert done.returncode == 1
-    assert done.stderr == "greenroom: descriptor 3 (LISTEN_FDS) is no listening TCP socket\n"
+    assert done.stderr == "greenroom: descriptor 3 (LISTEN_FDS) is no listening TCP or Unix socket\n"

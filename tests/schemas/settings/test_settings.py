@@ -18,6 +18,8 @@ SHOWN_BY = {
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
     "listen": "test_it_listens_on_further_addresses",
+    "tls_certificate": "test_the_official_clients_read_streams_over_https",
+    "tls_key": "test_an_unusable_certificate_ends_the_start_with_status_2",
     "api_key": "test_a_key_opens_in_each_header_that_clients_use",
     "api_key_file": "test_the_key_of_a_file_opens_and_a_bad_file_is_a_bad_setting",
     "open_loopback": "test_open_loopback_needs_no_key_but_for_operators_and_what_was_forwarded",

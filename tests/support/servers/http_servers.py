@@ -18,6 +18,7 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import closing_responses, create_app_with, error_shapes, web_sockets
 from greenroom.http.guard.keys.key_watch import KeyWatch
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.certificates import Certificates
 from greenroom.http.transport.closing_response import ClosingResponses
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
@@ -64,7 +65,8 @@ async def running(
 ) -> AsyncIterator[Server]:
     """Serve an application with our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
-    loop = AcceptLoop(app, settings, send_timeout, responses, sockets)
+    certificates = Certificates(settings)
+    loop = AcceptLoop(app, settings, send_timeout, responses, sockets, certificates)
     drain, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:

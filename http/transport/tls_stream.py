@@ -1,0 +1,109 @@
+"""A client's socket under TLS, with the same direct writes and time limits as a plain one."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
+
+HANDSHAKE_SECONDS = 5.0
+"""Seconds in which a client has to complete its handshake."""
+_READ_BYTES = 64 * 1024
+
+T = TypeVar("T")
+
+
+class TlsStream(SocketStream):
+    """A connected TCP socket under TLS.
+
+    What is written is encrypted at once, in the order of the calls, so that bytes that the socket does not
+    take can wait as they are.
+
+    Args:
+        stream: Accepted stream; this object takes ownership of its socket.
+        context: Certificate and its key.
+        send_timeout: Time limit as for a plain socket.
+    """
+
+    scheme = "https"
+
+    def __init__(
+        self, stream: trio.SocketStream, context: ssl.SSLContext, send_timeout: float = SEND_TIMEOUT
+    ) -> None:
+        super().__init__(stream, send_timeout)
+        self._received, self._sending = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._received, self._sending, server_side=True)
+
+    async def open(self) -> bool:
+        """Complete the handshake; return False if the client does not, or takes too long."""
+        with trio.move_on_after(HANDSHAKE_SECONDS), contextlib.suppress(trio.BrokenResourceError):
+            await self._retry(self._tls.do_handshake)
+            return True
+        return False
+
+    def send_now(self, data: bytes) -> bytes | memoryview:
+        """Encrypt bytes, and send as much of that as the socket accepts without waiting.
+
+        Returns:
+            The unsent rest, encrypted, for `send_all`.
+
+        Raises:
+            trio.BrokenResourceError: The client has disconnected.
+            trio.ClosedResourceError: This side has closed the socket.
+        """
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            raise trio.BrokenResourceError from error
+        return super().send_now(self._sending.read())
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Return the next bytes; empty at end of file, even if the client did not announce it."""
+        try:
+            return await self._retry(lambda: self._tls.read(max_bytes or _READ_BYTES))
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""
+
+    def send_eof(self) -> None:
+        """Announce the end, and close the sending direction, without waiting."""
+        with contextlib.suppress(ssl.SSLError, trio.BrokenResourceError, trio.ClosedResourceError):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self._tls.unwrap()
+            super().send_now(self._sending.read())
+        super().send_eof()
+
+    async def _retry(self, step: Callable[[], T]) -> T:
+        """Return the result of a step of TLS once the client has sent enough for it.
+
+        Raises:
+            trio.BrokenResourceError: The client does not speak TLS, or is gone.
+        """
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                await self._send_own()
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                raise
+            except ssl.SSLError as error:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await self._send_own()  # the alert that tells the client why
+                raise trio.BrokenResourceError from error
+            else:
+                await self._send_own()
+                return result
+            received = await super().receive_some(_READ_BYTES)
+            if received:
+                self._received.write(received)
+            else:
+                self._received.write_eof()
+
+    async def _send_own(self) -> None:
+        """Send what TLS itself has to say, such as its part of the handshake."""
+        if self._sending.pending and (rest := super().send_now(self._sending.read())):
+            await self.send_all(rest)
