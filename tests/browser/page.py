@@ -82,7 +82,7 @@ class Page:
 
     def run(self, script: str, *arguments: object) -> Any:
         """Run a script in the page."""
-        return self.driver.execute_script(script, *arguments)  # type: ignore[no-untyped-call]
+        return self.driver.execute_script(script, *arguments)
 
     def show(self, screen: str) -> None:
         """Take on a size and a scheme of colours."""
@@ -95,7 +95,12 @@ class Page:
     def wait(self, look: Callable[[], T]) -> T:
         """Return what a look finds as soon as it is true."""
         found: list[T] = []
-        wait_until(lambda: found.append(look()) or found[-1], 45)
+
+        def has_come() -> bool:
+            found.append(look())
+            return bool(found[-1])
+
+        wait_until(has_come, 45)
         return found[-1]
 
     def all(self, selector: str) -> list[WebElement]:
