@@ -20,6 +20,8 @@ COMMANDS = {
     "audit": "List the requests that a server has answered, refused or lost.",
     "usage": "Sum up the requests and tokens of each key and day.",
     "keys": "Make, list and revoke API keys, without which nobody gets in.",
+    "launch": "Start a client, such as Claude Code or Codex, on a server of this machine.",
+    "connect": "Print the lines that connect a program to a server.",
     "models": "List the models that requests can name.",
     "pull": "Fetch a model of the hub.",
     "search": "Search the hub for models that MLX reads.",
@@ -37,6 +39,7 @@ PLACES = {
         name: (f"operators.{name}", "command")
         for name in ("ps", "inspect", "reload", "audit", "usage", "keys")
     },
+    **{name: (f"clients.{name}", "command") for name in ("launch", "connect")},
     **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
 }
 """Modules and names of commands that are not `command` of the module of their name."""

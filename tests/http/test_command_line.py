@@ -84,7 +84,10 @@ def test_version() -> None:
         (["serve", "--speculation", "draft"], "draft_model must name the draft model"),
         (["serve", "--speculation", "lookup", "--draft-model", "."], "leave one of them out"),
         (["chat", "--draft-model", "./nowhere"], "draft_model: there is no folder './nowhere'"),
-        (["serve", "--host", "nowhere.invalid", "--port", "0"], "cannot listen on nowhere.invalid"),
+        (
+            ["serve", "--host", "nowhere.invalid", "--insecure", "--port", "0"],
+            "cannot listen on nowhere.invalid",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], message: str) -> None:
