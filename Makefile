@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test announce test-all test-slow soak compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: run test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -53,6 +53,11 @@ test-slow: $(VENV)/developing-$(ACCELERATOR)
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak -o faulthandler_timeout=3600
+
+# The pages in Chromium (Debian: chromium, chromium-driver), and axe-core of npm: PICTURES=1 takes the pictures of notes/pages anew.
+browser: $(VENV)/developing-$(ACCELERATOR)
+	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1 || echo "No npm: axe-core is left out."
+	PICTURES=$(PICTURES) AXE="$(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)" $(BIN)/pytest -m browser --numprocesses=0 tests/browser $(ARGS)
 
 # Other people's clients, each in an environment of its own, on a real server: make compat ARGS="--only litellm".
 compat: $(VENV)/developing-$(ACCELERATOR)

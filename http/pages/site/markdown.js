@@ -95,24 +95,41 @@ function setAttribute(node, type, value) {
   else if (type === smd.START) node.start = Number(value) || 1;
 }
 
+const UNDERSCORES = { [smd.ITALIC_UND]: '_', [smd.STRONG_UND]: '__' };
+
 // A parser that writes into an element; `write` takes pieces of any size.
 export function markdownInto(element) {
   const open = [element];
+  const literal = []; // for each open token, the underscores that it is in place of emphasis
   let deeper = 0;
+  let closing = ''; // of a literal token: only more text shows that it was closed, and not cut
+  const text = (added) => open.at(-1).append(added);
   const renderer = {
     data: null,
     add_token(_, type) {
       if (type === smd.DOCUMENT) return;
+      if (closing) text(closing);
+      closing = '';
+      const parent = open.at(-1);
+      // `snake_case` is a name: the library takes the underscores in it for emphasis.
+      const signs = /[\p{L}\p{N}]$/u.test(parent.lastChild?.data || '') ? UNDERSCORES[type] || '' : '';
+      literal.push(signs);
+      if (signs) text(signs);
       // Quotes in quotes without end would end in a page that cannot be laid out.
-      if (open.length > DEEPEST) deeper += 1;
-      else open.push(opened(open.at(-1), type));
+      else if (open.length > DEEPEST) deeper += 1;
+      else open.push(opened(parent, type));
     },
     end_token() {
+      closing = literal.pop() || '';
+      if (closing) return;
       if (deeper) deeper -= 1;
       else if (open.length > 1) open.pop();
     },
-    add_text(_, text) { open.at(-1).append(text); },
-    set_attr(_, type, value) { if (!deeper) setAttribute(open.at(-1), type, value); },
+    add_text(_, added) {
+      text(closing + added);
+      closing = '';
+    },
+    set_attr(_, type, value) { if (!deeper && !literal.at(-1)) setAttribute(open.at(-1), type, value); },
   };
   const parser = smd.parser(renderer);
   return { write: (text) => smd.parser_write(parser, text), end: () => smd.parser_end(parser) };

@@ -10,7 +10,9 @@ import { Pane } from './pane.js';
 import { findRecords } from './records.js';
 import { Sidebar } from './sidebar.js';
 
-const LOOK_AGAIN_MS = 5_000;
+// Each look at the list is a row of the audit; while a model loads, its state changes.
+const LOOK_AGAIN_MS = 60_000;
+const LOADING_MS = 1_500;
 
 export function ChatPage({ path }) {
   const [records, setRecords] = useState(null);
@@ -27,11 +29,12 @@ function useModels() {
     setModels(found);
     setProblem('');
   }, (error) => setProblem(error.message));
+  const isLoading = models.some(({ state }) => state === 'loading');
   useEffect(() => {
-    look();
-    const timer = setInterval(() => { if (!document.hidden) look(); }, LOOK_AGAIN_MS);
+    const timer = setInterval(() => { if (!document.hidden) look(); }, isLoading ? LOADING_MS : LOOK_AGAIN_MS);
     return () => clearInterval(timer);
-  }, []);
+  }, [isLoading]);
+  useEffect(() => { look(); }, []);
   return [models, problem, look];
 }
 
@@ -93,8 +96,8 @@ function Chat({ records, id }) {
       <h1 class="seen-by-readers">Chat</h1>
       <div class="head">
         <button type="button" class="only-narrow" aria-pressed=${panel === 'list' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'list' ? '' : 'list')}>Chats</button>
-        <${Picker} label="Model" models=${able} talk=${main} changed=${changed} />
-        ${rival && html`<${Picker} label="Second model" models=${able} talk=${rival} changed=${changed} />`}
+        <${Picker} label="Model" models=${able} talk=${main} changed=${changed} look=${lookAgain} />
+        ${rival && html`<${Picker} label="Second model" models=${able} talk=${rival} changed=${changed} look=${lookAgain} />`}
         <button type="button" id="compare" aria-pressed=${rival ? 'true' : 'false'} onClick=${compare}>Compare</button>
         <button type="button" id="settings" aria-expanded=${panel === 'options' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'options' ? '' : 'options')}>Settings</button>
         <${Keeping} talk=${main} records=${records} kept=${wasSaved} gone=${began} fail=${setNotice} />
@@ -130,13 +133,13 @@ const actsOf = (talk, show) => ({
   },
 });
 
-function Picker({ label, models, talk, changed }) {
+function Picker({ label, models, talk, changed, look }) {
   const choose = (event) => {
     talk.model = event.target.value;
     changed();
   };
-  return html`<label><span class="seen-by-readers">${label}</span><select value=${talk.model} onChange=${choose} disabled=${talk.isAnswering}>
-    ${!models.some(({ id }) => id === talk.model) && html`<option value=${talk.model}>${talk.model || 'No model'}</option>`}
+  return html`<label><span class="seen-by-readers">${label}</span><select value=${talk.model} onFocus=${look} onChange=${choose} disabled=${talk.isAnswering}>
+    ${!models.some(({ id }) => id === talk.model) && html`<option value=${talk.model}>${talk.model || 'Loading …'}</option>`}
     ${models.map((model) => html`<option key=${model.id} value=${model.id} disabled=${Boolean(model.problem)}>${modelLabel(model)}</option>`)}
   </select></label>`;
 }

@@ -1,4 +1,65 @@
-// The control room.
-import { html } from '../vendor/preact.js';
+// The control room: everything from /admin and its events, in tabs.
+import { get } from '../api.js';
+import { seconds } from '../formats.js';
+import { html, useEffect, useReducer, useState } from '../vendor/preact.js';
+import { Connection } from './connection.js';
+import { DownloadsTab } from './downloads_tab.js';
+import { InspectorTab } from './inspector_tab.js';
+import { KeysTab } from './keys_tab.js';
+import { LogTab } from './log_tab.js';
+import { ModelsTab } from './models_tab.js';
+import { RequestsTab } from './requests_tab.js';
+import { SettingsTab } from './settings_tab.js';
+import { UsageTab } from './usage_tab.js';
 
-export const ControlPage = () => html`<p class="hint">…</p>`;
+const TABS = {
+  models: ['Models', ModelsTab], requests: ['Requests', RequestsTab], downloads: ['Downloads', DownloadsTab], log: ['News and log', LogTab],
+  settings: ['Settings', SettingsTab], keys: ['Keys', KeysTab], usage: ['Usage and audit', UsageTab], inspector: ['Inspector', InspectorTab],
+};
+
+// Tabs whose routes this server does not have, or whose books it does not keep.
+const OPTIONAL = { keys: 'admin/keys', usage: 'admin/usage', inspector: 'admin/inspect' };
+
+export function ControlPage({ path }) {
+  const [, changed] = useReducer((number) => number + 1, 0);
+  const [connection, connect] = useState(null);
+  const [missing, setMissing] = useState([]);
+  useEffect(() => {
+    const made = new Connection(changed);
+    connect(made);
+    return () => made.close();
+  }, []);
+  const isConnected = Boolean(connection?.isConnected);
+  useEffect(() => { if (isConnected) findMissing().then(setMissing); }, [isConnected, connection?.restarts]);
+  if (!connection?.status) return html`<p class=${connection?.problem ? 'hint problem' : 'hint'}>${connection?.problem || 'Loading …'}</p>`;
+  const name = path[0] in TABS ? path[0] : 'models';
+  const [title, Tab] = TABS[name];
+  return html`<div class="control">
+    <nav class="tabs" aria-label="Control room">${Object.entries(TABS).filter(([each]) => !missing.includes(each)).map(([each, [label]]) => html`<a key=${each} href=${`#control/${each}`} aria-current=${each === name ? 'page' : null}>${label}</a>`)}</nav>
+    <div class="sheet" tabindex="0" role="region" aria-label=${title}>
+      <h1>${title}</h1>
+      <${ServerLine} connection=${connection} />
+      <${Tab} key=${name} connection=${connection} />
+    </div></div>`;
+}
+
+async function findMissing() {
+  const found = await Promise.all(Object.entries(OPTIONAL).map(async ([name, address]) => {
+    try {
+      await get(address, { isQuiet: true });
+      return null;
+    } catch (error) {
+      return error.status === 404 ? name : null;
+    }
+  }));
+  return found.filter(Boolean);
+}
+
+function ServerLine({ connection }) {
+  const { status, isConnected, restarts } = connection;
+  const up = seconds(Math.max(0, Date.now() / 1000 - status.started_at));
+  const state = isConnected ? status.status : 'reconnecting';
+  return html`<p class="server"><span class=${`state ${state}`}>${state}</span> Greenroom ${status.version}, process ${status.pid}, up ${up}${
+    restarts ? `, restarted ${restarts === 1 ? 'once' : `${restarts} times`} since this page opened` : ''}${status.database ? '' : ', nothing is stored'}</p>
+    ${status.problems.map((each) => html`<p class="problem">${each}</p>`)}`;
+}

@@ -1,0 +1,45 @@
+// API keys: made, listed, revoked. A secret is shown once, and nowhere kept.
+import { get, post, remove } from '../api.js';
+import { showKey } from '../key_dialog.js';
+import { html, useState } from '../vendor/preact.js';
+import { Act } from './act.js';
+import { usePolled } from './polled.js';
+import { Table } from './table.js';
+
+const look = async () => (await get('admin/keys')).keys;
+const day = (unix) => (unix === null ? '' : new Date(unix * 1000).toLocaleDateString());
+
+export function KeysTab({ connection }) {
+  const { found, problem, status, again } = usePolled(look, 5_000, [connection.restarts]);
+  const [made, setMade] = useState(null);
+  if (status === 404) return html`<p class="hint">This server has no keys.</p>`;
+  const rows = (found || []).map((key) => [
+    key.name, html`<span class="mono">${key.id}</span>`, key.admin ? 'operator' : '', key.models.join(', ') || 'all models',
+    [key.requests_per_minute && `${key.requests_per_minute} requests/min`, key.tokens_per_minute && `${key.tokens_per_minute} tokens/min`].filter(Boolean).join(', '),
+    day(key.created), day(key.expires),
+    key.revoked === null ? html`<${Act} label="Revoke" name=${key.name} twice run=${() => remove(`admin/keys/${encodeURIComponent(key.id)}`).then(again)} />` : `revoked ${day(key.revoked)}`,
+  ]);
+  const make = async (body) => {
+    setMade(await post('admin/keys', body));
+    again();
+  };
+  return html`${problem && html`<p class="problem">${problem}</p>`}
+    <${NewKey} make=${make} isFirst=${!(found || []).some(({ revoked }) => revoked === null)} />
+    ${made && html`<section class="card" aria-label="New key"><h2>${made.key.name}</h2><p>This is the only time that its secret is shown:</p>
+      <p><code class="secret">${made.secret}</code></p><div class="row"><button type="button" onClick=${showKey}>Use it here</button>
+      <button type="button" onClick=${() => setMade(null)}>I have it</button></div></section>`}
+    <${Table} caption="Keys" heads=${['Name', 'Id', 'Role', 'Models', 'Limits', 'Made', 'Expires', '']} rows=${rows} empty="No keys: no request needs one." />`;
+}
+
+function NewKey({ make, isFirst }) {
+  const [name, write] = useState('');
+  const [admin, setAdmin] = useState(isFirst);
+  const [limit, setLimit] = useState('');
+  const body = { name: name.trim(), admin, requests_per_minute: limit ? Number(limit) : null };
+  return html`<section class="card" aria-label="Make a key"><h2>Make a key</h2>
+    ${isFirst && html`<p class="faint">With the first key, every request needs one. Make one for operators first.</p>`}
+    <div class="row"><label>Name <input value=${name} maxlength="64" onInput=${(event) => write(event.target.value)} /></label>
+      <label>Requests a minute <input type="number" min="1" value=${limit} onInput=${(event) => setLimit(event.target.value)} /></label>
+      <label><input type="checkbox" checked=${admin} onChange=${(event) => setAdmin(event.target.checked)} /> for operators</label>
+      <${Act} label="Make" name="a key" disabled=${!name.trim()} run=${() => make(body)} /></div></section>`;
+}

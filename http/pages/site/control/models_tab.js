@@ -1,0 +1,131 @@
+// The models as actors: their states, their memory, their work, and what an operator may do with them.
+import { get, post, stream } from '../api.js';
+import { bytes, clock, count, percent, seconds } from '../formats.js';
+import { html } from '../vendor/preact.js';
+import { Act } from './act.js';
+import { Legend, Sparkline, StackedBar } from './charts.js';
+import { lookAtMetrics } from './metrics.js';
+import { usePolled } from './polled.js';
+
+// The list of all models changes seldom, and each look at it is a row of the audit.
+const KNOWN_FOR_MS = 30_000;
+
+async function look(before) {
+  const isFresh = before && performance.now() - before.knownAt < KNOWN_FOR_MS;
+  const known = isFresh ? before : { known: (await get('v1/models')).data, knownAt: performance.now() };
+  const [{ models: used }, metrics] = await Promise.all([get('admin/models'), lookAtMetrics(before?.metrics)]);
+  return { used, metrics, known: known.known, knownAt: known.knownAt };
+}
+
+function memoryOf(figures, granted) {
+  const { weights = 0, kv_cache: running = 0, prefix_cache: cached = 0 } = figures;
+  const other = Math.max(0, granted - weights - running - cached);
+  return [
+    { label: 'weights', value: weights, kind: 1 }, { label: 'answers', value: running, kind: 2 },
+    { label: 'prefix cache', value: cached, kind: 3 }, { label: 'reserved', value: other, kind: 4 },
+  ];
+}
+
+export function ModelsTab({ connection }) {
+  const { found, problem, again } = usePolled(look, 2_000, [connection.restarts]);
+  if (!found) return html`<p class=${problem ? 'problem' : 'hint'}>${problem || 'Loading …'}</p>`;
+  const figures = (id) => found.metrics.models.get(id) || {};
+  const others = found.known.filter(({ id }) => !found.used.some((model) => model.id === id));
+  return html`${problem && html`<p class="problem">${problem}</p>`}
+    <${Account} used=${found.used} figures=${figures} limit=${connection.status?.memory_limit} />
+    <h2>In use</h2>
+    ${!found.used.length && html`<p class="faint">No model was requested since the start.</p>`}
+    <div class="cards">${found.used.map((model) => html`<${ModelCard} key=${model.id} model=${model} figures=${figures(model.id)} again=${again} />`)}</div>
+    <h2>Others</h2>
+    <div class="cards">${others.map((model) => html`<${KnownModel} key=${model.id} model=${model} again=${again} />`)}</div>`;
+}
+
+function Account({ used, figures, limit }) {
+  const all = used.map((model) => memoryOf(figures(model.id), model.bytes));
+  if (!all.length) return null;
+  const parts = all[0].map((part, index) => ({ ...part, value: all.reduce((sum, each) => sum + each[index].value, 0) }));
+  const total = parts.reduce((sum, { value }) => sum + value, 0);
+  const bound = limit ? `of ${bytes(limit)}` : 'granted; the device sets the limit';
+  return html`<section class="card" aria-label="Memory account"><h2>Memory of all models: ${bytes(total)} ${bound}</h2>
+    <${StackedBar} parts=${parts} whole=${limit} label=${`Memory of all models: ${bytes(total)}`} />
+    <${Legend} parts=${parts} written=${bytes} /></section>`;
+}
+
+function ModelCard({ model, figures, again }) {
+  const parts = memoryOf(figures, model.bytes);
+  const rates = figures.rates || [];
+  const rate = rates.at(-1) || 0;
+  const share = figures.looked ? percent(figures.hit / figures.looked) : '–';
+  return html`<article class="card" aria-label=${`Model ${model.id}`}>
+    <h3>${model.id}</h3>
+    <p><span class=${`state ${model.state}`}>${model.state}</span> <span class="faint">since ${clock(model.since)}${model.pinned ? ', pinned' : ''}${
+      model.expires_at ? `, until ${clock(model.expires_at)}` : ''}</span></p>
+    ${model.state === 'loading' && html`<progress max="1" value=${model.load_progress} aria-label="Loaded"></progress>`}
+    ${model.download && html`<p class="faint">Downloads: ${bytes(model.download.received)} of ${bytes(model.download.nbytes)}</p>`}
+    <${StackedBar} parts=${parts} whole=${model.bytes} label=${`Memory: ${parts.map(({ label, value }) => `${label} ${bytes(value)}`).join(', ')}`} />
+    <${Legend} parts=${parts} written=${bytes} />
+    <dl class="figures">
+      <div><dt>Answering</dt><dd>${model.running}</dd></div><div><dt>Waiting</dt><dd>${model.waiting}</dd></div>
+      <div><dt>Tokens/s</dt><dd>${rate.toFixed(1)}</dd></div><div><dt>Prefix cache</dt><dd>${share}</dd></div>
+      <div><dt>Restarts</dt><dd>${model.restarts}</dd></div><div><dt>Evictions</dt><dd>${figures.evictions ?? 0}</dd></div></dl>
+    <${Sparkline} values=${rates} label=${`Tokens per second, now ${rate.toFixed(1)}, at most ${Math.max(0, ...rates).toFixed(1)} in the last two minutes`} />
+    <${Batch} rows=${model.rows} />
+    ${model.problem && html`<p class="problem">${model.problem}</p>`}
+    ${model.last_error && html`<p class="problem">Last error: ${model.last_error}</p>`}
+    <${ModelActs} id=${model.id} used=${model} again=${again} /></article>`;
+}
+
+const STAGES = [['waiting', 4], ['prefill', 2], ['decode', 1]];
+
+// The rows of the running batch, by the phase that each is in.
+function Batch({ rows }) {
+  if (!rows.length) return null;
+  const parts = STAGES.map(([label, kind]) => ({ label, kind, value: rows.filter(({ stage }) => stage === label).length }));
+  return html`<h4>Batch: ${count(rows.length, 'row')}</h4>
+    <${StackedBar} parts=${parts} whole=${rows.length} label=${`Rows: ${parts.map(({ label, value }) => `${value} ${label}`).join(', ')}`} />
+    <${Legend} parts=${parts} written=${String} />`;
+}
+
+function ModelActs({ id, used, again }) {
+  const after = async (work) => {
+    try {
+      return await work();
+    } finally {
+      again();
+    }
+  };
+  const load = () => after(async () => `Ready after ${seconds((await post('admin/models/load', { model: id })).seconds)}`);
+  const unload = () => after(async () => `${bytes((await post('admin/models/unload', { model: id })).freed_bytes)} freed`);
+  const pin = () => after(async () => { await post('admin/models/pin', { model: id, pinned: !used?.pinned }); });
+  const isLoaded = used && !['idle', 'error'].includes(used.state);
+  return html`<div class="row">
+    ${!isLoaded && html`<${Act} key="load" label="Load" name=${id} run=${load} />`}
+    ${isLoaded && html`<${Act} key="unload" label="Unload" name=${id} run=${unload} />`}
+    <${Act} key="pin" label=${used?.pinned ? 'Unpin' : 'Pin'} name=${id} run=${pin} />
+    <${Act} key="probe" label="Probe" name=${id} run=${(tell) => after(() => probe(id, tell))} />
+  </div>`;
+}
+
+async function probe(model, tell) {
+  let findings = null;
+  await stream('admin/models/probe', { method: 'POST', body: { model, stream: true } }, (name, data) => {
+    if (name === 'progress') tell(`${data.answered} of ${data.questions} questions`);
+    else if (name === 'error') throw new Error(data.detail);
+    else findings = data;
+  });
+  return findings ? 'Probed: what it can do is kept' : 'Ended without findings';
+}
+
+function KnownModel({ model, again }) {
+  const kind = model.capabilities?.type || model.type || '';
+  return html`<article class="card" aria-label=${`Model ${model.id}`}><h3>${model.id}</h3>
+    <p class="faint">${[kind, model.family, model.quantization, bytes(model.size_bytes)].filter(Boolean).join(' · ')}${
+      model.fits === false ? ' · does not fit' : ''}${model.probed ? ' · probed' : ''}</p>
+    ${model.problem && html`<p class="problem">${String(model.problem)}</p>`}
+    <${ModelActs} id=${model.id} used=${null} again=${again} />
+    <${Act} label="Delete" name=${model.id} twice run=${async () => {
+      const { freed_bytes: freed } = await post('admin/models/delete', { model: model.id });
+      again();
+      return `${bytes(freed)} of disk are free again`;
+    }} /></article>`;
+}

@@ -1,0 +1,183 @@
+"""The chat with real models, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.tests.browser.page import Page
+from greenroom.tests.support.servers.server_processes import ServerProcess, serving
+
+TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def asked(server: ServerProcess, path: str) -> Any:
+    with urllib.request.urlopen(f"{server.address}{path}", timeout=60) as response:
+        return json.load(response)
+
+
+def test_the_first_visit_shows_a_chat_with_its_models(
+    page: Page, server: ServerProcess, tmp_path: Path
+) -> None:
+    page.open(server.address)
+    page.wait(lambda: len(page.texts("select option")) > 1)
+    labels = page.texts("select option")
+    assert re.fullmatch(r"greenroom-demo \((idle|ready), 1\.7 MB\)", labels[0])
+    assert not any("tiny-voice" in label or "tiny-ears" in label for label in labels)
+    page.picture("first-visit", tmp_path)
+
+
+def test_an_answer_is_streamed_with_its_figures(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.ask("What is a cat?")
+    assert "call get_weather. For real answers" in page.answer()  # names keep their underscores
+    print_line = page.texts(".answer .small-print")[-1]
+    assert re.search(
+        r"\d+ tokens · [\d.]+ tokens/s · .*first token after .* prompt tokens cached", print_line
+    )
+    page.ask("What is a cat?")
+    page.answer(2)
+    assert "continues the earlier prompt" in page.texts(".answer .small-print")[-1]
+    page.picture("answer", tmp_path)
+
+
+def test_stop_ends_the_engine_s_work_too(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.choose("qwen3")
+    page.ask("Write a long story")
+    page.wait(lambda: len("".join(page.texts(".answer .markdown"))) > 200)
+    assert [request["model"] for request in asked(server, "/admin/requests")["requests"]] == ["qwen3"]
+    page.press("Stop")
+    page.answer()
+    page.wait(lambda: asked(server, "/admin/requests")["requests"] == [])
+    assert "Stopped" in page.texts(".answer p")
+    [row] = page.wait(lambda: asked(server, "/admin/audit?model=qwen3&limit=1")["requests"])
+    assert row["ending"] == "cancelled"
+    page.picture("stopped", tmp_path)
+
+
+def test_reasoning_is_folded_with_its_seconds(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.press("Settings")
+    page.fill("Reasoning", "high")
+    page.press("Settings")
+    page.ask("What is 2 plus 3?")
+    assert page.answer() == "2 + 3 = 5."
+    assert re.fullmatch(r"Reasoned for [\d.]+ s", page.texts("details.reasoning summary")[0])
+    assert not page.all("details.reasoning[open]")
+    page.one("details.reasoning summary").click()
+    assert page.texts("details.reasoning .markdown")[0].startswith("I add 2 and 3.")
+    page.picture("reasoning", tmp_path)
+
+
+def test_a_tool_is_called_and_answered(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.press("Settings")
+    page.fill("Tools", json.dumps([TOOL]))
+    page.press("Settings")
+    page.ask("What is the weather in Paris?")
+    page.wait(lambda: page.texts("details.call pre"))
+    page.answer()
+    assert json.loads(page.texts("details.call pre")[0]) == {"city": "Paris"}
+    page.picture("tool-call", tmp_path)
+    page.fill("Result of this call", '{"temperature": 21}')
+    page.press("Send the result")
+    assert page.answer(2)
+    assert page.texts(".entry pre")[-1] == '{"temperature": 21}'
+
+
+def test_an_answer_follows_a_schema(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.press("Settings")
+    page.fill("JSON schema", "{")
+    assert "This is not JSON" in page.one(".options .problem").text
+    assert not page.one("#send").is_enabled()
+    page.fill("JSON schema", json.dumps(SCHEMA))
+    page.press("Settings")
+    page.ask("Which city?")
+    assert json.loads(page.answer())["city"] in ("Paris", "Rome")
+    page.picture("schema", tmp_path)
+
+
+def test_two_models_answer_one_prompt_side_by_side(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.press("Compare")
+    page.choose("llama", "Second model")
+    page.press("Settings")
+    page.fill("Most tokens", "30")
+    page.press("Settings")
+    page.ask("Who are you?")
+    page.answer(2)
+    panes = page.texts(".pane .answer > header")
+    assert panes == ["greenroom-demo", "llama"]
+    page.picture("side-by-side", tmp_path)
+
+
+def test_an_edit_is_a_branch_and_a_retry_replaces(page: Page, server: ServerProcess) -> None:
+    page.open(server.address)
+    page.ask("What is 3 plus 3?")
+    page.answer()
+    page.press("Retry")
+    page.wait(lambda: page.answers() == ["3 + 3 = 6."])
+    page.press("Edit")
+    page.fill("Edited message", "What is 4 plus 4?")
+    page.press("Send as a branch")
+    page.wait(lambda: page.answers() == ["4 + 4 = 8."])
+    page.wait(lambda: "What is 3 plus 3? (branch)" in page.texts("aside .list a"))
+    titles = page.texts("aside .list a")
+    page.one(f"aside .list li:nth-child({1 + titles.index('What is 3 plus 3?')}) a").click()
+    page.wait(lambda: page.answers() == ["3 + 3 = 6."])
+
+
+def test_a_conversation_is_renamed_found_and_deleted(page: Page, server: ServerProcess) -> None:
+    page.open(server.address)
+    page.press("New chat")
+    page.ask("Hello")
+    page.answer()
+    page.press("Conversation")
+    page.fill("Name", "A greeting of my own")
+    page.press("Rename")
+    page.wait(lambda: "A greeting of my own" in page.texts("aside .list a"))
+    page.fill("Search conversations", "of my own")
+    page.wait(lambda: page.texts("aside .list a") == ["A greeting of my own"])
+    page.press("Conversation")
+    page.press("Delete")
+    page.wait(lambda: page.texts("aside .list a") == [])
+
+
+def test_a_conversation_is_found_again_after_a_restart(page: Page, tmp_path: Path) -> None:
+    database = str(tmp_path / "greenroom.db")
+    with serving("greenroom-demo", "--db", database) as server:
+        try:
+            asked(server, "/v1/conversations?limit=1")
+        except urllib.error.HTTPError as error:
+            error.close()
+            pytest.skip("this server lists no conversations yet")
+        page.open(server.address)
+        page.ask("What is 2 plus 3?")
+        page.answer()
+        page.wait(lambda: page.texts("aside .list a") == ["What is 2 plus 3?"])
+    with serving("greenroom-demo", "--db", database) as server:
+        page.open(server.address)
+        page.wait(lambda: page.texts("aside .list a") == ["What is 2 plus 3?"])
+        page.one("aside .list a").click()
+        page.wait(lambda: page.answers() == ["2 + 3 = 5."])
+        page.ask("What is 4 plus 4?")
+        assert page.answer(2) == "4 + 4 = 8."
+        page.picture("found-again", tmp_path)

@@ -1,0 +1,135 @@
+"""The control room on real servers: models, downloads, restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.tests.browser.page import Page
+from greenroom.tests.support.servers.hub_server import open_hub
+from greenroom.tests.support.servers.server_processes import ServerProcess, serving
+
+
+def asked(server: ServerProcess, path: str) -> Any:
+    with urllib.request.urlopen(f"{server.address}{path}", timeout=60) as response:
+        return json.load(response)
+
+
+def state_of(page: Page, model: str) -> str:
+    """Return the state on a model's card; empty if it is among the others."""
+    script = "return document.querySelector(`[aria-label='Model ${arguments[0]}'] .state`)?.textContent || ''"
+    return str(page.run(script, model))
+
+
+def test_a_model_is_loaded_pinned_evicted_and_probed(
+    page: Page, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    models = (str(tiny_model("qwen3")), str(tiny_model("llama")))
+    with serving("greenroom-demo", *models, "--max-loaded-models", "1", "--db", ":memory:") as server:
+        page.open(server.address, "#control/models")
+        page.press("Load qwen3")
+        page.wait(lambda: state_of(page, "qwen3") == "ready")
+        page.press("Load llama")
+        page.wait(lambda: (state_of(page, "llama"), state_of(page, "qwen3")) == ("ready", "idle"))
+        page.press("Pin llama")
+        page.wait(lambda: page.all("[aria-label='Unpin llama']"))
+        page.press("Unpin llama")
+        page.wait(lambda: page.all("[aria-label='Pin llama']"))
+        page.press("Unload llama")
+        page.wait(lambda: state_of(page, "llama") == "idle")
+        page.press("Load greenroom-demo")
+        page.wait(lambda: state_of(page, "greenroom-demo") == "ready")
+        assert "weights 1.6 MB" in page.one("[aria-label='Model greenroom-demo'] .legend").text
+        page.picture("models", tmp_path)
+        page.go("#control/log")
+        page.wait(lambda: any("evict" in line and "for llama" in line for line in page.texts(".lines li")))
+        page.picture("news", tmp_path)
+
+
+def test_a_request_is_seen_at_work_and_cancelled(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.choose("qwen3")
+    body = {"model": "qwen3", "input": "A long story", "stream": True, "store": False}
+    page.run(
+        "fetch('/v1/responses', {method: 'POST', headers: {'content-type': 'application/json'}, "
+        "body: arguments[0]}).then((response) => response.text()).then((text) => { window.ended = text; })",
+        json.dumps(body),
+    )
+    page.go("#control/models")
+    page.wait(lambda: "Batch: 1 row" in page.texts("[aria-label='Model qwen3'] h4"))
+    rate = "[aria-label='Model qwen3'] .figures div:nth-child(3) dd"
+    page.wait(lambda: float(page.texts(rate)[0]) > 1)
+    page.picture("batch", tmp_path)
+    page.go("#control/requests")
+    page.wait(lambda: any("decode:" in cell for cell in page.texts("td")))
+    page.picture("requests", tmp_path)
+    page.one("td button").click()
+    page.wait(lambda: asked(server, "/admin/requests")["requests"] == [])
+    page.wait(lambda: "request_cancelled" in str(page.run("return window.ended")))
+
+
+def test_settings_usage_and_the_inspector_are_shown(
+    page: Page, server: ServerProcess, tmp_path: Path
+) -> None:
+    page.open(server.address)
+    page.ask("What is 2 plus 3?")
+    page.answer()
+    page.go("#control/settings")
+    page.fill("Name", "inspect")
+    page.wait(lambda: page.texts("tbody td") == ["inspect", "10", "flag"])
+    page.go("#control/usage")
+    page.wait(lambda: "POST /v1/responses" in page.texts("td"))
+    page.picture("usage", tmp_path)
+    page.go("#control/inspector")
+    page.one("td button").click()
+    page.wait(lambda: any("2 + 3 = 5." in text for text in page.texts("pre")))
+
+
+def test_a_model_of_the_hub_is_found_fetched_and_deleted(
+    page: Page, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {path.name: path.read_bytes() for path in tiny_model("llama").iterdir() if path.is_file()}
+    with open_hub({"org/tiny-llama": files}) as hub:
+        hub.pace = 0.05
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+        with serving("greenroom-demo", "--db", ":memory:") as server:
+            page.open(server.address, "#control/downloads")
+            page.fill("Words", "llama")
+            page.press("Search")
+            page.wait(lambda: "org/tiny-llama" in page.texts("td"))
+            page.press("Pull org/tiny-llama")
+            page.wait(lambda: page.all("td progress"))
+            page.press("Cancel org/tiny-llama")
+            page.wait(lambda: "cancelled" in page.texts("td"))
+            page.picture("downloads", tmp_path)
+            hub.pace = 0.0
+            page.press("Resume org/tiny-llama")
+            page.wait(lambda: "completed" in page.texts("td"))
+            page.go("#control/models")
+            page.press("Delete org/tiny-llama")
+            page.press("Really delete? org/tiny-llama")
+            page.wait(lambda: "org/tiny-llama" not in json.dumps(asked(server, "/v1/models")))
+
+
+def test_it_connects_again_after_the_server_was_killed(page: Page, tmp_path: Path) -> None:
+    with serving("--supervised", "greenroom-demo", "--db", ":memory:", only_json=False) as server:
+        page.open(server.address, "#control/log")
+        before = page.wait(lambda: asked(server, "/health"))["pid"]
+        page.wait(lambda: str(before) in page.one(".server").text)
+        os.kill(before, signal.SIGKILL)
+        page.wait(lambda: page.one("#status").text == "Reconnecting …")
+        page.picture("reconnecting", tmp_path)
+        page.wait(lambda: "restarted once since this page opened" in page.one(".server").text)
+        page.wait(lambda: page.texts("#status") == [""])
+        after = asked(server, "/health")["pid"]
+        assert after != before
+        assert any(f"{after} after {before}" in line for line in page.texts(".lines li"))
+        page.picture("reconnected", tmp_path)
