@@ -188,6 +188,11 @@ def test_a_wrong_key_is_refused_and_the_right_one_accepted(page: Page, tmp_path:
         with urllib.request.urlopen(made, timeout=60) as response:
             secret = json.load(response)["secret"]
         page.open(server.address)
+        page.press("Cancel", "#key-dialog")
+        page.go("#control")
+        page.wait(lambda: any("needs an API key" in text for text in page.texts("main .problem")))
+        assert not page.run("return document.querySelector('#key-dialog').open")
+        page.open(server.address)
         page.one("#key-input").send_keys("wrong")
         page.press("Use this key")
         page.wait(lambda: "opens nothing here" in "".join(page.texts("#key-dialog .problem")))

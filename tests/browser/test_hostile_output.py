@@ -122,3 +122,15 @@ def test_the_page_never_sends_its_key_elsewhere(page: Page) -> None:
 
 def _shows(page: Page, selector: str, text: str) -> bool:
     return text in page.texts(selector)
+
+
+PLACES = ("#chat/%E0%A4%A", "#constructor", "#control/__proto__", "#control/<img src=x>", "#chat/../../admin")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_link_to_nowhere_shows_a_page(page: Page, place: str) -> None:
+    with standing_in() as server:
+        server.events["/admin/events"] = []
+        page.open(server.address, place)
+        page.one(".server, .composer")
+        assert page.offences() == []

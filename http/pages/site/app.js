@@ -9,9 +9,18 @@ const PAGES = {
 };
 let shown = null;
 
+// Anybody may make a link to this page.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 async function show() {
   const [name, ...rest] = location.hash.slice(1).split('/');
-  const page = name in PAGES ? name : 'chat';
+  const page = Object.hasOwn(PAGES, name) ? name : 'chat';
   for (const link of document.querySelectorAll('[data-page]')) {
     if (link.dataset.page === page) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
@@ -23,7 +32,7 @@ async function show() {
     main.replaceChildren();
   }
   shown = page;
-  render(h(Page, { path: rest.map(decodeURIComponent) }), main);
+  render(h(Page, { path: rest.map(decoded) }), main);
 }
 
 document.getElementById('key').onclick = showKey;

@@ -2,12 +2,14 @@
 
 const NAME = 'greenroom-key';
 let asking = null;
+let declined = null; // the key for which the reader wanted to give no other: what asks again and again stays quiet
 
 export const currentKey = () => sessionStorage.getItem(NAME) || '';
 
 // Resolves to true when there is another key to try; all requests that were refused share one question.
 export function askForKey(refused = '', reason = '') {
   if (currentKey() !== refused) return Promise.resolve(true);
+  if (declined === refused) return Promise.resolve(false);
   asking ??= show(reason).finally(() => { asking = null; });
   return asking;
 }
@@ -36,6 +38,7 @@ function show(reason) {
   dialog.replaceChildren(form);
   return new Promise((resolve) => {
     const end = (another) => {
+      declined = another ? null : currentKey();
       dialog.onclose = null;
       dialog.close();
       resolve(another);
@@ -56,7 +59,7 @@ function show(reason) {
       end(false);
     };
     cancel.onclick = () => end(false);
-    dialog.onclose = () => resolve(false);
+    dialog.onclose = () => end(false);
     dialog.showModal();
     input.focus();
   });

@@ -32,7 +32,7 @@ export class AnswerEvents {
     if (news) this.entry.waiting = news;
     if (event.type === 'response.output_item.added') this.open(event);
     else if (event.type === 'response.output_item.done') this.close(event);
-    else if (event.type in ENDS) this.finish(event);
+    else if (Object.hasOwn(ENDS, event.type)) this.finish(event);
     else if (event.type === 'error') this.fail(event.error?.message || event.message || 'The stream broke.');
     else if (!news) return undefined;
     return this.changed();

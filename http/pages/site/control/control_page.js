@@ -32,7 +32,7 @@ export function ControlPage({ path }) {
   const isConnected = Boolean(connection?.isConnected);
   useEffect(() => { if (isConnected) findMissing().then(setMissing); }, [isConnected, connection?.restarts]);
   if (!connection?.status) return html`<p class=${connection?.problem ? 'hint problem' : 'hint'}>${connection?.problem || 'Loading …'}</p>`;
-  const name = path[0] in TABS ? path[0] : 'models';
+  const name = Object.hasOwn(TABS, path[0] ?? '') ? path[0] : 'models';
   const [title, Tab] = TABS[name];
   return html`<div class="control">
     <nav class="tabs" aria-label="Control room">${Object.entries(TABS).filter(([each]) => !missing.includes(each)).map(([each, [label]]) => html`<a key=${each} href=${`#control/${each}`} aria-current=${each === name ? 'page' : null}>${label}</a>`)}</nav>
