@@ -138,6 +138,7 @@ def _guard(
         if request.method == "POST" and not request.path.startswith("/admin/"):
             door.limits.admit(state["caller"])
         request_resources().callback(door.ring.attend_request(state["caller"], state["request_id"]))
+        request_resources().callback(services.deadlines.attend(state["request_id"], request.path))
         if request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
             refusal = host_guard.find_body_problem(_body_type(), request.headers)
             if refusal is not None:

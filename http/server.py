@@ -71,6 +71,7 @@ async def serve(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
+            nursery.start_soon(services.deadlines.run, system.refs.pool)
             await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
             nursery.cancel_scope.cancel("the server has ended")
     finally:

@@ -137,7 +137,8 @@ class PoolOverview:
             (record, ticket)
             for record in self._ledger.records
             for _, ticket in _tickets(record)
-            if ident and ticket.request_id == ident
+            # The prompts of one HTTP request have its id with a number behind it.
+            if ident and ident in (ticket.request_id, ticket.request_id.partition("-")[0])
         ]
         for record, ticket in found:
             ticket.fail(problem, record.log)

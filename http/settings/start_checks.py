@@ -9,6 +9,7 @@ from typing import Protocol
 
 import click
 
+from greenroom.http.guard.request_deadlines import parse_request_timeouts
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.http.transport.certificates import server_context
 from greenroom.schemas.settings.listen_address import parse_listen_address
@@ -57,6 +58,7 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     _check_models(settings, local)
     _check_names(settings, local)
     _check_listen(settings)
+    _check_timeouts(settings)
     if settings.device == "gpu" and not local.has_gpu():
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
     if (complaint := local.find_bad_file(settings)) is not None:
@@ -112,6 +114,14 @@ def _check_listen(settings: Settings) -> None:
         except ValueError as problem:
             example = "for example 127.0.0.1:11434 or unix:/run/greenroom.sock"
             raise BadSettingError(f"listen = {address!r}: {problem}, {example}") from None
+
+
+def _check_timeouts(settings: Settings) -> None:
+    for limit in settings.request_timeout:
+        try:
+            parse_request_timeouts([limit])
+        except ValueError as problem:
+            raise BadSettingError(f"request_timeout = {limit!r}: {problem}") from None
 
 
 def _check_speculation(settings: Settings, local: KnownModels) -> None:

@@ -42,6 +42,9 @@ class Network:
     max_connections: int = setting(
         1024, "Connections open at once, if the process may have enough descriptors.", low=1
     )
+    request_timeout: tuple[str, ...] = setting(
+        (), "Longest time of a request, as `SECONDS` for all or `PATH=SECONDS` for one route."
+    )
     idle_connection: float = setting(60.0, "Seconds after which an idle connection is closed.", above=0)
     max_body_bytes: int | None = setting(
         None,

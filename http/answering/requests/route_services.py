@@ -24,6 +24,7 @@ from greenroom.http.guard.keys.door import Door
 from greenroom.http.guard.keys.key_ring import KeyRing
 from greenroom.http.guard.keys.settings_keys import settings_keys
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.guard.request_deadlines import RequestDeadlines
 from greenroom.http.guard.upload_folder import SpooledFile
 from greenroom.http.media.fetcher import Fetcher
 from greenroom.schemas.admin.answers import Reloaded
@@ -50,6 +51,7 @@ class RouteServices:
         answers: Memory budget of complete responses that are not sent yet.
         hosts: Guard of hosts and origins.
         door: Guard that admits callers by their keys.
+        deadlines: Time limits of requests.
         reload: Function that takes in changed settings; None if a program has given them.
         reloaded: Function that returns the settings as they are now; None if they never change.
     """
@@ -63,6 +65,7 @@ class RouteServices:
     answers: AnswerAccount = attrs.field(factory=AnswerAccount)
     hosts: HostGuard = attrs.field()
     door: Door = attrs.field()
+    deadlines: RequestDeadlines = attrs.field()
     reload: Callable[[], Awaitable[Reloaded]] | None = None
     reloaded: Callable[[], Settings] | None = None
 
@@ -88,6 +91,10 @@ class RouteServices:
     def _new_door(self) -> Door:
         settings = self.settings
         return Door(KeyRing(settings_keys(settings)), open_loopback=settings.open_loopback)
+
+    @deadlines.default
+    def _new_deadlines(self) -> RequestDeadlines:
+        return RequestDeadlines(self.settings.request_timeout)
 
     @fetcher.default
     def _new_fetcher(self) -> Fetcher:

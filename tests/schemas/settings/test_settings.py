@@ -18,6 +18,7 @@ SHOWN_BY = {
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
     "listen": "test_it_listens_on_further_addresses",
+    "request_timeout": "test_an_overdue_answer_is_504_or_ends_with_an_error_in_every_protocol",
     "tls_certificate": "test_the_official_clients_read_streams_over_https",
     "tls_key": "test_an_unusable_certificate_ends_the_start_with_status_2",
     "api_key": "test_a_key_opens_in_each_header_that_clients_use",

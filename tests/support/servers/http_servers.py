@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -107,16 +108,17 @@ async def serving(
         app = create_app_with(services)
         watch = KeyWatch(services.door.ring, system.refs, settings.db)
         await watch.begin()
-        await system.start(_watch_keys, watch)
+        await system.start(_watch, watch.run)
+        await system.start(_watch, partial(services.deadlines.run, system.refs.pool))
         async with running(
             app, settings, send_timeout, web_sockets(app, services), closing_responses(services)
         ) as server:
             yield Served(server, system)
 
 
-async def _watch_keys(watch: KeyWatch, task_status: trio.TaskStatus[None]) -> None:
+async def _watch(run: Callable[[], Awaitable[None]], task_status: trio.TaskStatus[None]) -> None:
     task_status.started()
-    await watch.run()
+    await run()
 
 
 @attrs.frozen

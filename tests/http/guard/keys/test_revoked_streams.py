@@ -17,7 +17,7 @@ from greenroom.tests.support.servers.http_servers import Served, connected, fetc
 MESSAGES = [{"role": "user", "content": "Hello"}]
 LONG = {"max_tokens": 200_000, "ignore_eos": True, "stream": True, "model": "qwen3"}
 """More tokens than are generated before the revocation."""
-STREAMS = {
+STREAMS: dict[str, tuple[Any, bytes, bytes]] = {
     "/v1/chat/completions": ({**LONG, "messages": MESSAGES}, b"chat.completion.chunk", b'"error"'),
     "/v1/completions": ({**LONG, "prompt": "a"}, b"text_completion", b'"error"'),
     "/v1/messages": ({**LONG, "messages": MESSAGES}, b"content_block_delta", b"event: error"),

@@ -1,0 +1,96 @@
+"""Time limits of whole requests, by path: the models of overdue ones are told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+import trio
+
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import Ref
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.operator_protocol import CancelRequest, RequestCancelled
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+
+log = get_logger(actor="http")
+
+INTERVAL = 0.1
+"""Seconds between looks at the clock."""
+_ALL = "*"
+
+
+@attrs.frozen
+class _Timed:
+    path: str
+    seconds: float
+    deadline: float
+
+
+class RequestDeadlines:
+    """The requests with a time limit, from their heads to the ends of their answers.
+
+    Background responses have none: their requests are answered at once.
+
+    Args:
+        limits: Limits as the setting `request_timeout` has them.
+        clock: Clock that never goes back, in seconds.
+
+    Raises:
+        ValueError: A limit has another form.
+    """
+
+    def __init__(self, limits: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = parse_request_timeouts(limits)
+        self._clock = clock
+        self._running: dict[str, _Timed] = {}
+
+    def attend(self, request_id: str, path: str) -> Callable[[], object]:
+        """Begin a request's time, and return the function to call at its end."""
+        seconds = self._limits.get(path, self._limits.get(_ALL))
+        if seconds is not None:
+            self._running[request_id] = _Timed(path, seconds, self._clock() + seconds)
+        return lambda: self._running.pop(request_id, None)
+
+    async def run(self, pool: Ref[PoolMessage]) -> None:
+        """Fail overdue requests until cancelled; without limits, return at once."""
+        while self._limits:
+            await trio.sleep(INTERVAL)
+            for request_id, timed in self._overdue():
+                with contextlib.suppress(ProblemError):  # no model works for it yet, or any more
+                    problem = _timed_out(timed.seconds)
+                    await ask_actor(pool, CancelRequest(request_id, problem), RequestCancelled)
+                    self._running.pop(request_id, None)
+                    log.warning("timed_out", request_id=request_id, path=timed.path, seconds=timed.seconds)
+
+    def _overdue(self) -> list[tuple[str, _Timed]]:
+        now = self._clock()
+        return [(ident, timed) for ident, timed in self._running.items() if timed.deadline <= now]
+
+
+def parse_request_timeouts(limits: Iterable[str]) -> Mapping[str, float]:
+    """Return the limits in seconds by path, with `*` for all other paths.
+
+    Raises:
+        ValueError: An entry is neither `SECONDS` nor `PATH=SECONDS`.
+    """
+    found = {}
+    for limit in limits:
+        path, equals, text = limit.rpartition("=")
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not (math.isfinite(seconds) and seconds > 0) or (equals and not path.startswith("/")):
+            raise ValueError("must be SECONDS or PATH=SECONDS, such as /v1/chat/completions=600")
+        found[path or _ALL] = seconds
+    return found
+
+
+def _timed_out(seconds: float) -> Problem:
+    detail = f"The request took longer than the {seconds:g} s that the operator of this server allows."
+    return Problem(504, "request_timeout", detail)

@@ -1,0 +1,73 @@
+"""Time limits of requests: a 504 before the answer, the protocol's error event amid it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from greenroom.http.guard.request_deadlines import parse_request_timeouts
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.http.guard.keys.test_revoked_streams import STREAMS
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import connected, fetch, serving
+from greenroom.tests.support.servers.server_processes import run_greenroom
+
+
+async def test_an_overdue_answer_is_504_or_ends_with_an_error_in_every_protocol(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    limits = (*(f"{path}=1.5" for path in STREAMS), "/v1/messages=1.5")
+    settings = Settings(
+        models=(str(tiny_model("qwen3")),),
+        request_timeout=limits,
+        db=str(tmp_path / "db"),
+        shutdown_timeout=60.0,
+    )
+    with trio.fail_after(120):
+        async with serving(settings) as served:
+            warm = {"model": "qwen3", "prompt": "a", "max_tokens": 1}
+            assert (await fetch(served.server, "POST", "/api/generate", {"model": "qwen3"})).status == 200
+            assert (await fetch(served.server, "POST", "/v1/completions", warm)).status == 200
+
+            async def follow(path: str, streams: bool) -> None:
+                body, _, error = STREAMS[path]
+                async with connected(served.server) as client:
+                    await client.request("POST", path, json.dumps({**body, "stream": streams}).encode())
+                    if streams:
+                        await client.read_until(error)
+                        return
+                    answer = await client.receive_response()
+                assert (answer.status, answer.headers["x-should-retry"]) == (504, "false"), path
+                assert b"longer than the 1.5 s" in answer.body
+
+            with capture_logs() as logs:
+                async with trio.open_nursery() as nursery:
+                    for path in STREAMS:
+                        nursery.start_soon(follow, path, True)
+                        nursery.start_soon(follow, path, False)
+            told = [line["path"] for line in logs if line["event"] == "timed_out"]
+            assert sorted(told) == sorted([*STREAMS, *STREAMS])
+            requests: Any = (await fetch(served.server, "GET", "/admin/requests")).json()["requests"]
+            assert requests == []
+            rows: Any = []
+            while len(rows) < 2 * len(STREAMS):
+                page = await fetch(served.server, "GET", "/admin/audit?ending=timed_out&limit=100")
+                rows = page.json()["requests"]
+
+
+def test_limits_are_of_one_route_or_of_all_others() -> None:
+    assert parse_request_timeouts(["30", "/v1/embeddings=2.5"]) == {"*": 30.0, "/v1/embeddings": 2.5}
+    for wrong in ("", "soon", "0", "-1", "inf", "nan", "v1=2", "=2", "/v1/embeddings="):
+        with pytest.raises(ValueError, match="must be SECONDS"):
+            parse_request_timeouts([wrong])
+
+
+def test_a_bad_limit_is_a_bad_setting() -> None:
+    refused = run_greenroom("serve", "--port", "0", "--request-timeout", "soon")
+    assert refused.returncode == 2
+    assert "request_timeout = 'soon'" in refused.stderr
