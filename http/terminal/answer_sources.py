@@ -112,7 +112,12 @@ async def open_server(
 def open_client(server: ChosenServer) -> httpx2.AsyncClient:
     """Return a client of the server; what it computes may take ten minutes to begin."""
     timeout = httpx2.Timeout(30, read=600)
-    return httpx2.AsyncClient(headers=server.headers, timeout=timeout, trust_env=server.trusts_environment)
+    return httpx2.AsyncClient(
+        headers=server.headers,
+        timeout=timeout,
+        trust_env=server.trusts_environment,
+        verify=server.verifies,
+    )
 
 
 async def server_events(

@@ -27,6 +27,8 @@ class ChosenServer:
         key: API key; None to send that of the environment, if there is one.
         drops_oldest: True if it leaves out the oldest turns of a chat that is too long.
         sets_length: True if the length of its model's answers is set there, so that a chat has no say.
+        verifies: True if its certificate must be trusted. One that was found on this machine needs no
+            witness: its user's own file names it, and nobody else listens there while that is locked.
     """
 
     url: str
@@ -34,6 +36,7 @@ class ChosenServer:
     key: str | None = attrs.field(default=None, repr=False)
     drops_oldest: bool = False
     sets_length: bool = False
+    verifies: bool = True
 
     @property
     def headers(self) -> dict[str, str]:
@@ -69,13 +72,16 @@ class ServedModels:
 
     Args:
         url: Base URL without `/v1`.
+        verifies: True if its certificate must be trusted.
 
     Raises:
         httpx2.HTTPError: The methods raise it if the server cannot be asked, or refuses.
     """
 
-    def __init__(self, url: str, key: str | None = None) -> None:
-        self._http = httpx2.Client(base_url=url, headers=headers_for(key), timeout=_SECONDS, trust_env=False)
+    def __init__(self, url: str, key: str | None = None, *, verifies: bool = True) -> None:
+        self._http = httpx2.Client(
+            base_url=url, headers=headers_for(key), timeout=_SECONDS, trust_env=False, verify=verifies
+        )
 
     def close(self) -> None:
         """Close the connection."""

@@ -180,6 +180,17 @@ def test_a_renewed_certificate_is_read_at_a_hang_up_and_a_broken_one_changes_not
         assert presented() == second
 
 
+def test_commands_join_a_server_under_a_certificate_that_nobody_knows(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    certificate, key = write_certificate(authority, tmp_path)
+    with serving("--tls-certificate", certificate, "--tls-key", key, "--db", str(tmp_path / "db")) as server:
+        assert run_greenroom("keys", "add", "boss", "--db", str(tmp_path / "db")).returncode == 0
+        done = run_greenroom("chat", "--max-tokens", "4", stdin="Hello\n")
+        assert done.returncode == 0, done.stderr
+        assert server.wait_for("request finished")["model"] == "greenroom-demo"
+
+
 @pytest.mark.parametrize("broken", ["missing", "no PEM", "other key", "folder", "no certificate"])
 def test_an_unusable_certificate_ends_the_start_with_status_2(
     authority: trustme.CA, tmp_path: Path, broken: str
