@@ -42,7 +42,8 @@ async def test_an_overdue_answer_is_504_or_ends_with_an_error_in_every_protocol(
                         await client.read_until(error)
                         return
                     answer = await client.receive_response()
-                assert (answer.status, answer.headers["x-should-retry"]) == (504, "false"), path
+                assert answer.status == 504, (path, answer.body)
+                assert answer.headers["x-should-retry"] == "false"
                 assert b"longer than the 1.5 s" in answer.body
 
             with capture_logs() as logs:

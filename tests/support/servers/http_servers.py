@@ -157,7 +157,9 @@ class RawClient:
 
     async def read_until(self, mark: bytes) -> bytes:
         """Return all bytes up to and including `mark`."""
-        while mark not in self._buffer:
+        searched = 0
+        while self._buffer.find(mark, searched) < 0:
+            searched = max(0, len(self._buffer) - len(mark) + 1)
             received = await self.stream.receive_some()
             assert received, f"the connection ended after {bytes(self._buffer)!r}"
             self._buffer += received
