@@ -109,7 +109,7 @@ def compare(folder: Path, own: OwnFields) -> Comparison:
 
 
 def _varies(folder: Path, adapter: Adapter, chat: Chat, others: list[Any]) -> bool:
-    """Return whether an answer that mlx-vlm did not give was one of several, of which others are mlx-vlm's."""
+    """Return whether an answer unlike mlx-vlm's was one of several, of which others are mlx-vlm's."""
     ours = []
     for _ in range(_REPEATS):
         driver = VisionDriver(folder, adapter=adapter)
