@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -131,6 +132,9 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@:+-]*")
+"""Ids that mean themselves in a shell, in YAML, JSON and Python; a server may send any other."""
+
 
 def connected_names() -> dict[str, str]:
     """Return the titles of all clients whose settings are known, by name."""
@@ -139,9 +143,15 @@ def connected_names() -> dict[str, str]:
 
 
 def lines_for(name: str, server: ServerFacts) -> str:
-    """Return the lines to paste for a client."""
+    """Return the lines to paste for a client.
+
+    Raises:
+        ValueError: The model's id would give a shell or a settings file orders.
+    """
     if name in LAUNCHED:
         return _of_launched(name, server)
+    if _PLAIN.fullmatch(server.model) is None:
+        raise ValueError(f"the id {server.model!r} cannot be pasted as it is: give the model an alias")
     return Template(_TEXTS[name][1]).substitute(_values(server))
 
 

@@ -51,12 +51,12 @@ class ServerFacts:
 
 def facts_of(url: str, key: str, listed: Mapping[str, Any]) -> ServerFacts:
     """Return the facts in a model's description, as `GET /v1/models/{id}` answers it."""
-    inputs = listed.get("capabilities", {}).get("inputs", ())
+    inputs, context = listed.get("capabilities", {}).get("inputs", ()), listed.get("context_length")
     return ServerFacts(
         url,
         str(listed["id"]),
         key,
-        listed.get("context_length"),
+        context if isinstance(context, int) else None,
         takes_tools=listed.get("tools") is not False,
         thinks=bool(listed.get("thinking")),
         sees="image" in inputs,

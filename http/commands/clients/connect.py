@@ -61,7 +61,11 @@ def command(client: str | None, url: str | None, model: str) -> None:
         if listed is None:
             raise click.ClickException(for_terminal(f"the server at {place} has no model '{model}'"))
         facts = facts_of(place, "YOUR_KEY", listed)
-    click.echo(for_terminal_lines(lines_for(client, facts)))
+    try:
+        text = lines_for(client, facts)
+    except ValueError as error:
+        raise click.ClickException(for_terminal(str(error))) from error
+    click.echo(for_terminal_lines(text))
 
 
 def for_terminal_lines(text: str) -> str:

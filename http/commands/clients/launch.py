@@ -88,6 +88,8 @@ def _server(url: str | None, model: str | None, folder: Path) -> Iterator[tuple[
         if running.addresses:
             yield _facts(running.addresses[0], own_key or running.key, model), False
             return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)  # not without ending the server
     click.echo("greenroom: no server runs on this machine: starting one until the client ends", err=True)
     try:
         with own_server(model, folder / "server.log") as running:
@@ -130,6 +132,10 @@ def _run(launched: LaunchedClient, started: Launch, *, is_own: bool) -> int:
         signal.signal(number, lambda received, _frame: process.send_signal(received))
     status = process.wait()
     return _SIGNALLED - status if status < 0 else status
+
+
+def _leave(number: int, _frame: object) -> None:
+    sys.exit(_SIGNALLED + number)
 
 
 def _take_interrupts() -> None:

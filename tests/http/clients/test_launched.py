@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from pathlib import Path
 
+import attrs
+import psutil
 import pytest
 
 from greenroom.http.clients.connected import connected_names, lines_for
@@ -13,7 +17,8 @@ from greenroom.http.clients.launched import LAUNCHED
 from greenroom.http.clients.server_facts import ServerFacts, facts_of
 from greenroom.http.commands.clients.launch import NAMES
 from greenroom.http.process.runtime_file import running_servers
-from greenroom.tests.support.servers.server_processes import run_greenroom, serving
+from greenroom.tests.support.servers.bounded_waits import wait_until
+from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 SERVER = ServerFacts("http://127.0.0.1:8123", "org/model's", "a-secret-key", 40_960, sees=True, thinks=True)
 FOLDER = Path("/a folder")
@@ -62,7 +67,11 @@ def test_files_are_private_and_replace_old_ones_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", connected_names())
 def test_lines_to_paste_name_the_server_and_leave_nothing_open(name: str) -> None:
-    text = lines_for(name, SERVER)
+    text = lines_for(name, attrs.evolve(SERVER, model="org/model"))
+    if name not in LAUNCHED:
+        for hostile in ("$(reboot)", "a;b", "a b", 'a"b', "a'b", "a\nb", "-a", ""):
+            with pytest.raises(ValueError, match="alias"):
+                lines_for(name, attrs.evolve(SERVER, model=hostile))
     assert "8123" in text
     if name not in ("xcode",):  # it lists the models itself
         assert "org/model" in text or name in ("open-webui", "openai-agents")
@@ -93,6 +102,30 @@ def test_a_client_gets_a_server_for_its_time_and_its_status_is_passed_on(tmp_pat
     assert "no server runs" in alone.stderr
     missing = run_greenroom("launch", "codex", **{**variables, "PATH": "/nowhere"})
     assert (missing.returncode, "npm install -g @openai/codex" in missing.stderr) == (127, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_server_starts_leaves_no_server(tmp_path: Path, number: int) -> None:
+    program = tmp_path / "bin" / "llm"
+    program.parent.mkdir()
+    program.write_text(CLIENT)
+    program.chmod(0o755)
+    (tmp_path / "run").mkdir(mode=0o700)
+    variables = {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
+    }
+    log = tmp_path / "data" / "greenroom" / "clients" / "llm" / "server.log"
+    with subprocess.Popen([*GREENROOM, "launch", "llm"], env=variables, stderr=subprocess.PIPE) as process:
+        wait_until(log.exists)
+        server = psutil.Process(process.pid).children
+        wait_until(server)
+        [child] = server()
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    wait_until(lambda: not child.is_running())
 
 
 def test_a_client_joins_a_running_server_with_a_key_that_print_does_not_show(tmp_path: Path) -> None:
