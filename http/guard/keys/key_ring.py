@@ -119,21 +119,24 @@ class KeyRing:
             for end in self._running.pop(owner):
                 end()
 
-    def take_revoked(self) -> set[str]:
-        """Return the ids of the requests whose keys were revoked or expired since the last call."""
-        revoked, self._revoked = self._revoked, set()
-        return revoked
+    @property
+    def revoked_requests(self) -> tuple[str, ...]:
+        """The ids of the running requests whose keys were revoked or have expired."""
+        return tuple(self._revoked)
 
     def attend_request(self, caller: Caller, request_id: str) -> Callable[[], None]:
-        """Let `take_revoked` return a request if its key is revoked or expires.
+        """Have `revoked_requests` name a request from the end of its key until its own.
 
         Returns:
             Function to call when the request has ended.
         """
-        return self.attend(caller, partial(self._add_revoked, request_id))
+        leave_key = self.attend(caller, partial(self._revoked.add, request_id))
 
-    def _add_revoked(self, request_id: str) -> None:
-        self._revoked.add(request_id)
+        def leave() -> None:
+            leave_key()
+            self._revoked.discard(request_id)
+
+        return leave
 
     def _index(self) -> None:
         self._by_start = {}

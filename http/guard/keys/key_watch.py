@@ -63,9 +63,9 @@ class KeyWatch:
             await self._end_revoked()
 
     async def _end_revoked(self) -> None:
-        """Fail the running requests of keys that were revoked or expired."""
-        for request_id in self._ring.take_revoked():
-            with contextlib.suppress(ProblemError):  # it has ended
+        """Fail the running requests of keys that were revoked or expired, until they have ended."""
+        for request_id in self._ring.revoked_requests:
+            with contextlib.suppress(ProblemError):  # no model works for it at this moment
                 await ask_actor(self._pool, CancelRequest(request_id, REVOKED), RequestCancelled)
                 log.info("request of a revoked key ended", request_id=request_id)
 

@@ -15,19 +15,19 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
-LONG = {"max_tokens": 200_000, "ignore_eos": True, "stream": True, "model": "qwen3"}
-"""More tokens than are generated before the revocation."""
+LONG = {"max_tokens": 200_000, "ignore_eos": True, "stream": True, "model": "qwen3", "temperature": 0}
+"""More tokens than are generated before the revocation; greedy answers of tiny models never end earlier."""
 STREAMS: dict[str, tuple[Any, bytes, bytes]] = {
     "/v1/chat/completions": ({**LONG, "messages": MESSAGES}, b"chat.completion.chunk", b'"error"'),
     "/v1/completions": ({**LONG, "prompt": "a"}, b"text_completion", b'"error"'),
     "/v1/messages": ({**LONG, "messages": MESSAGES}, b"content_block_delta", b"event: error"),
     "/v1/responses": (
-        {"input": "a", "stream": True, "model": "qwen3", "max_output_tokens": 200_000, "ignore_eos": True},
+        {"input": "a", "stream": True, "model": "qwen3", "max_output_tokens": 200_000, "temperature": 0},
         b"output_text.delta",
         b"response.failed",
     ),
     "/api/chat": (
-        {"model": "qwen3", "messages": MESSAGES, "options": {"num_predict": 200_000, "ignore_eos": True}},
+        {"model": "qwen3", "messages": MESSAGES, "options": {"num_predict": 200_000, "temperature": 0}},
         b'"content"',
         b'"error"',
     ),
