@@ -1,6 +1,6 @@
 """Memory account of all models in a process: weights, running caches and prefix caches.
 
-Models run on their own threads. Each has a share of the account and charges its memory before it allocates:
+Models run on their own threads. Each has a `Share` of the account and charges its memory before it allocates:
 so the sum never exceeds the limit, whichever thread is faster.
 """
 
@@ -12,8 +12,8 @@ import threading
 import attrs
 
 from greenroom.engine.memory.buffer_budget import BufferBudget
+from greenroom.engine.memory.charges import Charges
 from greenroom.engine.memory.held_memory import HeldMemory, HeldPiece
-from greenroom.engine.memory.share import Share
 
 
 @attrs.frozen
@@ -55,9 +55,10 @@ class MemoryAccount:
         """Bytes that a model may have while it is alone; None for no more than `limit`."""
         self.buffers = BufferBudget(buffer_limit)
         self._has_defaults = False
-        self._shares: list[Share] = []
-        self._changed = threading.Condition()
-        self.held = HeldMemory(self._changed, self._held_excess)
+        self._shares: list[Charges] = []
+        self.changed = threading.Condition()
+        """The lock of all charges, notified of each change."""
+        self.held = HeldMemory(self.changed, self._held_excess)
         self._peak = 0
         self._reservation_orders = itertools.count()
         self._changes = 0
@@ -70,7 +71,7 @@ class MemoryAccount:
             buffers: Buffers of the process; None for no limit.
             most: Bytes of a model that is alone; not used if the operator has set a limit.
         """
-        with self._changed:
+        with self.changed:
             is_first, self._has_defaults = not self._has_defaults, True
             if self.limit is None:
                 self.limit, self.most = limit, most
@@ -78,16 +79,9 @@ class MemoryAccount:
                 self.buffers.limit = buffers
             return is_first
 
-    def open_share(self) -> Share:
-        """Return a new, empty share for a model."""
-        with self._changed:
-            share = Share(self, self._changed)
-            self._shares.append(share)
-            return share
-
     def statistics(self) -> AccountStatistics:
         """Return a snapshot of the usage."""
-        with self._changed:
+        with self.changed:
             weights, running, cached = (
                 sum(getattr(share, name) for share in self._shares)
                 for name in ("weights", "running", "cached")
@@ -98,22 +92,33 @@ class MemoryAccount:
     @property
     def charged(self) -> int:
         """Bytes charged by all models together."""
-        with self._changed:
+        with self.changed:
             return sum(share.weights + share.running + share.cached for share in self._shares)
 
-    def others_active(self, share: Share) -> bool:
+    def others_active(self, share: Charges) -> bool:
         """Return whether a model other than this share's loads, or computes with memory of its own."""
-        with self._changed:
+        with self.changed:
             return any(each.loading or each.running for each in self._shares if each is not share)
 
-    def changes_of_others(self, share: Share) -> int:
+    def changes_of_others(self, share: Charges) -> int:
         """Return the number of changes to the charges of all models but this share's, so far."""
-        with self._changed:
+        with self.changed:
             return self._changes - share.changes
 
     # Shares call the methods below while they hold the lock.
 
-    def available(self, requester: Share, *, respect_reservations: bool = False) -> int | None:
+    def add(self, share: Charges) -> None:
+        """Add a new share, which has no charges yet."""
+        self._shares.append(share)
+
+    def capacity(self) -> int | None:
+        """Return the bytes that running caches may have while only one model has any; None for no limit."""
+        weights = sum(share.weights for share in self._shares)
+        limit = self.present_limit
+        limits = [self.kv_limit, None if limit is None else limit - weights]
+        return min((max(0, limit) for limit in limits if limit is not None), default=None)
+
+    def available(self, requester: Charges, *, respect_reservations: bool = False) -> int | None:
         """Return the bytes that a share's running caches and prefix cache may have; None for no limit.
 
         Args:
@@ -136,7 +141,7 @@ class MemoryAccount:
             limits.append(self.present_limit - used - sum(share.weights for share in self._shares))
         return max(0, min(limits)) if limits else None
 
-    def available_for_weights(self, requester: Share) -> int | None:
+    def available_for_weights(self, requester: Charges) -> int | None:
         """Return the bytes available for a model's weights, beside others' weights and running caches."""
         if self.limit is None:
             return None
@@ -151,7 +156,7 @@ class MemoryAccount:
             return self.limit
         return self.most if sum(share.weights for share in self._shares) > self.limit else self.limit
 
-    def evict_excess(self, requester: Share) -> None:
+    def evict_excess(self, requester: Charges) -> None:
         """Request that prefix caches give way to weights that have just been charged."""
         if self.present_limit is not None:
             used = sum(share.weights + share.running + share.cached for share in self._shares)
@@ -162,7 +167,7 @@ class MemoryAccount:
         """Return a number larger than all before."""
         return next(self._reservation_orders)
 
-    def record_change(self, share: Share) -> list[HeldPiece]:
+    def record_change(self, share: Charges) -> list[HeldPiece]:
         """Update the peak, and wake the threads that wait for a change.
 
         Returns:
@@ -171,7 +176,7 @@ class MemoryAccount:
         self._changes += 1
         share.changes += 1
         self._peak = max(self._peak, sum(share.running + share.cached for share in self._shares))
-        self._changed.notify_all()
+        self.changed.notify_all()
         return self.held.drop(self._held_excess())
 
     def _held_excess(self) -> int:
@@ -183,7 +188,7 @@ class MemoryAccount:
         weights = sum(share.weights for share in self._shares)
         return max(excess, caches + weights - self.present_limit)
 
-    def request_eviction(self, requester: Share, missing: int) -> bool:
+    def request_eviction(self, requester: Charges, missing: int) -> bool:
         """Request that other models evict cached prefixes; return whether they have any."""
         holders = [share for share in self._shares if share is not requester and share.cached]
         for share in holders:
@@ -195,15 +200,15 @@ class MemoryAccount:
                 break
         return bool(holders)
 
-    def cached_by_others(self, requester: Share) -> int:
+    def cached_by_others(self, requester: Charges) -> int:
         """Return the bytes of other models' prefix caches."""
         return sum(share.cached for share in self._shares if share is not requester)
 
-    def running_of_others(self, requester: Share) -> int:
+    def running_of_others(self, requester: Charges) -> int:
         """Return the bytes of other models' running caches."""
         return sum(share.running for share in self._shares if share is not requester)
 
-    def close(self, share: Share) -> None:
+    def close(self, share: Charges) -> None:
         """Remove a share."""
         if share in self._shares:
             self._shares.remove(share)

@@ -61,7 +61,7 @@ class ModelLoad:
             The share, and a function to call with the bytes of weights before they are loaded; it raises
                 ProblemError 507 if they do not fit.
         """
-        share = self.account.open_share()
+        share = Share(self.account)
         self.residence.begin(share)
         try:
             yield share, partial(charge_weights, self.account, share, self.folder.name)

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.charges import Charges
 
 
-class Share:
+class Share(Charges):
     """Memory charged to one model; only its own thread writes it, all threads may read it.
 
+    Args:
+        account: The account of all models, which gets a new, empty share.
+
     Attributes:
-        weights: Bytes of the model's weights.
-        running: Bytes of the caches of prompts and answers, including copies in progress.
-        cached: Bytes of the prefix cache.
-        reservation: Bytes that other models leave free for a waiting prompt; 0 for none.
-        reservation_order: Order of the reservation among all models; smaller numbers come first.
-        eviction_request: Bytes that another model requests from the prefix cache.
-        on_eviction_request: Callback for such a request, called on any thread; must not block.
         buffers: Buffers charged to the model.
-        loading: True while the weights are loaded.
-        changes: Number of changes to the charges so far.
     """
 
-    def __init__(self, account: MemoryAccount, changed: threading.Condition) -> None:
-        self.weights = self.running = self.cached = self.changes = 0
-        self.loading = False
-        self.reservation = self.reservation_order = self.eviction_request = 0
-        self.on_eviction_request: Callable[[], None] | None = None
-        self.buffers = account.buffers.open_part(self._on_buffers_requested)
+    def __init__(self, account: MemoryAccount) -> None:
+        super().__init__()
         self._account = account
-        self._changed = changed
+        self._changed = account.changed
+        with self._changed:
+            self.buffers = account.buffers.open_part(self._on_buffers_requested)
+            account.add(self)
 
     def available(self) -> int | None:
         """Return the bytes that this model's running caches and prefix cache may have together now."""
@@ -43,11 +32,7 @@ class Share:
     def capacity(self) -> int | None:
         """Return the bytes that running caches may have while no other model has any; None for no limit."""
         with self._changed:
-            account = self._account
-            weights = sum(share.weights for share in account._shares)
-            limit = account.present_limit
-            limits = [account.kv_limit, None if limit is None else limit - weights]
-            return min((max(0, limit) for limit in limits if limit is not None), default=None)
+            return self._account.capacity()
 
     def charge_weights(self, nbytes: int) -> int | None:
         """Charge the weights; return None, or the bytes available if the weights do not fit."""

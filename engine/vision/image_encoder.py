@@ -14,11 +14,9 @@ from greenroom.engine.vision.bidirectional_images import attends_within_images, 
 from greenroom.engine.vision.feature_cache import FeatureCache
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
-from greenroom.engine.vision.image_prompt import ImagePrompt
 from greenroom.engine.vision.prompts.input_arrays import size_of
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
-from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.messages.prepared_input import PreparedImage
 
 _WIDTHS = ("hidden_size", "embed_dim", "intermediate_size")
 """Fields of a vision configuration that bound the width of a patch's activations."""
@@ -32,7 +30,7 @@ _INPUT_FACTOR = 10
 
 
 class ImageEncoder:
-    """Computes image features for prompts; implements `FeatureSource`.
+    """Computes image features for prompts, and caches them.
 
     Args:
         model: The model whose vision tower computes the features.
@@ -65,19 +63,6 @@ class ImageEncoder:
     def charge_with(self, reserve: Callable[[int], int]) -> None:
         """Set the callback that charges cached features: it maps bytes wanted to bytes granted."""
         self._cache.reserve = reserve
-
-    def open(self, prepared: PreparedPrompt) -> ImagePrompt | None:
-        """Return a prompt's image features; None if it has no images.
-
-        Raises:
-            ProblemError: 400: the prompt ends in an image.
-        """
-        if not prepared.images:
-            return None
-        if prepared.images[-1].end >= len(prepared.tokens):
-            detail = "A prompt cannot end in an image; write what is asked about it behind it."
-            raise ProblemError(Problem(400, "invalid_value", detail, "messages"))
-        return ImagePrompt(self, prepared.tokens, prepared.images)
 
     def cached(self, image: PreparedImage) -> ImageFeatures | None:
         """Return an image's cached features, or None."""

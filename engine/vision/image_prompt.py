@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from greenroom.engine.vision.bidirectional_images import length_without_split
+from greenroom.engine.vision.image_encoder import ImageEncoder
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
-from greenroom.schemas.messages.prepared_input import PreparedImage
-
-if TYPE_CHECKING:
-    from greenroom.engine.vision.image_encoder import ImageEncoder
+from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
+from greenroom.schemas.problems import Problem, ProblemError
 
 _NO_TOKEN = 1 << 31
 """Bit set in keys that stand for a part of an image: above any vocabulary's token ids."""
@@ -138,6 +137,23 @@ class ImagePrompt:
             layers_of = zip(*deep, strict=True)
             inputs["deepstack_visual_embeds"] = [mx.concatenate(list(each)) for each in layers_of]
         return inputs
+
+
+class ImagePromptEncoder(ImageEncoder):
+    """Image encoder that opens the features of whole prompts; implements `FeatureSource`."""
+
+    def open(self, prepared: PreparedPrompt) -> ImagePrompt | None:
+        """Return a prompt's image features; None if it has no images.
+
+        Raises:
+            ProblemError: 400: the prompt ends in an image.
+        """
+        if not prepared.images:
+            return None
+        if prepared.images[-1].end >= len(prepared.tokens):
+            detail = "A prompt cannot end in an image; write what is asked about it behind it."
+            raise ProblemError(Problem(400, "invalid_value", detail, "messages"))
+        return ImagePrompt(self, prepared.tokens, prepared.images)
 
 
 def _keys(tokens: Sequence[int], images: Sequence[PreparedImage]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.text.open_text_engine import open_text_engine
 from greenroom.engine.text.text_engine import TextEngine
-from greenroom.engine.vision.image_encoder import ImageEncoder
+from greenroom.engine.vision.image_prompt import ImagePromptEncoder
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
 from greenroom.engine.vision.sample_check import check_sample
@@ -27,10 +27,10 @@ def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
     """
     sample = adapter.pop_sample() if isinstance(adapter, VisionAdapter) else None
 
-    def features_of(model: VisionLanguageModel) -> ImageEncoder:
+    def features_of(model: VisionLanguageModel) -> ImagePromptEncoder:
         if sample is not None:
             with named_load_errors(load.folder):
                 check_sample(model.model, sample, load.folder)
-        return ImageEncoder(model)
+        return ImagePromptEncoder(model)
 
     return open_text_engine(load, adapter, load_vision_lazily, features_of)

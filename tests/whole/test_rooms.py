@@ -136,6 +136,16 @@ def test_the_folders_of_a_room_form_no_circle(room: str) -> None:
         pytest.fail("\n".join([f"a circle: {' <- '.join(circle)}", *lines]), pytrace=False)
 
 
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_the_files_of_a_room_form_no_circle_not_even_for_types(room: str) -> None:
+    imports: dict[Path, set[Path]] = {}
+    for path in (path for path in SOURCES if path.is_relative_to(ROOT / room)):
+        names = imports_of(ast.parse(path.read_text()))
+        imports[path] = {MODULES[name] for name in names & MODULES.keys()} - {path}
+    assert imports
+    TopologicalSorter(imports).prepare()
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_protocol_is_known_to_the_application_alone(protocol: str) -> None:
     own = {f"schemas/{protocol}", f"http/{protocol}"}

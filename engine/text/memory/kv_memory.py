@@ -42,7 +42,7 @@ class KvMemory:
         prefix_cache: PrefixCache | None,
         features: FeatureSource | None = None,
     ) -> None:
-        self.share = share or MemoryAccount().open_share()
+        self.share = share or Share(MemoryAccount())
         self.size_model = size_model
         self.headroom = 0
         self._tensor_specs = [

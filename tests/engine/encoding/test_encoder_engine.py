@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.encoding import pass_memory
+from greenroom.engine.memory.share import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.problems import ProblemError
@@ -147,7 +148,7 @@ def test_a_text_that_fits_into_no_memory_is_refused(embedder: Embedder) -> None:
 
 
 def test_a_pass_waits_until_another_model_gives_memory_back(embedder: Embedder) -> None:
-    other = embedder.account.open_share()
+    other = Share(embedder.account)
     embedder.account.limit = embedder.account.statistics().weights + 100_000_000
     assert other.charge_running(100_000_000)
     embedder.submit(["hello"])

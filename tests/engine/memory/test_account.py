@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 
 LIMIT = 1000
 
@@ -16,7 +17,7 @@ LIMIT = 1000
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 1200)), max_size=60))
 def test_the_sum_never_exceeds_the_limit(moves: list[tuple[int, bool, int]]) -> None:
     account = MemoryAccount(kv_limit=LIMIT)
-    shares = [account.open_share() for _ in range(3)]
+    shares = [Share(account) for _ in range(3)]
     for index, running, nbytes in moves:
         share = shares[index]
         before = share.running
@@ -34,7 +35,7 @@ def test_threads_do_not_overtake_each_other() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
 
     def work(seed: int) -> None:
-        share, choose = account.open_share(), random.Random(seed)
+        share, choose = Share(account), random.Random(seed)
         for _ in range(2000):
             share.charge_running(choose.randrange(600))
             share.charge_cached(choose.randrange(600))
@@ -52,7 +53,7 @@ def test_threads_do_not_overtake_each_other() -> None:
 
 def test_weights_are_charged_and_leave_less_for_caches() -> None:
     account = MemoryAccount(limit=LIMIT, kv_limit=500)
-    one, other = account.open_share(), account.open_share()
+    one, other = Share(account), Share(account)
     assert one.charge_weights(700) is None
     assert other.charge_weights(400) == 300
     assert one.available() == 300
@@ -63,7 +64,7 @@ def test_weights_are_charged_and_leave_less_for_caches() -> None:
 
 def test_who_has_waited_longer_is_not_overtaken() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
-    busy, waiting = account.open_share(), account.open_share()
+    busy, waiting = Share(account), Share(account)
     assert busy.charge_running(600)
     waiting.reserve(800)
     assert not busy.charge_running(700, new=True)
@@ -76,7 +77,7 @@ def test_who_has_waited_longer_is_not_overtaken() -> None:
 
 def test_other_models_are_asked_to_evict() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
-    idle, busy = account.open_share(), account.open_share()
+    idle, busy = Share(account), Share(account)
     assert idle.charge_cached(900) == 900
     asked: list[int] = []
     idle.on_eviction_request = lambda: asked.append(idle.eviction_request)
@@ -91,7 +92,7 @@ def test_other_models_are_asked_to_evict() -> None:
 
 def test_cached_prefixes_give_way_to_weights_that_are_charged() -> None:
     account = MemoryAccount(limit=100)
-    idle, new = account.open_share(), account.open_share()
+    idle, new = Share(account), Share(account)
     calls = list[int]()
     idle.on_eviction_request = lambda: calls.append(idle.eviction_request)
     assert idle.charge_weights(20) is None

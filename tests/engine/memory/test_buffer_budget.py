@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.buffer_budget import BufferBudget
+from greenroom.engine.memory.share import Share
 
 LIMIT = 1000
 QUARTER = 250
@@ -31,7 +32,7 @@ def test_without_a_limit_everything_is_counted_and_nothing_refused() -> None:
 
 def test_a_model_that_comes_later_gets_an_equal_share() -> None:
     account = MemoryAccount(buffer_limit=LIMIT)
-    first, later = account.open_share(), account.open_share()
+    first, later = Share(account), Share(account)
     asked: list[int] = []
     first.on_eviction_request = lambda: asked.append(first.buffers.requested)
     assert first.buffers.charge_cached(QUARTER) == QUARTER

@@ -12,6 +12,7 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.operator.vision import check_vision
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 from greenroom.engine.memory.weights import need_within, set_limits
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
@@ -61,7 +62,7 @@ def test_a_text_model_within_the_limit_is_granted_what_it_needs(
     with structlog.testing.capture_logs() as logs:
         assert need_within(account, "m", "text", need, need).granted == need
     assert logs == []
-    assert account.open_share().charge_weights(need) is None
+    assert Share(account).charge_weights(need) is None
 
 
 @by_size
@@ -72,14 +73,14 @@ def test_a_text_model_above_the_limit_is_loaded_alone_with_a_warning(
     with structlog.testing.capture_logs() as logs:
         assert need_within(account, "m", "text", need, need).granted == account.limit
     assert [(line["log_level"], line["required"]) for line in logs] == [("warning", need)]
-    alone = account.open_share()
+    alone = Share(account)
     assert alone.charge_weights(need) is None
     assert alone.available() == gigabytes(mac.working_set) - need  # what its requests may have
-    beside = account.open_share()
+    beside = Share(account)
     assert beside.charge_weights(GIGABYTE) == 0
     alone.close()
     assert beside.charge_weights(GIGABYTE) is None
-    assert account.open_share().charge_weights(need) == (account.limit or 0) - GIGABYTE
+    assert Share(account).charge_weights(need) == (account.limit or 0) - GIGABYTE
 
 
 @by_size
@@ -88,14 +89,14 @@ def test_a_text_model_above_what_the_device_gives_is_not_granted(
 ) -> None:
     account, need = account_of(mac, monkeypatch), gigabytes(mac.working_set + 0.1)
     assert need_within(account, "m", "text", need, need).granted == need
-    assert account.open_share().charge_weights(need) == account.most
+    assert Share(account).charge_weights(need) == account.most
 
 
 @by_size
 def test_an_operators_limit_holds_for_a_text_model_too(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
     account, need = account_of(mac, monkeypatch, gigabytes(mac.together)), gigabytes(mac.working_set - 0.1)
     assert need_within(account, "m", "text", need, need).granted == need
-    assert account.open_share().charge_weights(need) == account.limit
+    assert Share(account).charge_weights(need) == account.limit
 
 
 @by_size

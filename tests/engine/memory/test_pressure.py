@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.text_engine import TextEngine
@@ -173,7 +174,7 @@ def test_a_prompt_that_can_never_fit_is_refused(tiny_model: TinyModel) -> None:
 def test_a_prompt_that_no_longer_fits_does_not_wait_for_ever(tiny_model: TinyModel) -> None:
     account = MemoryAccount(limit=8 * MEGABYTE)
     driver = Driver(tiny_model("qwen3"), account=account)
-    other = account.open_share()
+    other = Share(account)
     assert other.charge_running(15 * MEGABYTE // 2)
     driver.submit(words(1), 20)
     for _ in range(3):
@@ -200,7 +201,7 @@ def test_choices_end_together_if_their_prompt_no_longer_fits_after_it_was_preemp
     two = GenerationParameters(temperature=0.8, seed=7, n=2)
     driver.submit(words(2, 400), 20, two, client="that holds most")
     driver.step()
-    other = account.open_share()
+    other = Share(account)
     assert other.charge_running(other.available() or 0)
     while not driver.engine.statistics().admission.preempted:
         assert driver.engine.statistics().prefilling == 1
@@ -219,7 +220,7 @@ def test_choices_end_together_if_their_prompt_no_longer_fits_after_it_was_preemp
 def test_a_request_that_leaves_while_it_waits_for_other_models_holds_up_none(tiny_model: TinyModel) -> None:
     account = MemoryAccount(kv_limit=4 * MEGABYTE)
     driver = Driver(tiny_model("qwen3"), account=account)
-    other = account.open_share()
+    other = Share(account)
     assert other.charge_running(4 * MEGABYTE)
     driver.submit(words(1), 20)
     driver.step()
@@ -295,9 +296,7 @@ def test_sequences_that_cannot_share_a_batch_are_preempted_too(tiny_model: TinyM
     for limit in (None, MEGABYTE * 3 // 4):
         account = MemoryAccount(kv_limit=limit)
         driver = Driver(tiny_model("qwen3"))
-        driver.engine = TextEngine(
-            QuantizedCacheModel(model), driver.output_processor, share=account.open_share()
-        )
+        driver.engine = TextEngine(QuantizedCacheModel(model), driver.output_processor, share=Share(account))
         driver.engine.admission.preemption.max_reserved_tokens = 1
         for seed in range(6):
             driver.submit(words(seed), 60)

@@ -6,6 +6,7 @@ import mlx.core as mx
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.residence import Residence
+from greenroom.engine.memory.share import Share
 
 MEGABYTE = 1 << 20
 
@@ -19,7 +20,7 @@ def observe(residence: Residence, nbytes: int) -> None:
 def test_what_a_step_takes_beyond_the_charges_is_its_working_space() -> None:
     account = MemoryAccount()
     residence = Residence(account)
-    residence.begin(account.open_share())
+    residence.begin(Share(account))
     observe(residence, 1)
     observe(residence, 20 * MEGABYTE)
     observe(residence, 3 * MEGABYTE)
@@ -30,7 +31,7 @@ def test_what_a_step_takes_beyond_the_charges_is_its_working_space() -> None:
 def test_arrays_that_others_hold_are_no_working_space() -> None:
     account = MemoryAccount()
     residence = Residence(account)
-    residence.begin(account.open_share())
+    residence.begin(Share(account))
     held = mx.zeros(50 * MEGABYTE, mx.uint8)
     mx.eval(held)
     observe(residence, 1)

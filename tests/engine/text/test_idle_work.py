@@ -18,6 +18,7 @@ from greenroom.engine.loading.batching.check_results import CheckResults
 from greenroom.engine.loading.batching.invariance_check import ROWS, TOKENS, InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make_folder
@@ -74,7 +75,7 @@ def unproved(folder: Path, account: MemoryAccount | None = None, kv_bits: int | 
     rests: list[BackgroundCheck] = []
     model = load_model(folder, Settings(kv_bits=kv_bits), on_unchecked=rests.append)
     assert not can_batch(new_cache(model))
-    share = account.open_share() if account else None
+    share = Share(account) if account else None
     driver.engine = TextEngine(model, driver.output_processor, background_check=rests[0], share=share)
     return driver
 

@@ -12,6 +12,7 @@ import pytest
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
@@ -233,7 +234,7 @@ def test_what_is_kept_of_images_gives_way_to_another_model(tiny_vision_model: Ti
     driver.submit(ONE, 2)
     driver.run()
     assert driver.encoder.nbytes > 0
-    account.open_share().request_eviction(1 << 20, 0.0)
+    Share(account).request_eviction(1 << 20, 0.0)
     driver.engine.release_memory()
     assert driver.encoder.nbytes == account.statistics().cached == 0
 

@@ -20,6 +20,7 @@ from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.explanation.prompt_history import PromptHistory
 from greenroom.engine.text.open_text_engine import open_text_engine
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
@@ -164,7 +165,7 @@ class Driver(SteppedEngine):
         model = quantized(folder, kv_bits)
         self.kv_bits = kv_bits
         self.output_processor = RecordingOutputProcessor(adapter)
-        share = account.open_share() if account else None
+        share = Share(account) if account else None
         self.embedded = EmbeddedPrompts()
         self.engine: TextEngine = TextEngine(
             model,

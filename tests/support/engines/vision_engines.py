@@ -19,9 +19,10 @@ from greenroom.engine.loading.batching.background_check import BackgroundCheck
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.engine.vision.image_encoder import ImageEncoder
+from greenroom.engine.vision.image_prompt import ImagePromptEncoder
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.generation import GenerationParameters
@@ -146,17 +147,17 @@ class VisionDriver(SteppedEngine):
     events: dict[str, list[InferenceEvent]] = attrs.field(factory=dict)
     output_processor: RecordingOutputProcessor = attrs.field(init=False)
     engine: TextEngine = attrs.field(init=False)
-    encoder: ImageEncoder = attrs.field(init=False)
+    encoder: ImagePromptEncoder = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         model, adapter = loaded(self.folder)
         self.output_processor = RecordingOutputProcessor(self.adapter or adapter)
-        self.encoder = ImageEncoder(model, CountedClock())
+        self.encoder = ImagePromptEncoder(model, CountedClock())
         options = {"costs": FixedCosts(), "clock": CountedClock(), **self.options}
         self.engine = TextEngine(
             quantize_kv(model, self.kv_bits),
             self.output_processor,
-            share=self.account.open_share() if self.account else None,
+            share=Share(self.account) if self.account else None,
             features=self.encoder,
             **options,
         )

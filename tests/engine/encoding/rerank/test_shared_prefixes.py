@@ -10,6 +10,7 @@ from greenroom.engine.encoding import pass_memory
 from greenroom.engine.encoding.rerank.generative_reranker import GenerativeReranker
 from greenroom.engine.encoding.rerank.prefix_kv import PrefixKV
 from greenroom.engine.encoding.row_queue import Job
+from greenroom.engine.memory.share import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -212,7 +213,7 @@ def test_few_documents_share_passes_with_those_of_others_instead(
 
 def test_a_query_takes_the_room_of_other_models_prefixes(model: Reranker, advanced: list[int]) -> None:
     share = model.engine._memory.share
-    other = share._account.open_share()
+    other = Share(share._account)
 
     def evict() -> None:
         other.charge_cached(0)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.held_memory import HeldPiece
+from greenroom.engine.memory.share import Share
 from greenroom.engine.text.prefix_cache.host_tier import HostTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
@@ -142,7 +143,7 @@ def test_weights_and_caches_of_others_drop_what_is_held_and_are_never_refused_fo
     account = MemoryAccount(limit=100, kv_limit=50)
     for name in "abc":
         account.held.hold("model", name, HeldPiece(name, 10))
-    share = account.open_share()
+    share = Share(account)
     assert share.charge_weights(75) is None
     assert account.held.claim("model", "") == []  # another stamp than none
     for name in "abc":
@@ -167,7 +168,7 @@ def test_what_is_held_changes_no_answer_of_the_account_and_the_sum_keeps_the_lim
     steps: list[tuple[str, int, int]],
 ) -> None:
     holding, empty = MemoryAccount(100, 70), MemoryAccount(100, 70)
-    shares = [[account.open_share() for _ in range(3)] for account in (holding, empty)]
+    shares = [[Share(account) for _ in range(3)] for account in (holding, empty)]
     for number, (kind, index, nbytes) in enumerate(steps):
         if kind == "hold":
             holding.held.hold("owner", str(number), HeldPiece(number, nbytes))
