@@ -17,8 +17,7 @@ _SCORE_ARRAYS = 4
 _MASK_ARRAYS = 3
 """Number of arrays of each size that a layer holds at once.
 
-The measured peaks of three architectures are 0.6 to 1.1 of this estimate
-(`notes/embedding_speeds.py MODEL estimates`).
+The measured peaks of three architectures are 0.6 to 1.1 of this estimate.
 """
 _FUSED_HEADS = (64, 80, 128)
 """Head sizes for which MLX has a fused GPU kernel that stores no attention scores."""
