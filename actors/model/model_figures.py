@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.schemas.events.events import Usage
 from greenroom.schemas.events.histogram import Histogram, HistogramSnapshot
-from greenroom.schemas.events.statistics import EngineSnapshot
+from greenroom.schemas.events.statistics import EngineSnapshot, PhaseSeconds
 from greenroom.schemas.events.totals import ModelTotals, RequestDurations
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.model_protocol import (
@@ -70,6 +70,7 @@ class ModelFigures:
         self._past = self._shown = Usage()
         self._intervals: HistogramSnapshot | None = None
         self._preempted = self._loads = self._load_failures = self._texts = self._documents = 0
+        self._phases = PhaseSeconds()
         self._finished: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._durations = _Durations()
@@ -115,6 +116,7 @@ class ModelFigures:
             load_failures=self._load_failures,
             restarts=self.restarts,
             evictions=self.evictions,
+            phases=self._all_phases(),
         )
 
     def _record_end(self, ended: RequestEnded) -> None:
@@ -128,13 +130,17 @@ class ModelFigures:
 
     def _end_load(self) -> None:
         self._past, self._intervals = self._usage(), self._all_intervals()
-        self._preempted, self.snapshot = self._all_preempted(), None
+        self._phases, self._preempted = self._all_phases(), self._all_preempted()
+        self.snapshot = None
 
     def _usage(self) -> Usage:
         return self._past if self.snapshot is None else self._past.with_request(self.snapshot.usage)
 
     def _all_preempted(self) -> int:
         return self._preempted + (0 if self.snapshot is None else self.snapshot.preempted)
+
+    def _all_phases(self) -> PhaseSeconds:
+        return self._phases if self.snapshot is None else self._phases.plus(self.snapshot.phases)
 
     def _all_intervals(self) -> HistogramSnapshot | None:
         present = None if self.snapshot is None else self.snapshot.token_intervals

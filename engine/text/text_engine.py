@@ -83,8 +83,7 @@ class TextEngine:
         clock: Callable[[], float] = time.perf_counter,
         history: PromptHistory | None = None,
     ) -> None:
-        self._history = history
-        self._close_timeout = close_timeout
+        self._history, self._close_timeout = history, close_timeout
         self._adapter = adapter
         if costs is None:
             costs = StepCosts()
@@ -134,6 +133,7 @@ class TextEngine:
             prefix_cache=None if (cache := self.prefix_cache) is None else cache.statistics(),
             speculation=self._batches.speculation_statistics(),
             token_intervals=self._outputs.intervals.snapshot(),
+            phases=self._batches.timer.spent,
         )
 
     def snapshot(self) -> EngineSnapshot:

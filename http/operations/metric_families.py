@@ -107,6 +107,10 @@ COUNTERS = (
     _Row("greenroom:model_restarts", "Loads that followed a failure.", lambda _, t: t.restarts),
     _Row("greenroom:model_evictions", "Unloads for the sake of another model.", lambda _, t: t.evictions),
     _Row("greenroom:reasoning_tokens", "Generated tokens of reasoning.", lambda _, t: t.usage.reasoning),
+    _Row(
+        "greenroom:prefill_seconds", "Seconds of steps that computed prompts.", lambda _, t: t.phases.prefill
+    ),
+    _Row("greenroom:decode_seconds", "Seconds of steps that computed answers.", lambda _, t: t.phases.decode),
     _Row("greenroom:draft_tokens", "Drafted tokens.", lambda _, t: t.usage.drafted),
     _Row("greenroom:draft_tokens_accepted", "Accepted drafted tokens.", lambda _, t: t.usage.accepted),
     _Row("greenroom:image_tokens", "Prompt tokens of images.", lambda _, t: t.usage.images),

@@ -68,6 +68,25 @@ class SpeculationStatistics:
 
 
 @attrs.frozen
+class PhaseSeconds:
+    """The seconds of a text model's steps by phase since the model was loaded.
+
+    A step that computes prompts beside answers is divided as the two are predicted to cost.
+
+    Args:
+        prefill: Seconds in which prompts were computed.
+        decode: Seconds in which answers were computed.
+    """
+
+    prefill: float = 0.0
+    decode: float = 0.0
+
+    def plus(self, other: PhaseSeconds) -> PhaseSeconds:
+        """Return the sums of both."""
+        return PhaseSeconds(self.prefill + other.prefill, self.decode + other.decode)
+
+
+@attrs.frozen
 class RowStatistics:
     """An answer that is being computed: a row of a batch, or one that waits to become one.
 
@@ -103,6 +122,7 @@ class EngineSnapshot:
         preempted: Number of preemptions since the load.
         token_intervals: Seconds between the tokens of an answer, since the load; None if it writes none.
         rows: Answers that are being generated, with their lengths; empty for models that generate no text.
+        phases: Seconds of prefill and decode since the load; zero for models that generate no text.
     """
 
     running: int
@@ -114,6 +134,7 @@ class EngineSnapshot:
     preempted: int = 0
     token_intervals: HistogramSnapshot | None = None
     rows: tuple[RowStatistics, ...] = ()
+    phases: PhaseSeconds = PhaseSeconds()
 
 
 @attrs.frozen
@@ -131,6 +152,7 @@ class TextEngineStatistics:
         prefix_cache: Statistics of the prefix cache; None if the model has none.
         speculation: Statistics of speculative decoding; None if it is off.
         token_intervals: Seconds between the tokens of an answer.
+        phases: Seconds of prefill and decode since the model was loaded.
     """
 
     requests: int
@@ -145,6 +167,7 @@ class TextEngineStatistics:
     prefix_cache: PrefixCacheStatistics | None
     speculation: SpeculationStatistics | None
     token_intervals: HistogramSnapshot
+    phases: PhaseSeconds
 
     def snapshot(self, usage: Usage, rows: tuple[RowStatistics, ...]) -> EngineSnapshot:
         """Return the figures for operators.
@@ -164,4 +187,5 @@ class TextEngineStatistics:
             self.admission.preempted,
             self.token_intervals,
             rows,
+            self.phases,
         )

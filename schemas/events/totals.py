@@ -8,6 +8,7 @@ import attrs
 
 from greenroom.schemas.events.events import Usage
 from greenroom.schemas.events.histogram import HistogramSnapshot
+from greenroom.schemas.events.statistics import PhaseSeconds
 
 
 @attrs.frozen
@@ -46,6 +47,7 @@ class ModelTotals:
         load_failures: Number of loads that failed, and of crashes and hangs of a loaded model.
         restarts: Number of loads that followed an error.
         evictions: Number of unloads that made room for another model.
+        phases: Seconds of prefill and decode.
     """
 
     usage: Usage
@@ -60,3 +62,4 @@ class ModelTotals:
     load_failures: int = 0
     restarts: int = 0
     evictions: int = 0
+    phases: PhaseSeconds = PhaseSeconds()

@@ -136,6 +136,9 @@ async def test_requests_of_three_kinds_are_counted_in_their_own_units(
     parts = ("request_queue_time", "request_prefill_time", "request_decode_time")
     whole = sum(last.value(f"vllm:{part}_seconds_sum", "qwen3") for part in parts)
     assert last.value("vllm:e2e_request_latency_seconds_sum", "qwen3") == pytest.approx(whole)
+    assert last.value("greenroom:prefill_seconds_total", "qwen3") > 0
+    assert last.value("greenroom:decode_seconds_total", "qwen3") > 0
+    assert last.value("greenroom:decode_seconds_total", "bert") == 0
     assert last.value("greenroom:texts_total", "bert") == 3
     assert last.value("vllm:prompt_tokens_total", "bert") == vectors.json()["usage"]["prompt_tokens"]
     assert last.value("vllm:time_to_first_token_seconds_count", "bert") == 0
@@ -169,6 +172,7 @@ async def test_counters_outlive_evictions_failures_and_hang_ups(
         assert evicted.value("greenroom:model_evictions_total", "qwen3") == 1
         assert evicted.value("greenroom:memory_bytes", "qwen3", kind="weights") == 0
         assert evicted.value("vllm:generation_tokens_total", "qwen3") == 8
+        assert evicted.value("greenroom:decode_seconds_total", "qwen3") > 0
         assert evicted.value("vllm:inter_token_latency_seconds_count", "qwen3") == 7
         assert evicted.value("greenroom:model_failures_total", "llama") == 1
         assert evicted.value("greenroom:request_failures_total", "llama", code="load_failed") == 1

@@ -167,6 +167,7 @@ class Driver(SteppedEngine):
         self.output_processor = RecordingOutputProcessor(adapter)
         share = Share(account) if account else None
         self.embedded = EmbeddedPrompts()
+        self.clock = CountedClock()
         self.engine: TextEngine = TextEngine(
             model,
             self.output_processor,
@@ -178,7 +179,7 @@ class Driver(SteppedEngine):
             max_rows=max_rows,
             features=self.embedded,
             costs=FixedCosts(),
-            clock=CountedClock(),
+            clock=self.clock,
             history=PromptHistory(),
         )
         self.events: dict[str, list[InferenceEvent]] = {}

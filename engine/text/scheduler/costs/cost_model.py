@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from greenroom.engine.text.batch.shape import Shape
+from greenroom.schemas.events.statistics import PhaseSeconds
 
 _DECAY = 0.97
 _PRIOR_WEIGHT = 1e-2
@@ -123,12 +124,16 @@ class StepCosts:
     padding included. A prefill chunk costs an amount per token and per attention pair. It has no constant for
     the weights: noise would drive one of the two coefficients to zero and make chunks huge. A copy costs its
     bytes.
+
+    Attributes:
+        spent: Seconds of prefill and decode so far.
     """
 
     def __init__(self) -> None:
         self.decode = LinearCost((2.0, 0.5, 0.001))
         self.prefill = LinearCost((0.3, 1e-4))
         self.copy = LinearCost((1e-6,))
+        self.spent = PhaseSeconds()
         self._slowness = 1.0
         self._prefilled = False
         self._decode_samples: list[tuple[list[float], float]] = []
@@ -181,6 +186,17 @@ class StepCosts:
         rest = milliseconds - (self.decode_ms(batches) if batches else 0.0)
         self._prefilled = True
         self.prefill.observe(_prefill_counts(chunks), max(rest, milliseconds / 20))
+
+    def spend(self, batches: Sequence[Shape], prefill_ms: float, seconds: float) -> None:
+        """Add an interval to the seconds of each phase, divided as both are predicted to cost.
+
+        Args:
+            batches: Shapes of the batches decoded in it; empty if it was prefill only.
+            prefill_ms: Predicted milliseconds of the prefill in it.
+            seconds: Length of the interval.
+        """
+        share = prefill_ms / max(prefill_ms + self.decode_ms(batches), 1e-9) if batches else 1.0
+        self.spent = self.spent.plus(PhaseSeconds(seconds * share, seconds * (1.0 - share)))
 
     def observe_copy(self, copied: int, milliseconds: float) -> None:
         """Add a measured copy of KV caches, other work excluded."""

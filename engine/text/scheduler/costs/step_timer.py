@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from greenroom.engine.text.batch.shape import Shape
 from greenroom.engine.text.scheduler.costs.cost_model import PrefillChunk, StepCosts
+from greenroom.schemas.events.statistics import PhaseSeconds
 
 
 class StepTimer:
@@ -34,21 +35,35 @@ class StepTimer:
         self._waited: tuple[float, float] = (0.0, 0.0)
         self._before_chunk_ms: float | None = None
         self._delay_ms: float | None = None
+        self._decoded: tuple[list[Shape], list[Shape]] = ([], [])
+        self._decoded_at: float | None = None
 
-    def on_launched(self, shapes: list[Shape], copied: int) -> None:
+    @property
+    def spent(self) -> PhaseSeconds:
+        """Seconds of prefill and decode so far, those without decode steps included."""
+        return self._costs.spent
+
+    def on_launched(self, shapes: list[Shape], copied: int, is_regular: bool = True) -> None:
         """Record a launched decode step.
 
         Args:
-            shapes: Shapes of its batches; empty if the step is not to be timed.
+            shapes: Shapes of its batches.
             copied: Bytes of KV cache copied for it.
+            is_regular: False if the cost model shall not learn from it.
         """
-        self._running, self._launched = self._launched, (shapes, copied)
+        self._running, self._launched = self._launched, (shapes if is_regular else [], copied)
+        self._decoded = (self._decoded[1], shapes)
+
+    def rest(self) -> None:
+        """Forget when tokens last arrived, since nothing decodes: what follows is no step."""
+        self._read_at = self._decoded_at = None
 
     def on_tokens_read(self) -> None:
         """Record that the tokens of the previous step have arrived."""
         now = self._clock()
         shapes, copied = self._running
         copying = self._launched[1]
+        self._spend(now)
         if self._read_at is None or not shapes or any(self._waited):
             self._before_chunk_ms = self._delay_ms = None
         elif copied or copying:
@@ -73,6 +88,15 @@ class StepTimer:
         self._waited = (self._waited[1], waited)
         self._before, self._behind = self._behind, list(chunks)
         self._restored = (self._restored[1], restored)
+
+    def _spend(self, now: float) -> None:
+        """Add the time since the last arrival to the seconds of prefill and decode."""
+        decoded = self._decoded[0]
+        if decoded and self._decoded_at is not None:
+            prefill_ms = self._costs.prefill_ms(self._before) + self._waited[0]
+            self._costs.spend(decoded, prefill_ms, now - self._decoded_at)
+        # The first step waits for the prompt before it, whose seconds the prefill queue adds.
+        self._decoded_at = now if decoded else None
 
     def _observe_restoring(self, shapes: list[Shape], milliseconds: float) -> None:
         """Time copies of cached prefixes if they were made both before and after the step."""

@@ -192,7 +192,7 @@ class RunningBatches:
         launched = [batch for batch in take_turns(self._batches) if batch.launch(speculation)]
         self._copied = sum(batch.pop_copied_bytes() for batch in self._batches)
         verifies = any(batch.is_verifying for batch in self._batches)
-        self.timer.on_launched([] if verifies else [batch.shape for batch in launched], self._copied)
+        self.timer.on_launched([batch.shape for batch in launched], self._copied, not verifies)
         return bool(launched)
 
     def remove_finished(self) -> None:
@@ -200,6 +200,7 @@ class RunningBatches:
         self._batches = [batch for batch in self._batches if not batch.is_done]
         if not self._batches:
             self._speculation.reset()
+            self.timer.rest()
 
     def close(self) -> None:
         """Release all batches and the model."""

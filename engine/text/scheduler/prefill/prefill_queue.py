@@ -156,11 +156,14 @@ class PrefillQueue:
         return [(request.sequence, request.progress) for request in reached], chunks
 
     def _finish_chunk(self, idle: bool) -> None:
-        """Wait for the chunk in flight; if nothing decodes, also time it, since the step timer does not."""
+        """Wait for the chunk in flight, and time it if nothing decoded, since the step timer does not."""
         self._runner.wait()
-        if self._in_flight is not None and idle:
+        if self._in_flight is not None:
             began, chunks = self._in_flight
-            self._costs.observe([], chunks, (self._clock() - began) * 1e3)
+            spent = self._clock() - began
+            self._costs.spend([], 0.0, spent)
+            if idle:
+                self._costs.observe([], chunks, spent * 1e3)
         self._in_flight = None
 
     def _fill(self, budget: float, idle: bool) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
