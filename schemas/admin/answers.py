@@ -81,9 +81,13 @@ class UsedModel:
         bytes: Bytes of memory that are granted to it.
         running: Number of its requests that are being answered.
         waiting: Number of its requests that wait for it or for a slot.
+        leases: Number of requests that hold slots, which keep it loaded.
         restarts: Number of loads that followed an error.
         problem: Reason of the state `error`; null in others.
         last_error: Its last error, kept after recovery; null if it had none.
+        last_error_at: Unix time in seconds of the last error; null if it had none.
+        prefill_seconds: Seconds of its steps that computed prompts, since the start of the server.
+        decode_seconds: Seconds of its steps that computed answers, likewise.
         rows: Answers that it computes, as of at most a second ago.
     """
 
@@ -97,9 +101,13 @@ class UsedModel:
     bytes: int
     running: int
     waiting: int
+    leases: int
     restarts: int
     problem: str | None
     last_error: str | None
+    last_error_at: float | None
+    prefill_seconds: float
+    decode_seconds: float
     rows: tuple[AnswerRow, ...]
 
 

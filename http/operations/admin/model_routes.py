@@ -21,6 +21,7 @@ from greenroom.schemas.admin.answers import (
 )
 from greenroom.schemas.admin.converter import ADMIN
 from greenroom.schemas.admin.requests import ModelRequest
+from greenroom.schemas.events.statistics import PhaseSeconds
 from greenroom.schemas.protocols.operator_protocol import LoadPlan, PlanLoad
 from greenroom.schemas.protocols.pool_protocol import (
     DescribeModel,
@@ -63,6 +64,7 @@ def model_routes(services: RouteServices) -> Blueprint:
 def _used_model(status: ModelStatus) -> UsedModel:
     rows = () if status.snapshot is None else status.snapshot.rows
     error = status.last_error
+    phases = PhaseSeconds() if status.totals is None else status.totals.phases
     return UsedModel(
         id=status.key.model,
         state=status.state.value,
@@ -74,9 +76,13 @@ def _used_model(status: ModelStatus) -> UsedModel:
         bytes=status.nbytes,
         running=status.running,
         waiting=status.waiting,
+        leases=status.leases,
         restarts=status.restarts,
         problem=status.problem,
         last_error=None if error is None else error.detail,
+        last_error_at=None if error is None else round(error.time, 3),
+        prefill_seconds=round(phases.prefill, 3),
+        decode_seconds=round(phases.decode, 3),
         rows=tuple(map(answer_row, rows)),
     )
 

@@ -79,13 +79,18 @@ async def test_the_rows_of_a_running_batch_are_shown_and_now_fails_them(served: 
         [row] = (await one(served, "qwen3"))["rows"]
         assert row["prompt_tokens"] > 0
         assert row["generated_tokens"] > 0
+        assert (await one(served, "qwen3"))["leases"] == 1
         [request] = (await fetch(served.server, "GET", "/admin/requests")).json()["requests"]
         assert (request["id"], request["model"], request["state"]) == (ident, "qwen3", "running")
         assert request["rows"][0]["index"] == 0
         unloaded = await post(served, "unload", {"model": "qwen3", "mode": "now"})
         assert unloaded["freed_bytes"] > 0
         assert b'"code":"model_unloaded"' in await client.read_until(b"data: [DONE]\n\n")
-    assert (await one(served, "qwen3"))["rows"] == []
+    after = await one(served, "qwen3")
+    assert (after["rows"], after["leases"], after["last_error_at"]) == ([], 0, None)
+    # What the steps took is kept when their model is gone.
+    assert after["prefill_seconds"] > 0
+    assert after["decode_seconds"] > 0
 
 
 async def test_a_drain_waits_for_the_answer(served: Served) -> None:
