@@ -25,15 +25,18 @@ STATUS = {
 }
 
 
-def text_events(pieces: Iterable[str], *, reasoning: str = "", call: str = "") -> Iterator[tuple[str, Any]]:
+def text_events(
+    pieces: Iterable[str], *, reasoning: str = "", call: str = "", second_call: str = ""
+) -> Iterator[tuple[str, Any]]:
     """Yield the events of a response with these pieces of text."""
     if reasoning:
         yield _added(7, {"type": "reasoning"})
         yield _delta("response.reasoning_summary_text.delta", 7, reasoning)
         yield "response.output_item.done", {"type": "response.output_item.done", "output_index": 7}
-    if call:
-        yield _added(8, {"type": "function_call", "call_id": "c", "name": call})
-        yield _delta("response.function_call_arguments.delta", 8, call)
+    for index, name in ((8, call), (10, second_call)):
+        if name:
+            yield _added(index, {"type": "function_call", "call_id": f"c{index}", "name": name})
+            yield _delta("response.function_call_arguments.delta", index, name)
     yield _added(9, {"type": "message"})
     for piece in pieces:
         yield _delta("response.output_text.delta", 9, piece)
@@ -58,6 +61,7 @@ class StandIn:
         documents: JSON documents of GET by path, without the query.
         events: Events of GET by path, after which the stream stays open.
         answer: Returns the events of the next response.
+        asked: Bodies of the requests for responses.
     """
 
     def __init__(self) -> None:
@@ -69,6 +73,7 @@ class StandIn:
         }
         self.events: dict[str, list[tuple[str, Any]]] = {}
         self.answer: Pieces = lambda: text_events(["Hello"])
+        self.asked: list[Any] = []
         self.ending = threading.Event()
 
 
@@ -95,8 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, "application/json", b'{"detail": "gone"}')
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         if self.path == "/v1/responses":
+            self.stand_in.asked.append(json.loads(body))
             self._stream(self.stand_in.answer())
             self.close_connection = True
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Callable
@@ -44,6 +45,9 @@ def test_a_model_is_loaded_pinned_evicted_and_probed(
         page.wait(lambda: page.all("[aria-label='Pin llama']"))
         page.press("Unload llama")
         page.wait(lambda: state_of(page, "llama") == "idle")
+        page.press("Probe greenroom-demo")
+        page.wait(lambda: "Probed: what it can do is kept" in page.texts("[role=status]"))
+        page.wait(lambda: asked(server, "/v1/models")["data"][0]["probed"])
         page.press("Load greenroom-demo")
         page.wait(lambda: state_of(page, "greenroom-demo") == "ready")
         page.wait(lambda: "weights 1.6 MB" in page.texts("[aria-label='Model greenroom-demo'] .legend")[0])
@@ -65,8 +69,19 @@ def test_a_request_is_seen_at_work_and_cancelled(page: Page, server: ServerProce
     )
     page.go("#control/models")
     page.wait(lambda: "Batch: 1 row" in page.texts("[aria-label='Model qwen3'] h4"))
-    rate = "[aria-label='Model qwen3'] .figures div:nth-child(3) dd"
+    rate = "[aria-label='Model qwen3'] .figures div:nth-child(4) dd"
     page.wait(lambda: float(page.texts(rate)[0]) > 1)
+    card = "[aria-label='Model qwen3']"
+    assert page.texts(f"{card} .figures div:nth-child(1)")[0] == "Leases1"
+    steps = page.wait(lambda: [text for text in page.texts(f"{card} h4") if text.startswith("Steps")])
+    assert re.fullmatch(r"Steps of the last \d+ s: busy \d+ %", steps[0])
+    bar = page.run(
+        f"return document.querySelector(\"{card} [aria-label^='Steps:']\").getAttribute('aria-label')"
+    )
+    shares = re.fullmatch(r"Steps: prefill (\d+) %, decode (\d+) %", bar)
+    assert shares is not None
+    assert 99 <= int(shares[1]) + int(shares[2]) <= 101
+    assert int(shares[2]) > 50
     page.picture("batch", tmp_path)
     page.go("#control/requests")
     page.wait(lambda: any("decode:" in cell for cell in page.texts("td")))

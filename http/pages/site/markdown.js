@@ -45,12 +45,24 @@ function codeBlock(parent) {
   return code;
 }
 
+// The old way, which works over plain http too.
+function copySelected(text) {
+  const area = Object.assign(document.createElement('textarea'), { value: text, className: 'seen-by-readers' });
+  const focused = document.activeElement;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand('copy');
+  area.remove();
+  focused?.focus();
+  return copied;
+}
+
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return false; // no secure context, or the user said no
+    return copySelected(text); // no secure context, or the user said no
   }
 }
 

@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useReducer, useRef, useState } from '../vendo
 import { Composer } from './composer.js';
 import { Conversation } from './conversation.js';
 import { exportJson, exportMarkdown } from './export.js';
+import { textOf } from './items.js';
 import { chats, firstOf, listModels, modelLabel, planLine, sees } from './models.js';
 import { jsonProblem } from './options.js';
 import { OptionsPanel } from './options_panel.js';
@@ -13,6 +14,10 @@ import { Sidebar } from './sidebar.js';
 // Each look at the list is a row of the audit; while a model loads, its state changes.
 const LOOK_AGAIN_MS = 60_000;
 const LOADING_MS = 1_500;
+const READ_ALOUD = 400; // characters
+
+// What a visit of the control room leaves where it was, answers under way included.
+let onScreen = [new Conversation()];
 
 export function ChatPage({ path }) {
   const [records, setRecords] = useState(null);
@@ -41,37 +46,47 @@ function useModels() {
 function Chat({ records, id }) {
   const [version, changed] = useReducer((number) => number + 1, 0);
   const [saved, wasSaved] = useReducer((number) => number + 1, 0);
-  const [talks, setTalks] = useState([new Conversation()]);
+  const [talks, setTalks] = useState(onScreen);
+  onScreen = talks;
   const [panel, setPanel] = useState('');
   const [notice, setNotice] = useState('');
   const [models, modelProblem, lookAgain] = useModels();
   const [main, rival] = talks;
 
-  for (const talk of talks) talk.changed = changed;
-  main.turnEnded = async () => {
-    lookAgain();
+  const keep = async (work) => {
     try {
-      await records.save(main);
+      await work();
       wasSaved();
-      if (main.id && location.hash !== `#chat/${main.id}`) history.replaceState(null, '', `#chat/${main.id}`);
     } catch (error) {
       setNotice(`Not kept: ${error.message}`);
     }
     changed();
   };
+  for (const talk of talks) {
+    talk.changed = changed;
+    talk.turnEnded = () => {
+      lookAgain();
+      return keep(async () => {
+        await records.save(talk);
+        if (rival) await link(records, main, rival);
+        // Meanwhile another conversation may have been opened.
+        if (talk === onScreen[0] && /^(#chat.*)?$/.test(location.hash)) history.replaceState(null, '', `#chat/${talk.id}`);
+      });
+    };
+  }
   const able = models.filter(chats);
   for (const talk of talks) if (!talk.model && able.length) talk.model = able[0].id;
   const model = models.find((each) => each.id === main.model);
 
-  const show = (talk) => {
+  const show = (...wanted) => {
     for (const each of talks) each.stop();
-    setTalks([talk]);
+    setTalks(wanted);
     setNotice('');
     setPanel((before) => (before === 'list' ? '' : before));
   };
   useEffect(() => {
     if (!id || id === main.id) return;
-    records.open(id).then(show, (error) => setNotice(error.message));
+    records.openPair(id).then((found) => show(...found), (error) => setNotice(error.message));
   }, [id]);
 
   const began = () => {
@@ -81,7 +96,11 @@ function Chat({ records, id }) {
   };
   const acts = useMemo(() => actsOf(main, show), [main]);
   const rivalActs = useMemo(() => rival && actsOf(rival, show), [rival]);
-  const compare = () => setTalks(rival ? [main] : [main, rivalOf(main, able)]);
+  const compare = () => {
+    if (!rival) return setTalks([main, rivalOf(main, able)]);
+    setTalks([main]);
+    return keep(() => unlink(records, main, rival));
+  };
   const answering = talks.some((talk) => talk.isAnswering);
   const settingsProblem = jsonProblem(main.options.schema, 'object') || jsonProblem(main.options.tools, 'array');
   const send = (parts) => {
@@ -100,7 +119,7 @@ function Chat({ records, id }) {
         ${rival && html`<${Picker} label="Second model" models=${able} talk=${rival} changed=${changed} look=${lookAgain} />`}
         <button type="button" id="compare" aria-pressed=${rival ? 'true' : 'false'} onClick=${compare}>Compare</button>
         <button type="button" id="settings" aria-expanded=${panel === 'options' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'options' ? '' : 'options')}>Settings</button>
-        <${Keeping} talk=${main} records=${records} kept=${wasSaved} gone=${began} fail=${setNotice} />
+        <${Keeping} talks=${talks} records=${records} kept=${wasSaved} gone=${began} fail=${setNotice} />
         <${Plan} model=${model} problem=${modelProblem || notice} />
       </div>
       ${panel === 'options' && html`<${OptionsPanel} conversation=${main} model=${model} changed=${changed} />`}
@@ -108,7 +127,7 @@ function Chat({ records, id }) {
         <${Pane} conversation=${main} acts=${acts} voice=${voice} label="Messages" version=${version} />
         ${rival && html`<${Pane} conversation=${rival} acts=${rivalActs} voice=${voice} label="Messages of the second model" version=${version} />`}
       </div>
-      <${Ended} answering=${answering} />
+      <${Ended} talk=${main} answering=${answering} />
       <${Composer} answering=${answering} sees=${sees(model)} ears=${firstOf(models, 'transcription')} send=${send}
         problem=${settingsProblem && `Settings: ${settingsProblem}`} stop=${() => talks.forEach((talk) => talk.stop())} />
     </section></div>`;
@@ -117,12 +136,34 @@ function Chat({ records, id }) {
 const rivalOf = (main, able) => {
   const other = able.find((each) => each.id !== main.model) || able[0];
   const rival = main.branch(main.entries.length);
-  rival.model = other?.id || '';
-  return rival;
+  return Object.assign(rival, { model: other?.id || '', title: main.title, isSecond: true });
 };
 
+// Two conversations that are found again together, once both are kept.
+async function link(records, main, rival) {
+  if (!main.id || !rival.id || main.partner === rival.id) return;
+  main.partner = rival.id;
+  rival.partner = main.id;
+  await records.describe(main);
+  await records.describe(rival);
+}
+
+// Then each is a conversation of its own.
+async function unlink(records, main, rival) {
+  rival.stop();
+  Object.assign(rival, { isSecond: false, partner: null });
+  main.partner = null;
+  for (const talk of [main, rival]) if (talk.id) await records.describe(talk);
+}
+
 const actsOf = (talk, show) => ({
-  retry: (index) => talk.retry(index),
+  // What was said after an earlier answer is not lost: the new answer begins a branch.
+  retry: (index) => {
+    if (index === talk.entries.length - 1) return talk.retry(index);
+    const branch = talk.branch(index);
+    show(branch);
+    return setTimeout(() => branch.answer());
+  },
   sendResults: (results) => talk.sendResults(results),
   branch: (index) => show(talk.branch(index)),
   edit: (index, parts) => {
@@ -154,7 +195,8 @@ function Plan({ model, problem }) {
   return html`<p class=${problem ? 'problem' : 'faint'} role="status">${problem || line}</p>`;
 }
 
-function Keeping({ talk, records, kept, gone, fail }) {
+function Keeping({ talks, records, kept, gone, fail }) {
+  const [talk] = talks;
   const dialog = useRef(null);
   const [title, setTitle] = useState('');
   if (!talk.entries.length) return null;
@@ -172,7 +214,7 @@ function Keeping({ talk, records, kept, gone, fail }) {
     talk.title = title;
   });
   const remove = () => attempt(async () => {
-    if (talk.id) await records.remove(talk.id);
+    for (const each of talks) if (each.id) await records.remove(each.id);
     gone();
   });
   const open = () => {
@@ -184,20 +226,27 @@ function Keeping({ talk, records, kept, gone, fail }) {
       <label class="field"><span>Name</span><input value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} /></label>
       <div class="row">
         <button type="button" class="main" disabled=${!talk.id || !title.trim()} onClick=${rename}>Rename</button>
-        <button type="button" onClick=${() => exportMarkdown(talk)}>Save as Markdown</button>
-        <button type="button" onClick=${() => exportJson(talk)}>Save as JSON</button>
+        <button type="button" onClick=${() => exportMarkdown(talks)}>Save as Markdown</button>
+        <button type="button" onClick=${() => exportJson(talks)}>Save as JSON</button>
         <button type="button" disabled=${talk.isAnswering} onClick=${remove}>Delete</button>
         <button type="button" onClick=${() => dialog.current.close()}>Close</button>
       </div></dialog>`;
 }
 
-// For those who hear the page: one word at the end, not every token.
-function Ended({ answering }) {
+// For those who hear the page: the answer's beginning when it has ended, not every token.
+function Ended({ talk, answering }) {
   const [line, setLine] = useState('');
   const before = useRef(false);
   useEffect(() => {
-    if (before.current !== answering) setLine(answering ? 'The answer begins.' : 'The answer has ended.');
+    if (before.current !== answering) setLine(answering ? 'The answer begins.' : endedLine(talk));
     before.current = answering;
   }, [answering]);
   return html`<p class="seen-by-readers" role="status">${line}</p>`;
+}
+
+function endedLine(talk) {
+  const entry = talk.entries.at(-1);
+  if (entry?.kind !== 'assistant' || entry.state !== 'done') return 'The answer has ended.';
+  const text = textOf(entry);
+  return `The answer has ended: ${text.length > READ_ALOUD ? `${text.slice(0, READ_ALOUD)} …` : text}`;
 }

@@ -3,8 +3,14 @@ import { html, useRef, useState } from '../vendor/preact.js';
 import { ACCEPTED, imageAddress, partOfFile } from './attachments.js';
 import { record, recordingProblem } from './sound.js';
 
+let draft = ''; // kept while another page is shown
+
 export function Composer({ answering, sees, ears, problem, send, stop }) {
-  const [text, write] = useState('');
+  const [text, setText] = useState(draft);
+  const write = (change) => setText((before) => {
+    draft = typeof change === 'function' ? change(before) : change;
+    return draft;
+  });
   const [files, setFiles] = useState([]);
   const [trouble, setTrouble] = useState('');
   const [over, setOver] = useState(false);
@@ -30,6 +36,7 @@ export function Composer({ answering, sees, ears, problem, send, stop }) {
     setTrouble('');
   };
   const onKeyDown = (event) => {
+    if (event.key === 'Escape' && answering) stop();
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit();

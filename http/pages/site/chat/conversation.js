@@ -11,6 +11,8 @@ export class Conversation {
     this.entries = entries;
     this.id = null;
     this.title = '';
+    this.partner = null; // id of the conversation beside it, with another model
+    this.isSecond = false; // of the two
     this.dropped = []; // ids of stored items that are no longer part of it
     this.aborter = null;
     this.changed = () => {};

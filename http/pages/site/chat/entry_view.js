@@ -1,5 +1,5 @@
 // An entry of a conversation: what was asked, what was answered, and what can be done with it.
-import { html, useState } from '../vendor/preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { seconds } from '../formats.js';
 import { copyText } from '../markdown.js';
 import { MarkdownView } from '../markdown_view.js';
@@ -17,14 +17,22 @@ function UserPart({ part }) {
 
 function Editor({ text, done, cancel }) {
   const [written, write] = useState(text);
-  return html`<div class="body"><label><span class="seen-by-readers">Edited message</span>
-      <textarea rows="4" value=${written} onInput=${(event) => write(event.target.value)}></textarea></label>
+  const place = useRef(null);
+  useEffect(() => place.current.focus(), []);
+  const onKeyDown = (event) => { if (event.key === 'Escape') cancel(); };
+  return html`<div class="body" onKeyDown=${onKeyDown}><label><span class="seen-by-readers">Edited message</span>
+      <textarea rows="4" ref=${place} value=${written} onInput=${(event) => write(event.target.value)}></textarea></label>
     <div class="row"><button type="button" class="main small" disabled=${!written.trim()} onClick=${() => done(written)}>Send as a branch</button>
       <button type="button" class="small" onClick=${cancel}>Cancel</button></div></div>`;
 }
 
 function UserEntry({ entry, index, acts, idle }) {
   const [editing, edit] = useState(false);
+  const button = useRef(null);
+  const cancel = () => {
+    edit(false);
+    setTimeout(() => button.current?.focus());
+  };
   const branch = (text) => {
     edit(false);
     const others = entry.parts.filter((part) => part.type !== 'input_text');
@@ -32,9 +40,9 @@ function UserEntry({ entry, index, acts, idle }) {
   };
   return html`<article class="entry user" aria-label="You"><header>You</header>
     ${editing
-      ? html`<${Editor} text=${textOf(entry)} done=${branch} cancel=${() => edit(false)} />`
+      ? html`<${Editor} text=${textOf(entry)} done=${branch} cancel=${cancel} />`
       : html`<div class="body" dir="auto">${entry.parts.map((part) => html`<${UserPart} part=${part} />`)}</div>
-        <div class="acts"><button type="button" class="quiet small" disabled=${!idle} onClick=${() => edit(true)}>Edit</button></div>`}
+        <div class="acts"><button type="button" class="quiet small" ref=${button} disabled=${!idle} onClick=${() => edit(true)}>Edit</button></div>`}
   </article>`;
 }
 
@@ -44,21 +52,25 @@ function Reasoning({ part }) {
   return html`<details class="fold reasoning"><summary>${label}</summary><${MarkdownView} live=${part.live} /></details>`;
 }
 
-function Call({ part, answerable, answer }) {
-  const [result, setResult] = useState('');
+const Written = ({ part }) => html`<${MarkdownView} live=${part.live} />`;
+
+function Call({ part, answerable, result, setResult }) {
   return html`<details class="fold call" open><summary>Calls <code>${String(part.name)}</code></summary>
     <pre tabindex="0">${part.live.text}</pre>
     ${answerable && html`<label class="field"><span>Result of this call</span>
-      <textarea rows="2" value=${result} onInput=${(event) => setResult(event.target.value)}></textarea></label>
-      <button type="button" class="small" onClick=${() => answer([{ callId: part.callId, output: result }])}>Send the result</button>`}
+      <textarea rows="2" value=${result} onInput=${(event) => setResult(event.target.value)}></textarea></label>`}
   </details>`;
 }
 
-function AnswerPart({ part, answerable, answer }) {
-  if (part.type === 'reasoning') return html`<${Reasoning} part=${part} />`;
-  if (part.type === 'call') return html`<${Call} part=${part} answerable=${answerable} answer=${answer} />`;
-  return html`<${MarkdownView} live=${part.live} />`;
+// The calls of an answer, whose results are sent together: a model waits for all of them.
+function Calls({ parts, answerable, answer }) {
+  const [results, set] = useState({});
+  const send = () => answer(parts.map(({ callId }, at) => ({ callId, output: results[at] || '' })));
+  return html`${parts.map((part, at) => html`<${Call} key=${at} part=${part} answerable=${answerable} result=${results[at] || ''}
+      setResult=${(text) => set({ ...results, [at]: text })} />`)}
+    ${answerable && html`<button type="button" class="small" onClick=${send}>${parts.length > 1 ? 'Send the results' : 'Send the result'}</button>`}`;
 }
+
 
 function Spoken({ entry, voice }) {
   const [state, set] = useState({});
@@ -76,10 +88,10 @@ function Spoken({ entry, voice }) {
 }
 
 function AnswerActs({ entry, index, acts, voice }) {
-  const [copied, setCopied] = useState(false);
-  const copy = async () => setCopied(await copyText(textOf(entry)));
+  const [copied, setCopied] = useState('Copy');
+  const copy = async () => setCopied(await copyText(textOf(entry)) ? 'Copied' : 'Not allowed');
   return html`<div class="acts">
-    <button type="button" class="quiet small" onClick=${copy}>${copied ? 'Copied' : 'Copy'}</button>
+    <button type="button" class="quiet small" onClick=${copy}>${copied}</button>
     <button type="button" class="quiet small" onClick=${() => acts.retry(index)}>Retry</button>
     <button type="button" class="quiet small" onClick=${() => acts.branch(index + 1)}>Branch</button>
     ${voice && textOf(entry) && html`<${Spoken} entry=${entry} voice=${voice} />`}
@@ -91,11 +103,12 @@ const STATES = { stopped: 'Stopped', cut: 'Cut', failed: 'Failed' };
 function AnswerEntry({ entry, index, isLast, acts, idle, voice }) {
   const name = entry.model || 'Assistant';
   const running = entry.state === 'running';
+  const calls = entry.parts.filter(({ type }) => type === 'call');
   return html`<article class="entry answer" aria-label=${`Answer of ${name}`} aria-busy=${running ? 'true' : 'false'}>
     <header>${name}</header>
-    ${entry.parts.map((part, at) => html`<${AnswerPart} key=${at} part=${part}
-        answerable=${idle && isLast && !running} answer=${acts.sendResults} />`)}
-    ${running && html`<p class="small-print">${waitingLine(entry.waiting) || (entry.parts.length ? '' : 'Asked …')}</p>`}
+    ${entry.parts.map((part, at) => part.type !== 'call' && html`<${part.type === 'reasoning' ? Reasoning : Written} key=${at} part=${part} />`)}
+    ${calls.length > 0 && html`<${Calls} parts=${calls} answerable=${idle && isLast && !running} answer=${acts.sendResults} />`}
+    ${running && html`<p class="small-print working">${waitingLine(entry.waiting) || (entry.parts.length ? '' : 'Asked …')}</p>`}
     ${STATES[entry.state] && html`<p class=${entry.state === 'failed' ? 'problem' : 'faint'}>${entry.problem || STATES[entry.state]}</p>`}
     ${!running && html`<p class="small-print">${smallPrint(entry)}</p>`}
     ${!running && idle && html`<${AnswerActs} entry=${entry} index=${index} acts=${acts} voice=${voice} />`}

@@ -29,14 +29,17 @@ function markdownOf(entry) {
   return `## ${entry.model || 'Assistant'}\n\n${parts.join('\n\n')}`;
 }
 
-export function exportMarkdown(conversation) {
-  const system = conversation.options.system ? [`## System\n\n${conversation.options.system}`] : [];
-  const text = [`# ${conversation.title}`, ...system, ...conversation.entries.map(markdownOf)].join('\n\n');
-  download(`${fileName(conversation)}.md`, 'text/markdown', `${text}\n`);
+// A conversation, and the one beside it if two models are compared.
+export function exportMarkdown([main, rival]) {
+  const { system } = main.options;
+  const texts = [`# ${main.title}`, ...(system ? [`## System\n\n${system}`] : []), ...main.entries.map(markdownOf)];
+  if (rival) texts.push(`# Compared with ${rival.model}`, ...rival.entries.map(markdownOf));
+  download(`${fileName(main)}.md`, 'text/markdown', `${texts.join('\n\n')}\n`);
 }
 
-export function exportJson(conversation) {
-  const { title, model, options, entries } = conversation;
+export function exportJson([main, rival]) {
+  const { title, model, options, entries } = main;
   const document = { title, model, settings: options, items: entries.flatMap(itemsOf) };
-  download(`${fileName(conversation)}.json`, 'application/json', `${JSON.stringify(document, null, 2)}\n`);
+  if (rival) document.compared_with = { model: rival.model, items: rival.entries.flatMap(itemsOf) };
+  download(`${fileName(main)}.json`, 'application/json', `${JSON.stringify(document, null, 2)}\n`);
 }

@@ -1,10 +1,21 @@
 // The server's models, as the chat needs them.
 import { get, post } from '../api.js';
-import { bytes } from '../formats.js';
+import { bytes, percent } from '../formats.js';
 
 const CHATS = ['text', 'vision'];
 
-export const listModels = async () => (await get('v1/models')).data;
+// While one loads, with how far it is, if this caller may ask.
+export async function listModels() {
+  const { data } = await get('v1/models');
+  if (!data.some(({ state }) => state === 'loading')) return data;
+  try {
+    const { models } = await get('admin/models', { isQuiet: true });
+    const loaded = new Map(models.map(({ id, load_progress: progress }) => [id, progress]));
+    return data.map((model) => (model.state === 'loading' ? { ...model, progress: loaded.get(model.id) } : model));
+  } catch {
+    return data;
+  }
+}
 
 export const kindOf = (model) => model?.capabilities?.type || model?.type || '';
 
@@ -16,7 +27,8 @@ export const firstOf = (models, kind) => models.find((model) => kindOf(model) ==
 
 export function modelLabel(model) {
   const size = model.size_bytes ? `, ${bytes(model.size_bytes)}` : '';
-  return `${model.id} (${model.state}${size})`;
+  const progress = model.progress === undefined ? '' : ` ${percent(model.progress)}`;
+  return `${model.id} (${model.state}${progress}${size})`;
 }
 
 // What a message to the model would do at present; nothing if this caller may not ask.

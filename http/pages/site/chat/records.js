@@ -6,6 +6,7 @@ import { entriesOf, itemsOf } from './items.js';
 const PATH = 'v1/conversations';
 const PAGE = 30;
 const TAB = 'greenroom-conversations';
+const OWN = 'tab_'; // beginning of an id of this tab
 const TAB_CHARACTERS = 2_000_000;
 const CHUNK = 500; // of 512 characters that a value of metadata may have
 const CHUNKS = 12;
@@ -13,8 +14,10 @@ const AT_ONCE = 20;
 
 const address = (id) => `${PATH}/${encodeURIComponent(id)}`;
 
-function metadataOf({ title, model, options }) {
+function metadataOf({ title, model, options, partner, isSecond }) {
   const metadata = { title: title.slice(0, CHUNK), model: model.slice(0, CHUNK) };
+  if (partner) metadata.compared_with = partner;
+  if (isSecond) metadata.compared_as = 'second';
   const settings = JSON.stringify(options);
   // Longer settings stay with the tab: half of a schema would be worse than none.
   if (settings.length <= CHUNK * CHUNKS) {
@@ -33,15 +36,17 @@ function settingsOf(metadata) {
   }
 }
 
-class StoredRecords {
-  place = 'Kept by the server';
+// The second of two models is found through the first.
+const isHidden = ({ compared_with: partner, compared_as: place }) => Boolean(partner) && place === 'second';
 
+class StoredRecords {
   async list(query, after) {
     const asked = new URLSearchParams({ limit: PAGE });
     if (query) asked.set('query', query);
     if (after) asked.set('after', after);
     const { data, has_more: more } = await get(`${PATH}?${asked}`);
-    return { more, found: data.map(({ id, metadata }) => ({ id, title: metadata?.title || 'Untitled' })) };
+    const found = data.filter(({ metadata }) => !isHidden(metadata || {}));
+    return { more, last: data.at(-1)?.id, found: found.map(({ id, metadata }) => ({ id, title: metadata?.title || 'Untitled' })) };
   }
 
   async open(id) {
@@ -54,13 +59,14 @@ class StoredRecords {
       after = page.last_id;
     }
     const found = new Conversation(metadata.model || '', settingsOf(metadata), entriesOf(items));
-    return Object.assign(found, { id, title: metadata.title || 'Untitled' });
+    const { title = 'Untitled', compared_with: partner = null, compared_as: place } = metadata;
+    return Object.assign(found, { id, title, partner, isSecond: place === 'second' });
   }
 
   async save(conversation) {
     const metadata = metadataOf(conversation);
     if (conversation.id === null) conversation.id = (await post(PATH, { metadata })).id;
-    else await post(address(conversation.id), { metadata });
+    else await this.describe(conversation);
     const items = `${address(conversation.id)}/items`;
     for (const gone of conversation.dropped.splice(0)) await remove(`${items}/${encodeURIComponent(gone)}`);
     const unsaved = conversation.entries.filter((entry) => !entry.ids.length);
@@ -70,6 +76,11 @@ class StoredRecords {
       const { data } = await post(items, { items: batch.map(({ item }) => item) });
       batch.forEach(({ entry }, index) => entry.ids.push(data[index].id));
     }
+  }
+
+  // Keeps all but its entries, which may be growing.
+  async describe(conversation) {
+    await post(address(conversation.id), { metadata: metadataOf(conversation) });
   }
 
   async rename(id, title) {
@@ -83,8 +94,6 @@ class StoredRecords {
 }
 
 class TabRecords {
-  place = 'Kept in this tab only: the server lists no conversations';
-
   constructor() {
     try {
       this.kept = JSON.parse(sessionStorage.getItem(TAB) || '[]');
@@ -95,22 +104,27 @@ class TabRecords {
 
   async list(query) {
     const words = query.toLowerCase();
-    return { more: false, found: this.kept.filter(({ title }) => title.toLowerCase().includes(words)) };
+    const found = this.kept.filter(({ title, partner, isSecond }) => title.toLowerCase().includes(words) && !(partner && isSecond));
+    return { more: false, last: '', found };
   }
 
   async open(id) {
-    const { title, model, options, items } = this.kept.find((kept) => kept.id === id) || {};
+    const { title, model, options, items, partner, isSecond } = this.kept.find((kept) => kept.id === id) || {};
     if (!items) throw new ApiError(404, 'not_found', 'This tab has no such conversation.');
-    return Object.assign(new Conversation(model, options, entriesOf(items)), { id, title });
+    return Object.assign(new Conversation(model, options, entriesOf(items)), { id, title, partner, isSecond });
   }
 
   async save(conversation) {
-    const { title, model, options, entries } = conversation;
-    conversation.id ??= `tab_${Date.now().toString(36)}`;
+    const { title, model, options, entries, partner, isSecond } = conversation;
+    conversation.id ??= `${OWN}${crypto.getRandomValues(new Uint32Array(2)).join('_')}`;
     const items = entries.flatMap(itemsOf);
     const others = this.kept.filter((kept) => kept.id !== conversation.id);
-    this.kept = [{ id: conversation.id, title, model, options, items }, ...others];
+    this.kept = [{ id: conversation.id, title, model, options, items, partner, isSecond }, ...others];
     this.write();
+  }
+
+  describe(conversation) {
+    return this.save(conversation);
   }
 
   async rename(id, title) {
@@ -130,12 +144,80 @@ class TabRecords {
   }
 }
 
+// The conversations of both places; what the server does not keep stays in the tab.
+class Records {
+  constructor(stored) {
+    this.stored = stored;
+    this.tab = new TabRecords();
+    this.isStoring = stored !== null;
+  }
+
+  get place() {
+    return this.isStoring ? 'Kept by the server' : 'Kept in this tab only: the server stores no conversations';
+  }
+
+  of(id) {
+    return this.stored === null || id.startsWith(OWN) ? this.tab : this.stored;
+  }
+
+  async list(query, after = '') {
+    const own = after ? [] : (await this.tab.list(query)).found;
+    const { found, ...page } = this.stored ? await this.stored.list(query, after) : { found: [], more: false, last: '' };
+    return { ...page, found: [...own, ...found] };
+  }
+
+  open(id) {
+    return this.of(id).open(id);
+  }
+
+  // The conversation of an id and the one beside it, the first of the two first.
+  async openPair(id) {
+    const found = await this.open(id);
+    if (!found.partner) return [found];
+    try {
+      const other = await this.open(found.partner);
+      return found.isSecond ? [other, found] : [found, other];
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      return [found]; // the other was deleted
+    }
+  }
+
+  async save(conversation) {
+    if (this.isStoring && !conversation.id?.startsWith(OWN)) {
+      try {
+        return await this.stored.save(conversation);
+      } catch (error) {
+        if (error.code !== 'storing_disabled') throw error;
+        this.isStoring = false;
+      }
+    }
+    if (!conversation.id?.startsWith(OWN)) {
+      Object.assign(conversation, { id: null, partner: null });
+      for (const entry of conversation.entries) entry.ids = [];
+    }
+    return this.tab.save(conversation);
+  }
+
+  describe(conversation) {
+    return this.of(conversation.id).describe(conversation);
+  }
+
+  rename(id, title) {
+    return this.of(id).rename(id, title);
+  }
+
+  remove(id) {
+    return this.of(id).remove(id);
+  }
+}
+
 export async function findRecords() {
   try {
     await get(`${PATH}?limit=1`);
-    return new StoredRecords();
+    return new Records(new StoredRecords());
   } catch (error) {
-    if (error instanceof ApiError) return new TabRecords();
+    if (error instanceof ApiError) return new Records(null);
     throw error;
   }
 }

@@ -3,13 +3,13 @@ import { html, useEffect, useState } from '../vendor/preact.js';
 
 export function Sidebar({ records, version, current, open, began }) {
   const [query, search] = useState('');
-  const [listed, list] = useState({ found: [], more: false });
+  const [listed, list] = useState({ found: [], more: false, last: '' });
   const [problem, setProblem] = useState('');
 
   const load = async (after = '') => {
     try {
       const page = await records.list(query, after);
-      list((before) => ({ more: page.more, found: after ? [...before.found, ...page.found] : page.found }));
+      list((before) => ({ ...page, found: after ? [...before.found, ...page.found] : page.found }));
       setProblem('');
     } catch (error) {
       setProblem(error.message);
@@ -27,7 +27,7 @@ export function Sidebar({ records, version, current, open, began }) {
     <ul class="list">${listed.found.map(({ id, title }) => html`<li key=${id}>
       <a href=${`#chat/${encodeURIComponent(id)}`} aria-current=${id === current ? 'true' : null} title=${title}
         onClick=${() => open(id)}>${title}</a></li>`)}</ul>
-    ${listed.more && html`<button type="button" onClick=${() => load(listed.found.at(-1).id)}>More</button>`}
+    ${listed.more && html`<button type="button" onClick=${() => load(listed.last)}>More</button>`}
     <p class="faint">${problem || records.place}</p>
   </aside>`;
 }

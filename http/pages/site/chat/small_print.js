@@ -1,5 +1,5 @@
 // The figures of an answer in a line, and why its prompt was computed again.
-import { count, seconds } from '../formats.js';
+import { bytes, count, seconds } from '../formats.js';
 
 const REASONS = {
   whole: 'the whole prompt was cached',
@@ -43,6 +43,8 @@ export function waitingLine(news) {
     queued: 'Waits in the queue', waiting_for_model: 'Waits for the model', downloading: 'Downloading', loading: 'Loading the model',
   };
   const parts = [words[news.status] || String(news.status)];
+  if (news.loaded_bytes && news.required_bytes) parts.push(`${bytes(news.loaded_bytes)} of ${bytes(news.required_bytes)}`);
+  if (news.download_bytes) parts.push(`${bytes(news.downloaded_bytes)} of ${bytes(news.download_bytes)}`);
   if (news.position) parts.push(`place ${news.position}`);
   if (news.eta_ms) parts.push(`about ${seconds(news.eta_ms / 1000)}`);
   if (news.unloading?.length) parts.push(`unloading ${news.unloading.join(', ')}`);

@@ -4,6 +4,7 @@ import { bytes, clock, count, percent, seconds } from '../formats.js';
 import { html } from '../vendor/preact.js';
 import { Act } from './act.js';
 import { Legend, Sparkline, StackedBar } from './charts.js';
+import { phasesOf } from './step_phases.js';
 import { lookAtMetrics } from './metrics.js';
 import { usePolled } from './polled.js';
 
@@ -17,7 +18,7 @@ async function look(before) {
   isKnownGone = false;
   const known = isFresh ? before : { known: (await get('v1/models')).data, knownAt: performance.now() };
   const [{ models: used }, metrics] = await Promise.all([get('admin/models'), lookAtMetrics(before?.metrics)]);
-  return { used, metrics, known: known.known, knownAt: known.knownAt };
+  return { used, metrics, phases: phasesOf(before?.phases, used), known: known.known, knownAt: known.knownAt };
 }
 
 function memoryOf(figures, granted) {
@@ -38,7 +39,7 @@ export function ModelsTab({ connection }) {
     <${Account} used=${found.used} figures=${figures} limit=${connection.status?.memory_limit} />
     <h2>In use</h2>
     ${!found.used.length && html`<p class="faint">No model was requested since the start.</p>`}
-    <div class="cards">${found.used.map((model) => html`<${ModelCard} key=${model.id} model=${model} figures=${figures(model.id)} again=${again} />`)}</div>
+    <div class="cards">${found.used.map((model) => html`<${ModelCard} key=${model.id} model=${model} figures=${figures(model.id)} phases=${found.phases.get(model.id)} again=${again} />`)}</div>
     <h2>Others</h2>
     <div class="cards">${others.map((model) => html`<${KnownModel} key=${model.id} model=${model} again=${again} />`)}</div>`;
 }
@@ -54,7 +55,7 @@ function Account({ used, figures, limit }) {
     <${Legend} parts=${parts} written=${bytes} /></section>`;
 }
 
-function ModelCard({ model, figures, again }) {
+function ModelCard({ model, figures, phases, again }) {
   const parts = memoryOf(figures, model.bytes);
   const rates = figures.rates || [];
   const rate = rates.at(-1) || 0;
@@ -68,13 +69,14 @@ function ModelCard({ model, figures, again }) {
     <${StackedBar} parts=${parts} whole=${model.bytes} label=${`Memory: ${parts.map(({ label, value }) => `${label} ${bytes(value)}`).join(', ')}`} />
     <${Legend} parts=${parts} written=${bytes} />
     <dl class="figures">
-      <div><dt>Answering</dt><dd>${model.running}</dd></div><div><dt>Waiting</dt><dd>${model.waiting}</dd></div>
+      <div><dt>Leases</dt><dd>${model.leases}</dd></div><div><dt>Answering</dt><dd>${model.running}</dd></div><div><dt>Waiting</dt><dd>${model.waiting}</dd></div>
       <div><dt>Tokens/s</dt><dd>${rate.toFixed(1)}</dd></div><div><dt>Prefix cache</dt><dd>${share}</dd></div>
       <div><dt>Restarts</dt><dd>${model.restarts}</dd></div><div><dt>Evictions</dt><dd>${figures.evictions ?? 0}</dd></div></dl>
     <${Sparkline} values=${rates} label=${`Tokens per second, now ${rate.toFixed(1)}, at most ${Math.max(0, ...rates).toFixed(1)} in the last two minutes`} />
     <${Batch} rows=${model.rows} />
+    <${Steps} phases=${phases} />
     ${model.problem && html`<p class="problem">${model.problem}</p>`}
-    ${model.last_error && html`<p class="problem">Last error: ${model.last_error}</p>`}
+    ${model.last_error && html`<p class="problem">Last error${model.last_error_at ? ` at ${clock(model.last_error_at)}` : ''}: ${model.last_error}</p>`}
     <${ModelActs} id=${model.id} used=${model} again=${again} /></article>`;
 }
 
@@ -87,6 +89,17 @@ function Batch({ rows }) {
   return html`<h4>Batch: ${count(rows.length, 'row')}</h4>
     <${StackedBar} parts=${parts} whole=${rows.length} label=${`Rows: ${parts.map(({ label, value }) => `${value} ${label}`).join(', ')}`} />
     <${Legend} parts=${parts} written=${String} />`;
+}
+
+// The time of the steps by phase; nothing if the model computed nothing of late.
+function Steps({ phases }) {
+  const busy = phases ? phases.prefill + phases.decode : 0;
+  if (busy <= 0) return null;
+  const parts = [{ label: 'prefill', kind: 2, value: phases.prefill }, { label: 'decode', kind: 1, value: phases.decode }];
+  const shares = parts.map(({ label, value }) => `${label} ${percent(value / busy)}`).join(', ');
+  return html`<h4>Steps of the last ${Math.round(phases.seconds)} s: busy ${percent(Math.min(1, busy / phases.seconds))}</h4>
+    <${StackedBar} parts=${parts} whole=${busy} label=${`Steps: ${shares}`} />
+    <${Legend} parts=${parts} written=${(value) => percent(value / busy)} />`;
 }
 
 function ModelActs({ id, used, again }) {

@@ -1,0 +1,194 @@
+"""Conversations are kept: of one model and of two, with a store and without, and as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.tests.browser.page import Page
+from greenroom.tests.browser.stand_in import standing_in, text_events
+from greenroom.tests.support.servers.server_processes import ServerProcess, serving
+
+
+@pytest.fixture(scope="module")
+def storeless(tiny_model: Callable[..., Path]) -> Iterator[ServerProcess]:
+    """A server that stores no conversations."""
+    models = ("greenroom-demo", str(tiny_model("llama")))
+    with serving(*models, "--db", ":memory:", "--no-store-responses") as running:
+        yield running
+
+
+def compare(page: Page, question: str) -> tuple[str, str]:
+    """Ask two models, and return the texts of both panes once they are kept."""
+    page.press("Compare")
+    page.choose("llama", "Second model")
+    page.press("Settings")
+    page.fill("Most tokens", "12")
+    page.press("Settings")
+    page.ask(question)
+    page.answer(2)
+    page.wait(lambda: question in page.texts("aside .list a"))
+    first, second = page.answers()
+    return first, second
+
+
+@pytest.mark.parametrize("place", ["server", "storeless"])
+def test_both_panes_of_two_models_are_found_again(
+    page: Page, place: str, request: pytest.FixtureRequest
+) -> None:
+    server: ServerProcess = request.getfixturevalue(place)
+    page.open(server.address)
+    page.run("sessionStorage.clear()")
+    page.open(server.address)
+    question = f"Who are you, {place}?"
+    kept = compare(page, question)
+    where = "Kept by the server" if place == "server" else "Kept in this tab only"
+    page.wait(lambda: any(where in text for text in page.texts("aside .faint")))
+    assert page.texts(".composer .problem") == [""]
+    page.ask("And then?")
+    page.answer(4)
+    page.wait(lambda: linked(page))
+    page.driver.refresh()
+    page.wait(lambda: len(page.answers()) == 4)
+    assert page.texts("aside .list a").count(question) == 1
+    panes = [page.texts(f".pane:nth-child({number}) .answer > .markdown") for number in (1, 2)]
+    assert (panes[0][0], panes[1][0]) == kept
+    models = page.run("return [...document.querySelectorAll('.head select')].map((each) => each.value)")
+    assert models == ["greenroom-demo", "llama"]
+    page.press("Conversation")
+    page.press("Delete")
+    page.wait(lambda: question not in page.texts("aside .list a"))
+    page.open(server.address)
+    page.wait(lambda: page.one("aside .faint"))
+    assert question not in page.texts("aside .list a")
+
+
+def linked(page: Page) -> bool:
+    """Return whether the address names the conversation, and nothing is being kept."""
+    return (
+        "#chat/" in str(page.run("return location.hash"))
+        and page.run("return document.querySelectorAll('[aria-busy=true]').length") == 0
+    )
+
+
+def test_a_comparison_that_ends_leaves_two_conversations(page: Page, storeless: ServerProcess) -> None:
+    page.open(storeless.address)
+    compare(page, "What ends?")
+    page.press("Compare")
+    page.wait(lambda: page.texts("aside .list a").count("What ends?") == 2)
+    assert len(page.all(".pane")) == 1
+
+
+@pytest.fixture
+def downloads(page: Page, tmp_path: Path) -> Path:
+    """Return the folder into which the browser saves files."""
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    allowed = {"behavior": "allow", "downloadPath": str(folder)}
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+    return folder
+
+
+def saved(page: Page, folder: Path, name: str) -> str:
+    """Return the text of a saved file, once it is whole."""
+    path = folder / name
+    page.wait(lambda: path.is_file() and not list(folder.glob("*.crdownload")))
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_conversation_is_saved_as_markdown_and_as_json(
+    page: Page, server: ServerProcess, downloads: Path
+) -> None:
+    page.open(server.address)
+    page.press("Settings")
+    page.fill("System prompt", "Be brief.")
+    page.fill("Reasoning", "high")
+    page.press("Settings")
+    page.ask("What is 2 plus 3?")
+    page.answer()
+    page.press("Conversation")
+    page.press("Save as Markdown")
+    text = saved(page, downloads, "What is 2 plus 3.md")
+    assert text.startswith("# What is 2 plus 3?\n\n## System\n\nBe brief.\n\n## You\n\nWhat is 2 plus 3?\n\n")
+    assert "## greenroom-demo\n\n<details><summary>Reasoning</summary>\n\n```\nI add 2 and 3." in text
+    assert text.endswith("\n\n2 + 3 = 5.\n")
+    page.press("Save as JSON")
+    document: dict[str, Any] = json.loads(saved(page, downloads, "What is 2 plus 3.json"))
+    assert (document["title"], document["model"]) == ("What is 2 plus 3?", "greenroom-demo")
+    assert document["settings"] == {"system": "Be brief.", "effort": "high"}
+    asked, reasoned, answered = document["items"]
+    assert asked["content"] == [{"type": "input_text", "text": "What is 2 plus 3?"}]
+    assert reasoned["type"] == "reasoning"
+    assert answered["content"] == [{"type": "output_text", "text": "2 + 3 = 5."}]
+
+
+def test_a_hostile_title_names_no_path_and_turns_no_letters(page: Page, downloads: Path) -> None:
+    title = "../../.bashrc\u202efdp.exe\u0000\u2066 <img src=x>"
+    with standing_in() as server:
+        server.documents["/v1/conversations"] = {"data": [], "has_more": False}
+        described = {"id": "conv_1", "metadata": {"title": title, "model": "stand-in"}}
+        items = [{"id": "i1", "type": "message", "role": "user", "content": "```\n# No heading"}]
+        server.documents["/v1/conversations/conv_1"] = described
+        server.documents["/v1/conversations/conv_1/items"] = {"data": items, "has_more": False, "last_id": ""}
+        page.open(server.address, "#chat/conv_1")
+        page.wait(lambda: page.texts(".entry"))
+        page.press("Conversation")
+        page.press("Save as JSON")
+        page.wait(lambda: [path for path in downloads.iterdir() if path.suffix == ".json"])
+        assert [path.name for path in downloads.iterdir()] == ["bashrcfdpexe img srcx.json"]
+
+
+def test_a_retry_of_an_earlier_answer_begins_a_branch(page: Page, server: ServerProcess) -> None:
+    page.open(server.address)
+    page.ask("What is 1 plus 7?")
+    page.answer()
+    page.ask("What is 4 plus 4?")
+    page.answer(2)
+    page.press("Retry")  # the first answer's
+    page.wait(lambda: page.answers() == ["1 + 7 = 8."])
+    page.wait(lambda: "What is 1 plus 7? (branch)" in page.texts("aside .list a"))
+    titles = page.texts("aside .list a")
+    page.one(f"aside .list li:nth-child({1 + titles.index('What is 1 plus 7?')}) a").click()
+    page.wait(lambda: page.answers() == ["1 + 7 = 8.", "4 + 4 = 8."])
+
+
+def test_a_visit_to_the_control_room_leaves_the_chat_as_it_was(page: Page, server: ServerProcess) -> None:
+    page.open(server.address)
+    page.choose("qwen3")
+    page.press("Settings")
+    page.fill("Temperature", "0")
+    page.press("Settings")
+    page.ask("Write a long story")
+    page.wait(lambda: len("".join(page.texts(".answer .markdown"))) > 100)
+    page.one("#message").send_keys("A draft")
+    page.go("#control/requests")
+    page.wait(lambda: any("decode:" in cell for cell in page.texts("td")))
+    page.go("#chat")
+    before = len(page.wait(lambda: "".join(page.texts(".answer .markdown"))))
+    page.wait(lambda: len("".join(page.texts(".answer .markdown"))) > before)
+    assert page.run("return document.querySelector('#message').value") == "A draft"
+    page.one("#message").send_keys("\ue00c")  # Escape
+    page.wait(lambda: "Stopped" in page.texts(".answer p"))
+    page.go("#control/models")
+    page.wait(lambda: page.all(".server"))
+    assert page.run("return location.hash") == "#control/models"
+
+
+def test_results_of_several_calls_are_sent_together(page: Page) -> None:
+    with standing_in() as server:
+        server.answer = lambda: text_events(["Both"], call="first", second_call="second")
+        page.open(server.address)
+        page.ask("Call")
+        page.answer()
+        page.wait(lambda: len(page.all("details.call textarea")) == 2)
+        for number, place in enumerate(page.all("details.call textarea")):
+            place.send_keys(f"result {number}")
+        server.answer = lambda: text_events(["Thanks"])
+        page.press("Send the results")
+        page.answer(2)
+    results = [item for item in server.asked[-1]["input"] if item["type"] == "function_call_output"]
+    assert [item["output"] for item in results] == ["result 0", "result 1"]
