@@ -55,7 +55,7 @@ class Comparison:
 EQUAL, REFUSED, LIBRARY_FAILS, NOT_MADE = "equal", "refused", "mlx-vlm fails", "no tiny model"
 WRONG, BROKEN, NOT_RUN = "WRONG", "BROKEN", "not run"
 VERDICTS = (EQUAL, REFUSED, LIBRARY_FAILS, NOT_MADE, WRONG, BROKEN, NOT_RUN)
-_LENGTH = 300
+_LENGTH = 180
 _REPEATS = 6
 """Further answers of mlx-vlm where it differs: some models of it answer one prompt in several ways."""
 

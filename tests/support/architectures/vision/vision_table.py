@@ -54,12 +54,9 @@ _MEANING = {
 _HEAD = """\
 # Architectures that see, and those for text that only mlx-vlm has
 
-`make vision-table` writes this page: it makes a tiny model with random weights of every architecture of
-mlx-vlm that sees and writes, asks it about text, one picture, another, two of one size and two of two sizes,
-and compares 12 greedy tokens with those of mlx-vlm's own `stream_generate`. Architectures for text that
-mlx-lm does not have get a short and a long text together. `make vision-table ARGS="pixtral llava"` makes some
-rows anew. Sizes that an architecture's code fixes are made smaller in that code. Made with
-mlx-vlm {version}.
+`make vision-table` (`ARGS="pixtral llava"` for some rows) writes this page with mlx-vlm {version}. It makes a tiny
+model with random weights of each architecture, asks it about texts and pictures, and compares 12 greedy tokens
+with those of mlx-vlm's own `stream_generate`.
 
 | result | means | architectures |
 |---|---|---|
@@ -128,7 +125,9 @@ def page_of(findings: Mapping[str, Comparison]) -> str:
     """Return the page's text, with a row for all architectures of the same finding."""
     found = {name: findings.get(name, Comparison(NOT_RUN)) for name in names()}
     counts = Counter(each.verdict for each in found.values())
-    summary = "".join(f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in VERDICTS)
+    summary = "".join(
+        f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in VERDICTS if counts[verdict]
+    )
     same: dict[tuple[str, str], list[str]] = {}
     for name, each in found.items():
         same.setdefault((each.verdict, _escaped(each.reason)), []).append(f"`{name}`")
