@@ -19,9 +19,9 @@ TRANSCRIPTION = NOTES / "transcription-table.md"
 _HEAD = """\
 # Models that {verb}, by architecture
 
-Made by `make sound-table` (`ARGS="soprano outetts"` for some rows) with mlx-audio {version}: every architecture of its
-`{folder}` is opened once. Those with a tiny model (random weights) are compared with mlx-audio's own `generate`.
-[Speech](speech.md) says what requests may contain."""
+Made by `make sound-table` (`ARGS="soprano outetts"` for some rows) with mlx-audio {version}: every
+architecture of its `{folder}` is opened once. Those with a tiny model (random weights) are compared with
+mlx-audio's own `generate`. [Speech](speech.md) says what requests may contain."""
 
 
 def outcomes(names: Iterable[str], trial: Callable[[str, Path], Outcome]) -> dict[str, Outcome]:

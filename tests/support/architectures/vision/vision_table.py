@@ -54,9 +54,9 @@ _MEANING = {
 _HEAD = """\
 # Architectures that see, and those for text that only mlx-vlm has
 
-`make vision-table` (`ARGS="pixtral llava"` for some rows) writes this page with mlx-vlm {version}. It makes a tiny
-model with random weights of each architecture, asks it about texts and pictures, and compares 12 greedy tokens
-with those of mlx-vlm's own `stream_generate`.
+`make vision-table` (`ARGS="pixtral llava"` for some rows) writes this page with mlx-vlm {version}. It makes a
+tiny model with random weights of each architecture, asks it about texts and pictures, and compares 12 greedy
+tokens with those of mlx-vlm's own `stream_generate`.
 
 | result | means | architectures |
 |---|---|---|
@@ -125,9 +125,8 @@ def page_of(findings: Mapping[str, Comparison]) -> str:
     """Return the page's text, with a row for all architectures of the same finding."""
     found = {name: findings.get(name, Comparison(NOT_RUN)) for name in names()}
     counts = Counter(each.verdict for each in found.values())
-    summary = "".join(
-        f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in VERDICTS if counts[verdict]
-    )
+    shown = [verdict for verdict in VERDICTS if counts[verdict]]
+    summary = "".join(f"| {verdict} | {_MEANING[verdict]} | {counts[verdict]} |\n" for verdict in shown)
     same: dict[tuple[str, str], list[str]] = {}
     for name, each in found.items():
         same.setdefault((each.verdict, _escaped(each.reason)), []).append(f"`{name}`")
