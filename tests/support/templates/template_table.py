@@ -2,10 +2,10 @@
 
     python -m greenroom.tests.support.templates.template_table FOLDER
 
-FOLDER holds templates as NAME.jinja. Those of notes/templates.md come from llama.cpp's models/templates, from
-vLLM's examples/tool_chat_template_*.jinja and from trl's chat_templates. The templates of installed packages
-are tried too. The exit status is 1 if a prompt loses part of a conversation, or if the model's parser cannot
-read a call in it.
+FOLDER holds templates as NAME.jinja. Those of parsers_of_templates.md come from llama.cpp's
+models/templates, from vLLM's examples/tool_chat_template_*.jinja and from trl's chat_templates. The templates
+of installed packages are tried too. The exit status is 1 if a prompt loses part of a conversation, or if the
+model's parser cannot read a call in it.
 """
 
 from __future__ import annotations

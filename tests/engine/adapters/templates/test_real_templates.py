@@ -21,7 +21,7 @@ def test_a_packaged_template_does_what_the_table_says(name: str, tmp_path: Path)
     import_text_libraries()
     row = try_template(name, PACKAGED[name], tmp_path)
     assert row.faults == ()
-    page = (ROOT / "notes" / "templates.md").read_text(encoding="utf-8")
+    page = (ROOT / "tests/support/templates/parsers_of_templates.md").read_text(encoding="utf-8")
     assert row.cells() == documented_cells(page)[name]
 
 
