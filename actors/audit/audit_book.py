@@ -1,4 +1,4 @@
-"""The audit's join of both halves of a request: what the server saw of it, and what its models computed."""
+"""Rows of the audit, joined from what the server saw of a request and what its models computed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AuditBook:
         content: True if bodies and answers are kept, too.
 
     Attributes:
-        lost: Number of rows that found no place.
+        lost: Number of rows that were dropped because too many waited.
         arrived: Event that is set when a row waits to be written.
         position: Number of rows since the start.
     """
@@ -86,13 +86,13 @@ class AuditBook:
         self._open[request_id] = _Open(row, self._timer())
 
     def add_body(self, request_id: str, parts: Sequence[bytes]) -> None:
-        """Keep the beginning of a body, if content is kept."""
+        """Record the beginning of a request's body, if content is kept."""
         if self.content and (found := self._find(request_id)) is not None:
             begun = b"".join(bytes(part[:MAX_CONTENT]) for part in parts[: MAX_CONTENT // 1_000])
             found.row = attrs.evolve(found.row, body=begun.decode(errors="replace")[:MAX_CONTENT])
 
     def event(self, request_id: str, event: InferenceEvent) -> None:
-        """Keep the beginning of a raw answer, if content is kept."""
+        """Record the beginning of a model's raw answer, if content is kept."""
         if not (self.content and isinstance(event, Finished)):
             return
         if (found := self._find(request_id)) is not None:
@@ -183,7 +183,7 @@ class AuditBook:
         return rows, self.position
 
     def _find(self, request_id: str) -> _Open | None:
-        """Return the open row of a request; those for its prompts have its id with a number behind it."""
+        """Return the open row of a request; the id may end with the number of one of its prompts."""
         return self._open.get(request_id) or self._open.get(request_id.partition("-")[0])
 
     def _complete(self, found: _Open) -> None:

@@ -1,4 +1,4 @@
-"""The task that writes the audit's rows, in batches that no request waits for."""
+"""The task that writes the audit's rows in batches, while no request waits for it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LASTING = ("storage_full", "store_busy", "store_hung", "store_unavailable")
 class AuditWriter:
     """Writes the rows of the book to the store.
 
-    While the store takes none, the latest batch is kept and the book's queue fills; what finds no place there
-    is counted.
+    While the store accepts none, the latest batch is kept and the book's queue fills; once that is full,
+    further rows are dropped and counted.
 
     Args:
         store: Reference to the store.
@@ -72,7 +72,7 @@ class AuditWriter:
             log.warning("audit rows lost", rows=self.waiting, reason=self._refused or "the server ends")
 
     async def _write(self) -> bool:
-        """Write a batch; return whether the store has taken or refused it for good."""
+        """Write a batch; return False if it must be tried again."""
         self._batch = self._batch or self.book.take(BATCH)
         answer = await answer_or_failed(self._store, SaveAudit(self._batch), Committed)
         if isinstance(answer, Failed):

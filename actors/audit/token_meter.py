@@ -1,4 +1,4 @@
-"""The tokens that clients use, as the models that compute them tell: cancelled requests cost tokens, too."""
+"""Counts of the tokens that clients use, reported by the models: cancelled requests cost tokens, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class TokenMeter:
-    """Tells its followers what ended requests have used, on the event loop."""
+    """Reports the tokens of each ended request to its followers, on the event loop."""
 
     def __init__(self) -> None:
         self._followers: list[Callable[[str, int], None]] = []

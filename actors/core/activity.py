@@ -1,4 +1,4 @@
-"""Work in this process that native code does: it may end the process, or silence every thread of it."""
+"""Record of native code's work in this process, which may crash the process or block all of its threads."""
 
 from __future__ import annotations
 

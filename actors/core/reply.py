@@ -60,7 +60,7 @@ class Reply:
         self.end()
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Call `on_end` (which must not block or raise) once when the reply ends or its receiver closes."""
+        """Call `on_end` once when the reply ends or its receiver closes; it must not block or raise."""
         if self.closed or self.ended:
             on_end()
         else:

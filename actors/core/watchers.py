@@ -1,4 +1,4 @@
-"""Readers that follow an actor's news until they leave."""
+"""Readers that receive an actor's news until they close their streams."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _SHUT_OUT = Problem(503, "too_slow", "The events came faster than they were read
 
 
 class Watchers:
-    """The replies of those who follow an actor."""
+    """The replies to all readers that follow an actor."""
 
     def __init__(self) -> None:
         self._replies: list[Reply] = []
 
     @property
     def present(self) -> bool:
-        """True if anyone follows; those who have left are forgotten."""
+        """True if a reader is left; readers that have closed their streams are removed."""
         self._replies = [reply for reply in self._replies if not (reply.closed or reply.ended)]
         return bool(self._replies)
 
     def add(self, reply: Reply) -> None:
-        """Let a reader follow."""
+        """Add a reader of further news."""
         self._replies.append(reply)
 
     def tell(self, news: Any) -> None:
-        """Send news to all; a reader that is too slow is shut out."""
+        """Send news to all readers; the stream of a reader that is too slow ends."""
         for reply in self._replies:
             if reply.unread < MOST_UNREAD:
                 reply.send(news)
@@ -38,7 +38,7 @@ class Watchers:
                 reply.fail(_SHUT_OUT)
 
     def end(self, problem: Problem) -> None:
-        """Tell all that no more will come."""
+        """End the streams of all readers."""
         replies, self._replies = self._replies, []
         for reply in replies:
             reply.fail(problem)

@@ -1,4 +1,4 @@
-"""Copies of models, which are further names of them: making and deleting."""
+"""Copies of models, each of which is a further name with its own settings: making and deleting them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Copying:
         return ModelCopied(copy)
 
     async def delete(self, name: str) -> ModelDeleted | None:
-        """Delete the copy of a name; return None if the name is none of a copy."""
+        """Delete the copy with this name; return None if no copy has it."""
         name = name.removesuffix(_LATEST)
         async with self._turn:
             if not await trio.to_thread.run_sync(partial(_is_copy, name, self._engines)):
@@ -89,7 +89,7 @@ def _plan(message: CopyModel, engines: Engines) -> ModelCopy:
 
 
 def _is_copy(name: str, engines: Engines) -> bool:
-    """Return whether a name is that of a copy, and of nothing that precedes it."""
+    """Return whether a name means a copy, rather than a model, alias or profile of that name."""
     if name not in engines.copies.known():
         return False
     found = engines.find(name)

@@ -35,10 +35,11 @@ log = get_logger(actor="downloads")
 async def delete_model(
     name: str, pool: Ref[PoolMessage], engines: Engines, probes: PulledProbes
 ) -> ModelDeleted:
-    """Unload a model and delete its files; a probe that nobody has asked for gives way.
+    """Unload a model and delete its files; this stops a probe of it that nobody has asked for.
 
     Raises:
-        ProblemError: 404 if there is none, 403 if it lies elsewhere, 409 if requests use it, it is pinned, or
+        ProblemError: 404 if there is none, 403 if its folder is not one to delete from, 409 if requests use
+            it, it is pinned, or
             a process fetches it, 503 if the disk refuses.
     """
     removal, listed = await trio.to_thread.run_sync(partial(_plan, name, engines))
@@ -62,7 +63,7 @@ def find_removal(name: str, settings: Settings) -> Removal:
     """Return the files of a model that its deletion would delete, without a server; see `delete_model`.
 
     Raises:
-        ProblemError: There are none, or they lie elsewhere.
+        ProblemError: There are none, or they lie in no folder from which models are deleted.
     """
     from greenroom.engine.catalog.catalog import Catalog
 
@@ -82,10 +83,10 @@ def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
 
 
 async def _check_unused(pool: Ref[PoolMessage], key: ModelKey, patience: float = 0.0) -> None:
-    """Refuse to go on while requests use a model.
+    """Refuse the deletion while requests use the model.
 
     Args:
-        patience: Seconds that they have to end.
+        patience: Seconds to wait for these requests to end.
 
     Raises:
         ProblemError: 409 `model_in_use`.

@@ -34,7 +34,7 @@ class Ended:
 
 @attrs.frozen(eq=False)
 class ReplyClosed:
-    """The end of a reply to one who wanted a fetch."""
+    """The end of a reply to a client that waited for a fetch."""
 
     pull: Pull
     reply: Reply

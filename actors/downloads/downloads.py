@@ -1,4 +1,5 @@
-"""The downloads actor: fetches models, one transfer for all who want the same; copies and deletes them."""
+"""The downloads actor: fetches, copies and deletes models; all clients that want a model share one
+transfer."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ class Downloads:
             report: Callback for the progress, on the Trio thread.
 
         Raises:
-            ProblemError: It cannot be fetched, or the server ends.
+            ProblemError: The model cannot be fetched, or the server shuts down.
         """
         try:
             return trio.from_thread.run(self._fetch, wish, report, trio_token=self._token)
@@ -84,7 +85,7 @@ class Downloads:
             raise ProblemError(draining()) from None
 
     async def run(self) -> None:
-        """Receive messages until cancelled; running fetches end with it, and are resumed by the next."""
+        """Receive messages until cancelled; this ends running fetches, which a later process can resume."""
         self._log.debug("started")
         try:
             async with trio.open_nursery() as nursery:
@@ -172,7 +173,7 @@ class Downloads:
             self._nursery.start_soon(self._answer, partial(self._run_deletion, name), reply)
 
     async def _run_pull(self, pull: Pull) -> None:
-        """Fetch a model, and report its end, whatever that is."""
+        """Fetch a model, and report its success or failure."""
         wish = pull.wish
         log = self._log.bind(model=wish.hub_id, revision=wish.revision)
         result: Path | Problem | None = None
@@ -209,7 +210,7 @@ class Downloads:
             self._control.send(DeletionEnded(name.partition("@")[0]))
 
     async def _answer(self, work: Callable[[], Awaitable[object]], reply: Reply) -> None:
-        """Answer a message with the result of work, whatever that is."""
+        """Answer a message with the result or the error of its work."""
         try:
             reply.send(await work())
             reply.end()

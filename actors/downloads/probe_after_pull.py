@@ -1,4 +1,4 @@
-"""Probes of models that were pulled, at once or after their first load; everybody else goes first."""
+"""Probes of models that were pulled, at once or after their first load, whenever no other request waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = get_logger(actor="downloads")
 
 
 def want_probe(name: str, *, wanted: bool) -> None:
-    """Let a server probe a model after its first load, or not.
+    """Mark a model, or remove its mark, so that a server probes it after its first load.
 
     Args:
         name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
@@ -41,9 +41,9 @@ class PulledProbes:
         self._running: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
 
     async def probe_pulled(self, model: str) -> None:
-        """Probe a model, unless it was probed before, or that would unload another one.
+        """Probe a model, unless it was probed before or another one would have to be unloaded.
 
-        Then its first load is followed by the probe, in this process or a later one.
+        In the second case the probe follows the model's first load, in this process or a later one.
         """
         await trio.to_thread.run_sync(mark_for_probe, model)
         await self._run(model, self._probe_if_it_fits)
@@ -65,7 +65,7 @@ class PulledProbes:
                                 return
 
     async def stop(self, model: str) -> bool:
-        """End a model's probe, which begins again after its next load; return whether one ran."""
+        """Stop a model's probe, which begins again after its next load; return whether one ran."""
         if model not in self._running:
             return False
         scope, ended = self._running[model]
@@ -74,7 +74,7 @@ class PulledProbes:
         return True
 
     async def _run(self, model: str, work: Callable[[str], Awaitable[None]]) -> None:
-        """Do a model's work, which can be stopped, unless its probe is under way."""
+        """Run a probe of a model, which `stop` can end, unless one is running."""
         if model in self._running:
             return
         scope, ended = self._running[model] = trio.CancelScope(), trio.Event()
@@ -100,9 +100,9 @@ class PulledProbes:
         await self._probe_marked(model)
 
     async def _probe_marked(self, model: str) -> None:
-        """Probe a model if it has a mark, and was not probed since.
+        """Probe a model that is marked for it, unless it was probed since.
 
-        The mark goes before the probe: a model that ends the process does not do so again and again.
+        The mark is removed before the probe, so that a model that crashes the process does so only once.
         """
         if not await trio.to_thread.run_sync(unmark, model):
             return
@@ -114,7 +114,7 @@ class PulledProbes:
                 mark_for_probe(model)
 
     async def _probe(self, model: str) -> bool:
-        """Probe a model, and return whether the server had the time for it."""
+        """Probe a model; return False if the server was too busy for it."""
         try:
             [known] = (await ask_actor(self._pool, DescribeModel(model), ModelDescriptions)).models
             if known.record is not None and known.record.probed is not None:

@@ -1,4 +1,4 @@
-"""The fetches of a server: those that run, and the latest ended ones; plain state without any use of Trio."""
+"""The server's running fetches and the latest ended ones, as plain state without any use of Trio."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Pull:
 
     Args:
         cancel: Function that ends it; set once it runs.
-        told: Time, by `time.monotonic()`, of its last news.
-        replies: Replies to those who want it.
-        cancellers: Replies to those who cancel it.
-        attached: True if it ends with the last of them.
+        told: Time, by `time.monotonic()`, of the last progress sent to its readers.
+        replies: Replies to the clients that wait for it.
+        cancellers: Replies to the clients that have cancelled it.
+        attached: True if it is cancelled when no client waits any longer.
         probes: True if the model is to be probed afterwards.
     """
 
@@ -102,7 +102,7 @@ class PullTable:
         self._watchers.add(reply)
 
     def join(self, wish: Wish, reply: Reply, *, attached: bool, probes: bool) -> Pull | Problem:
-        """Return the fetch of a wish, which the reply now hears of; a new one is not `begun`."""
+        """Return the fetch of a wanted model, a new one if none runs, and send its news to the reply."""
         if (pull := self._running(wish)) is None:
             if sum(each.state == "running" for each in self._pulls.values()) >= MAX_RUNNING:
                 detail = f"{MAX_RUNNING} models are being fetched; try again when one of them has arrived."
@@ -125,14 +125,14 @@ class PullTable:
         return self._pulls.get(ident)
 
     def leave(self, pull: Pull, reply: Reply) -> None:
-        """Note that a reply has closed; the last one ends a fetch that only replies wanted."""
+        """Record that a reply has closed; an `attached` fetch is cancelled with its last reply."""
         if reply in pull.replies:
             pull.replies.remove(reply)
         if not pull.replies and pull.attached and pull.state == "running":
             pull.stop()
 
     def note(self, pull: Pull, progress: DownloadProgress) -> None:
-        """Note the progress of a fetch, and tell it."""
+        """Record the progress of a fetch, and send it to its readers."""
         pull.progress = progress
         now = time.monotonic()
         if now - pull.told >= _NEWS_SECONDS:
@@ -142,7 +142,7 @@ class PullTable:
             reply.send(pull.status)
 
     def end(self, pull: Pull, result: Path | Problem | None) -> None:
-        """Note the end of a fetch, and tell it.
+        """Record the end of a fetch, and send it to its readers.
 
         Args:
             result: Folder of the model; None if it was cancelled.
@@ -196,7 +196,7 @@ class PullTable:
 
 
 def _answer(replies: list[Reply], answer: Pulled | PullCancelled | Problem) -> None:
-    """End replies, which may leave the list meanwhile."""
+    """Answer and end replies; each may remove itself from the list meanwhile."""
     for reply in tuple(replies):
         if isinstance(answer, Problem):
             reply.fail(answer)

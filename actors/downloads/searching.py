@@ -22,7 +22,7 @@ def search(words: str, limit: int) -> tuple[FoundModel, ...]:
 
 
 async def answer_search(message: SearchHub, reply: Reply) -> None:
-    """Answer a search, on a thread that is left if nobody waits any longer."""
+    """Answer a search on a thread, which is abandoned if its client leaves."""
     scope = trio.CancelScope()
     reply.watch(scope.cancel)
     with scope:

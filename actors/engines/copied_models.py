@@ -18,7 +18,7 @@ class CopiedModels:
         self._lock = threading.Lock()
 
     def connect(self, read: Callable[[], Iterable[ModelCopy]]) -> None:
-        """Begin with the copies that were made before.
+        """Set the reader of the copies that earlier processes have stored.
 
         Args:
             read: Reader of these; called once, on the thread that first asks.

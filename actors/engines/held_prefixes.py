@@ -27,17 +27,18 @@ class HeldPrefixes:
         self.account, self._folders[model] = account, folder
 
     def drop_deleted(self) -> None:
-        """Drop what models have left whose folders are gone; stats the folders of all loads so far."""
+        """Drop the held prefixes of models whose folders were deleted; stats the folders of all loads so
+        far."""
         for model, folder in list(self._folders.items()):
             if not folder.is_dir():
                 self.drop(model)
 
     def nbytes(self) -> int:
-        """Return the bytes of all models, at once."""
+        """Return the bytes held for all models, without waiting."""
         return 0 if self.account is None else self.account.held.nbytes
 
     def drop(self, model: str) -> int:
-        """Drop what a model has left, and hold nothing at its next unload; return the bytes, at once.
+        """Drop a model's held prefixes, and hold none at its next unload; return the bytes without waiting.
 
         Args:
             model: The model's own id.

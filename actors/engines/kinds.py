@@ -133,7 +133,7 @@ def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[Mode
 def open_probe(
     known: ProbedCapabilities, adapter: PromptAdapter, scratch: Path, max_tokens: int | None = None
 ) -> Probe:
-    """Return the probe of a model: what to ask it, and what its answers show; on the adapter's thread.
+    """Return the probe of a model, with its questions and the judgement of answers; on the adapter's thread.
 
     Args:
         known: Record without findings of the probe.

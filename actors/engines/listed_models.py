@@ -71,12 +71,12 @@ class ListedModels(NamedModels):
         self._listed: tuple[ModelDescription, ...] = ()
 
     def reload(self, settings: Settings) -> None:
-        """Put changed settings of models, names and profiles in force."""
+        """Use changed settings of models, names and profiles from now on."""
         super().reload(settings)
         self._forget()
 
     def rename(self) -> None:
-        """Put changed copies of models in force."""
+        """Use changed copies of models from now on."""
         super().rename()
         self._forget()
 

@@ -47,17 +47,17 @@ class NamedModels:
 
     @property
     def settings(self) -> Settings:
-        """Settings in force; those of a model hold from its next opening."""
+        """Current settings; a model's own settings apply when its files are opened next."""
         return self._settings
 
     def reload(self, settings: Settings) -> None:
-        """Put changed settings of models, names and profiles in force."""
+        """Use changed settings of models, names and profiles from now on."""
         with self._lock:
             self._settings, self._catalog = settings, None
             self.revision += 1
 
     def rename(self) -> None:
-        """Put changed copies of models in force."""
+        """Use changed copies of models from now on."""
         catalog = self._open_catalog()
         with self._lock:
             self._named = with_copies(self._settings, self.copies.known().values())
@@ -75,7 +75,7 @@ class NamedModels:
         return self._settings.model_dir
 
     def rescan(self) -> None:
-        """Look at the disk anew with the next question, since models were fetched or deleted."""
+        """Make the next lookup scan the disk again, since models were fetched or deleted."""
         self._open_catalog().rescan()
 
     def find(self, name: str) -> CatalogEntry | Problem:
@@ -98,8 +98,8 @@ class NamedModels:
         """Return the meaning of a model name, or a 404 with similar names.
 
         Args:
-            without: Models of the list `default` that were tried in vain for a request: others precede them
-                for a while.
+            without: Models of the list `default` that failed to load for this request; for a while, others
+                are preferred.
         """
         for tried in without:
             self._note_failure(tried, _REFUSED_SECONDS)
@@ -116,7 +116,7 @@ class NamedModels:
         return ModelName(model, entry.profile, defaults, replaceable=replaceable)
 
     def note_failure(self, model: str) -> None:
-        """Note that a model could not be loaded, which `default` then does not mean while others are left."""
+        """Record that a model could not be loaded, so that `default` means another one while there is one."""
         self._note_failure(model, _FAILED_SECONDS)
 
     def _note_failure(self, model: str, seconds: float) -> None:
@@ -141,7 +141,7 @@ class NamedModels:
 
 
 def find_present(models: NamedModels, name: str) -> CatalogEntry | Problem:
-    """Return a model's entry; look at the disk anew if its folder has been deleted."""
+    """Return a model's entry; scan the disk again if its folder has been deleted."""
     entry = models.find(name)
     if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
         return entry

@@ -42,7 +42,7 @@ class ProbedModels:
             self._records[findings.model_id] = findings
 
     def note_use(self, model: str) -> None:
-        """Note a use of a model, after which none is the first."""
+        """Record a use of a model, so that `is_first_use` returns False from now on."""
         self.is_first_use(model)
 
     def is_first_use(self, model: str) -> bool:

@@ -80,7 +80,7 @@ class Residences:
             return self._working.get(model)
 
     def note(self, model: str) -> None:
-        """Note the working space measured so far, since the process may end before the next unload."""
+        """Store the working space measured so far, since the process may end before the next unload."""
         residence, known = self._residences.get(model), self._working.get(model)
         if residence is None or residence.working is None:
             return

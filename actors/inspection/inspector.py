@@ -1,4 +1,4 @@
-"""The inspector: the last requests with all that belongs to them, in memory only, for debugging.
+"""The inspector: the last requests with their prompts and answers, in memory only, for debugging.
 
 What it holds is prompts and answers: it is never logged or written, and ends with the process.
 """
@@ -47,10 +47,10 @@ class Inspection:
         state: `running`, `finished`, `failed` or `ended` (refused, or its client has left).
         status: HTTP status; None until it is known.
         is_submitted: True once an engine has been asked to answer it.
-        figures: Figures of the log line at its end.
+        figures: Figures of the request's log line, by name.
         explanation: Explanation of its cost; None before its end, or if none is given.
         failure: Body of a response that refused the request.
-        nbytes: Bytes of memory, about.
+        nbytes: Approximate memory in bytes.
     """
 
     serial: int
@@ -77,13 +77,13 @@ class Inspection:
 
 
 class Inspector:
-    """The last requests; the oldest are dropped to keep limits of number and of bytes.
+    """The last requests, limited in number and in bytes; the oldest are dropped first.
 
     Its methods are called on the event loop only, and ignore requests that were dropped.
 
     Args:
-        count: Most requests.
-        budget: Most bytes of all requests; one request takes at most a quarter of it.
+        count: Maximum number of requests.
+        budget: Maximum bytes of all requests; one request takes at most a quarter of it.
         clock: Clock with Unix time in seconds.
     """
 
@@ -97,7 +97,7 @@ class Inspector:
 
     @property
     def share(self) -> int:
-        """Most bytes of one request."""
+        """Maximum bytes of one request."""
         return self.budget // 4
 
     def begin(self, request_id: str, route: str, body: bytes, body_bytes: int) -> None:

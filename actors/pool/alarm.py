@@ -1,4 +1,4 @@
-"""An alarm of an actor, for one time at a time."""
+"""An actor's alarm, which is set to one time only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 
 
 class Alarm:
-    """The alarm; a later time than the present one waits until that has passed.
+    """An alarm that calls a function at a time; setting a later time does not postpone it.
 
     Args:
         ring: Callback at the time; must not block.

@@ -40,7 +40,7 @@ class CatalogLookups:
 
     Args:
         log: Logger of the pool.
-        left_out: Names of models over which a server died, so that only a request loads them.
+        left_out: Names of models whose loads or answers crashed earlier processes; only a request loads them.
     """
 
     def __init__(self, engines: Engines, log: Any, left_out: Collection[str] = ()) -> None:
@@ -61,7 +61,7 @@ class CatalogLookups:
         """Return the meaning of a name, and remember it.
 
         Args:
-            without: Models of the list `default` that were tried in vain.
+            without: Models of the list `default` that failed to load for this request.
         """
         revision = self._engines.revision
         found = await self._look(partial(self._engines.resolve, name, without), model=name)

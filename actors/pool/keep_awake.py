@@ -1,4 +1,4 @@
-"""Wakefulness of the machine while requests run: it neither sleeps nor loses its clients' streams."""
+"""Prevention of the machine's sleep while requests run, so that clients' streams are not cut."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class KeepAwake:
         self._changed = trio.Event()
 
     def set_busy(self, busy: bool) -> None:
-        """Tell whether any request runs; never blocks."""
+        """Set whether any request runs; never blocks."""
         if busy != self._busy:
             self._busy = busy
             self._changed.set()

@@ -69,7 +69,7 @@ class Ledger:
         return WaitingRoom(self.records, self.state.limit)
 
     def __getitem__(self, key: ModelKey) -> ModelRecord:
-        """Return the record of a model, which is new if none is known."""
+        """Return the record of a model; a new one for an unknown model."""
         if key not in self._records:
             self._records[key] = ModelRecord(ModelUse(key), self._slots, self._max_queue)
             rule = self._rules[key] = self._rule_of(key.model)

@@ -51,7 +51,7 @@ class MemoryReading:
         return MemoryRead(self._available, now, self._held())
 
     def without_held(self, now: float) -> MemoryRead:
-        """Return the state of memory as it is once the held memory is released."""
+        """Return the state that memory will have once the held memory is released."""
         read = self.latest(now)
         available = None if read.available is None else read.available + read.held
         return attrs.evolve(read, available=available, held=0)

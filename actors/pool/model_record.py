@@ -42,9 +42,10 @@ class ModelRecord:
         slots: Number of slots to lease: the model's own, and the queue if the model admits all requests.
         max_queue: Maximum number of requests that wait beyond the slots.
         model: Actor of the model; None if there is none.
-        remnant: Crashed actor whose worker still holds memory, and thus the place; None if there is none.
+        remnant: Crashed actor whose worker still holds memory, and thus a place among the loaded models; None
+            if there is none.
         leases: Open leases with the time of their grant.
-        prompt_queries: Requests that need no weights.
+        prompt_queries: Requests for token counts or rendered prompts, which need no weights.
         problem: Reason for its last ERROR; None since it began to load again.
         preparing: Reason why the actor cannot prepare prompts now; None if it can.
         progress: Fraction of the weights that is loaded, 0 to 1.
@@ -178,8 +179,8 @@ class ModelRecord:
     def queue_refusal(self, slots: int, now: float, priority: int = 0) -> Problem | None:
         """Return the reason why no further request for slots may wait; None if one may.
 
-        Requests that have lowered their priority take no place from others, neither while they wait nor
-        inside an engine that admits all.
+        Requests of lowered priority never take a place in the queue from others, even in an engine that
+        admits all requests.
         """
         lowered = 0 if priority > 0 else sum(lease.slots for lease in self.leases if lease.priority > 0)
         places = self.max_queue + (lowered if self.slots > self.model_slots else 0)

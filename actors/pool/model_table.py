@@ -69,7 +69,7 @@ class Callbacks:
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
-        rule_of: Function that returns the operator's settings for the residence of a model.
+        rule_of: Function that returns the operator's settings of how long a model stays in memory.
         revision: Function that returns the number of changes of these settings.
     """
 

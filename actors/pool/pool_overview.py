@@ -1,4 +1,4 @@
-"""Questions and wishes of operators about all models of the pool, and their requests."""
+"""Answers to operators about all models of the pool, and changes that they ask for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CANCELLED = Problem(503, "request_cancelled", "The operator of this server has 
 
 
 class PoolOverview:
-    """The answers to questions about all models, and the wishes that need no decision of the pool.
+    """Answers to operators' messages about all models, and changes that need no decision of the pool.
 
     Args:
         ledger: State and records of the models.
@@ -110,7 +110,7 @@ class PoolOverview:
             ticket.fail(problem, record.log)
 
     def end_watches(self, problem: Problem) -> None:
-        """Tell the readers of news that no more will come."""
+        """End the streams of all readers of news."""
         self._ended = problem
         self._watchers.end(problem)
 

@@ -14,8 +14,8 @@ from greenroom.schemas.protocols.model_protocol import ModelCommand, ModelMessag
 class PooledModel(Protocol):
     """An actor that answers for a model under the pool's supervision.
 
-    It obeys the pool's commands and reports each change of its state: the pool knows no other. If it takes no
-    room, it is loaded whenever a request wants it, and never unloaded for others.
+    It obeys the pool's commands and reports each change of its state. If it takes no room, it is loaded
+    whenever a request wants it, and never unloaded for others.
     """
 
     @property

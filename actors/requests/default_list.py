@@ -1,4 +1,4 @@
-"""The models of the list `default`: the next one answers where one cannot be loaded."""
+"""Attempts at the models of the list `default`: if one cannot be loaded, the next one answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_LOADED = frozenset(
 
 
 class DefaultList:
-    """The models that a request has tried in vain.
+    """The models of the list that could not answer a request.
 
     Attributes:
         tried: Their own ids.
@@ -42,7 +42,7 @@ class DefaultList:
         return self._present is not None and self._present.replaceable
 
     def begin(self, found: NameFound) -> None:
-        """Note the model that is tried now."""
+        """Record the model that is tried now."""
         self._present = found
 
     def pass_over(self, problem: Problem) -> bool:

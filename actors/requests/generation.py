@@ -41,7 +41,8 @@ class Generation:
         pool: The pool of the system.
         request: Inference request; its `key` may be an alias, which this object's `key` resolves once known.
             A profile keeps its name here, while the request then has the model's.
-        limited: True if it fails after the setting `queue_timeout`, as requests do that are not streamed.
+        limited: True if it fails once it has waited for the setting `queue_timeout`, as requests without
+            streaming do.
     """
 
     def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest, *, limited: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Changed settings of models, taken in by a running system."""
+"""Reloading of changed settings of models in a running system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from greenroom.schemas.settings.settings import Settings
 
 
 async def reload_models(pool: Ref[PoolMessage], engines: Engines, settings: Settings) -> tuple[str, ...]:
-    """Put changed settings of models, names and profiles in force.
+    """Use changed settings of models, names and profiles from now on.
 
     Running requests end as they began. A model in memory whose own settings have changed leaves it once its
     leases have ended, and is opened anew for the next request after that. One that requests wait for is

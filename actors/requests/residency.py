@@ -1,4 +1,4 @@
-"""Restoration of the models in memory after work that nobody waits for."""
+"""Restoration of the loaded models after background work that has used another one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECONDS = 10.0
 
 
 class ResidencyGuard:
-    """Leaves in memory at its end the models that were there at its start.
+    """Restores, at the end of a block, the models that were loaded at its start.
 
     Unless others use it by then, the block's model is unloaded, also one that was there before: it is opened
     anew, so that it follows what the block has found. Then models that were there before are loaded again,

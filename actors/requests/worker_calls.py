@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def call_on_worker(workers: Workers, call: Callable[[], T], model: str) -> T:
-    """Return the result of a call on a tokenizer thread; if it is cancelled, the call ends unheard.
+    """Return the result of a call on a tokenizer thread; if this is cancelled, the call's result is dropped.
 
     Args:
         call: Function that may import model libraries and read a model's files.

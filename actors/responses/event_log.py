@@ -1,4 +1,4 @@
-"""The log of a run's events, in the same order for all readers."""
+"""The log of a run's events: all readers of a response that is being generated see the same order."""
 
 from __future__ import annotations
 

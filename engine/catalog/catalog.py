@@ -34,8 +34,8 @@ RESCAN_SECONDS = 5.0
 class Catalog:
     """The models of one server: those the operator named, in order, those of `model_dir`, and the hub cache.
 
-    A requested name is only compared with ids and never becomes a path. Methods may be called on any thread;
-    they read the disk.
+    A requested name is only compared with ids and never becomes a path. All methods may be called on any
+    thread, and read the disk.
 
     Args:
         models: Hub ids and folders named by the operator; if empty, the demo model is served.
@@ -140,7 +140,7 @@ class Catalog:
         return tuple(sorted(chosen, key=lambda entry: not self.known.is_usable(entry) or self._failed(entry)))
 
     def rescan(self) -> None:
-        """Look through the folders again with the next question."""
+        """Make the next lookup scan the folders again."""
         self._stale = True  # without the lock, which a scan holds for long
 
     def owned(self) -> list[tuple[str, str]]:

@@ -55,7 +55,7 @@ class Answer:
 
 
 class Probe(Protocol):
-    """The questions to one model, and the judgement of its answers; each kind of model has its own."""
+    """The questions that find out what one model can do, and the judgement of its answers."""
 
     @property
     def questions(self) -> tuple[Question, ...]:

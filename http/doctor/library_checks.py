@@ -14,7 +14,8 @@ _TOLD = ("mlx", "mlx-lm", "mlx-vlm", "mlx-audio", "transformers", "tokenizers", 
 
 
 def check_libraries() -> Iterator[Finding]:
-    """Yield the main versions, and each library that is missing or was not tested."""
+    """Yield the versions of the main libraries, and each library that is missing or of an untested
+    version."""
     asked = [Requirement(line) for line in requires("greenroom") or ()]
     found = {each.name: _version(each.name) for each in asked}
     yield Finding("libraries", ", ".join(f"{name} {found[name]}" for name in _TOLD if found.get(name)))

@@ -211,7 +211,7 @@ class RequestStream(HTTPStream):
 
 
 class Pause:
-    """Replacement for Hypercorn's event that delays pipelined requests: waiting reads the socket ahead.
+    """Replacement for Hypercorn's event that delays pipelined requests; while it waits, it reads ahead.
 
     Args:
         read_ahead: Reads the socket until cancelled.

@@ -193,7 +193,8 @@ def _without_shortage(model: ModelUse) -> ModelUse:
 
 
 def _gone(model: ModelUse) -> ModelUse:
-    """Return a model that has left the memory, or failed to enter it, with all wishes about that fulfilled.
+    """Return the state of a model that was unloaded or failed to load; requests to load or unload it are
+    done.
 
     A time to live that a request has set stays while requests wait for the model.
     """

@@ -46,13 +46,13 @@ class Plan:
         load: Models to load.
         wait: Models that must wait for memory, longest wait first.
         unload: Models to unload for others: without leases, or suspendable.
-        beneficiaries: For each of these, in their order, the waiting model that needs its memory; None if its
-            load is given up.
+        beneficiaries: For each model in `unload`, in the same order, the waiting model that needs its memory;
+            None if the unloaded model's own load is given up.
         expired: Models to unload because their time to live is over, or an operator has asked for it.
         paused: Models that admit no new requests while listed.
         short: Models that wait for memory which no model of the pool can free.
         trim: Loaded models that release their caches, before such a wait ends in a refusal.
-        trimmed_for: Model that needs this memory.
+        trimmed_for: Model for which `trim` releases caches.
         held_for: Model that needs the held memory, which is released; None if none does.
         refused: Models whose requests fail.
     """

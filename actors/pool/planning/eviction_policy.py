@@ -264,7 +264,7 @@ class _Planner:
             )
 
     def _drop(self, model: ModelUse) -> None:
-        """Count a model no longer among those that stay."""
+        """Remove a model from those that stay loaded."""
         self._staying = [other for other in self._staying if other is not model]
 
     def _pause(self, model: ModelUse) -> None:

@@ -1,4 +1,4 @@
-"""The effect that a request for a model would have, computed without any."""
+"""Prediction of the loads and unloads that a request for a model would cause, without causing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.schemas.protocols.operator_protocol import LoadOutcome, LoadPlan
 def plan_load(
     state: PoolState, key: ModelKey, need: MemoryNeed | None, memory: MemoryRead
 ) -> tuple[LoadPlan, Plan]:
-    """Return the effect of a request for a model, and the decisions behind it.
+    """Return the loads and unloads that a request for a model would cause, and the decisions behind them.
 
     The request is one of usual priority that arrives now, behind those that wait already.
 

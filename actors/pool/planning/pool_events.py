@@ -66,7 +66,7 @@ class Configured:
 
 @attrs.frozen
 class PinSet:
-    """The operator's wish that a model is never unloaded for others, or may be again."""
+    """The operator's decision to pin a model, which is then never unloaded for others, or to unpin it."""
 
     key: ModelKey
     pinned: bool
@@ -96,7 +96,7 @@ class UnloadAsked:
 
 @attrs.frozen
 class ModelStarted:
-    """The start of an actor that takes room if the last one took none, or the other way round."""
+    """The start of an actor, which records whether the model needs memory of this machine (`takes_room`)."""
 
     key: ModelKey
     takes_room: bool
@@ -146,7 +146,7 @@ class ReopenAsked:
 
 @attrs.frozen
 class ModelForgotten:
-    """The end of the pool's knowledge of a model that no request uses and no catalog lists."""
+    """The removal of the pool's record of a model that no request uses and no catalog lists."""
 
     key: ModelKey
 
@@ -186,7 +186,7 @@ class MemoryRead:
 
 @attrs.frozen
 class Decided:
-    """A plan whose decisions take effect."""
+    """A plan that the pool carries out."""
 
     plan: Plan
 

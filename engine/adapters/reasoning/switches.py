@@ -65,8 +65,8 @@ class ChosenReasoning:
     Args:
         changes: Changes to the prompt.
         may_reason: True if the answer may begin with reasoning.
-        notice: Sentence about what the request asks for and the model cannot do; empty if there is nothing,
-            or if the model has a nearest effort.
+        notice: Sentence for the client if the model cannot reason as requested; empty if it can, or if
+            another of its efforts stands in for the requested one.
     """
 
     changes: PromptChanges
@@ -75,7 +75,7 @@ class ChosenReasoning:
 
     @property
     def honoured(self) -> bool:
-        """True if this is what the request asks for, or the model's nearest effort."""
+        """True if the model reasons as requested, or with its nearest effort."""
         return not self.notice
 
 

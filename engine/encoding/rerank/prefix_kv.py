@@ -41,13 +41,14 @@ class PrefixCosts:
 
 
 class PrefixKV:
-    """A shared prefix of pairs; implements `greenroom.engine.encoding.shared_prefixes.SharedPrefix`.
+    """The computed prefix that pairs of query and document share; implements
+    `greenroom.engine.encoding.shared_prefixes.SharedPrefix`.
 
     Args:
         tokens: Token ids of the prefix.
         decoder: The decoder without its LM head, called as `decoder(ids, cache)`.
         caches: One empty cache per layer.
-        costs: Memory model of prefixes.
+        costs: Estimate of the memory that prefixes take.
         answer: Function from hidden states at the last tokens to scores.
     """
 

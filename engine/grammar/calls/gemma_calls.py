@@ -46,7 +46,7 @@ def gemma_calls(quote: str, end: str) -> Body:
 
 
 class _Values:
-    """Builds grammars of values in the native form, or as JSON where that cannot enforce the schema.
+    """Builds grammars of values in Gemma's own form, or as JSON where that form cannot enforce the schema.
 
     Args:
         text: Builder of the grammar.

@@ -211,7 +211,7 @@ class GrammarMatcher:
         return (error or b"").decode(errors="replace")
 
     def is_stopped(self) -> bool:
-        """Return whether only the end may follow."""
+        """Return whether the grammar allows no further text."""
         return bool(self._library.llg_matcher_is_stopped(self._pointer))
 
     def is_accepting(self) -> bool:

@@ -47,7 +47,7 @@ class Drafting:
         return self._drafts
 
     def await_tokens(self, pending: PendingTokens | None) -> list[int]:
-        """Wait for the tokens and return them; their arrival times the step."""
+        """Return the tokens as soon as they are computed, and record that the step has ended."""
         if pending is None:
             return []
         arrives = pending.in_flight

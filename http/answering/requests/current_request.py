@@ -76,7 +76,7 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
 
 
 def send_notice(events: Iterable[object]) -> None:
-    """Let the headers tell what the model cannot do of the client's wishes, if the events know it already."""
+    """Put the notice in the events, if there is one, into the response's headers."""
     notices = [event.notice for event in events if isinstance(event, Admitted) and event.notice]
     if notices:
         request.scope["state"]["notice"] = notices[0]

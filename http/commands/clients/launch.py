@@ -150,7 +150,7 @@ def _find(program: str) -> str | None:
 
 
 def _print(started: Launch, folder: Path, server: ServerFacts) -> None:
-    """Print a start without its key."""
+    """Print the commands and files of a client's start, with `KEY` in place of the API key."""
 
     def hidden(text: str) -> str:
         return text.replace(server.key, "KEY") if len(server.key) > len("none") else text

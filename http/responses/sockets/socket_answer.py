@@ -50,14 +50,14 @@ async def answer_on_socket(
 
 @attrs.frozen
 class _HistoryWriter:
-    """Adds a turn that is not stored to the history of its socket."""
+    """Adds a turn to the history of its WebSocket, which alone remembers it."""
 
     socket: SocketRequest
     complete: RequestWithHistory
     formatter: ResponseFormatter
 
     async def on_complete(self, _model: str, choices: Sequence[CollectedChoice]) -> Problem | None:
-        """Keep the complete turn."""
+        """Add the complete turn to the history."""
         [choice] = choices
         echo, ident = self.formatter.echo, self.formatter.answer_id
         items = output_items(choice, ident, echo.calls, encrypts_reasoning=echo.encrypts_reasoning)
@@ -67,7 +67,7 @@ class _HistoryWriter:
         return None
 
     def keep(self, output: tuple[StoredItem, ...], system_prompt: str | None) -> None:
-        """Keep the turn with the model's output.
+        """Add the turn, with the model's output, to the history.
 
         Args:
             system_prompt: See `Turns`; the prompt at the conversation's start takes precedence.

@@ -97,7 +97,7 @@ class CacheBlock:
 
 
 def token_hash(tokens: bytes) -> bytes:
-    """Return the hash that identifies packed tokens."""
+    """Return the hash that identifies token ids, given as bytes (int32)."""
     return hashlib.blake2b(tokens, digest_size=16).digest()
 
 
