@@ -84,8 +84,7 @@ class Pool:
     Args:
         workers: Worker threads for the models.
         make: Function that creates the actor of a model; None for models that run here, on these workers.
-        probe: Function that runs a probe as a client of the pool, and ends its reply; by default, probes are
-            refused.
+        probe: Function that runs a probe as a client of the pool and ends its reply; by default, refuses it.
         left_out: Names of models that are not loaded at the start.
     """
 

@@ -138,7 +138,7 @@ class Answers:
         retention_days: Days without use after which data is deleted; inf keeps everything.
         max_bytes: Maximum size of the database in bytes; None for no limit.
         audit_days: Days after which a row of the audit is deleted.
-        audit_rows: Most rows of the audit.
+        audit_rows: Maximum number of rows of the audit.
     """
 
     def __init__(

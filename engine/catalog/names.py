@@ -26,7 +26,7 @@ Lookup = Callable[[str], CatalogEntry | None]
 class Names:
     """Resolution of requested names: id, `default`, alias, profile, pattern, and the operator's own spelling.
 
-    Adapters and models elsewhere will stand before the patterns. Each step looks for the name as it is, then
+    Each step looks for the name as it is, then
     without `:latest`. An alias or a profile means a model, and never another alias.
 
     Args:

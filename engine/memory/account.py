@@ -69,7 +69,7 @@ class MemoryAccount:
         Args:
             limit: Bytes of all models together.
             buffers: Buffers of the process; None for no limit.
-            most: Bytes of a model that is alone; not used if the operator has set a limit.
+            most: Maximum bytes of a model that is alone in memory; not used if the operator has set a limit.
         """
         with self.changed:
             is_first, self._has_defaults = not self._has_defaults, True

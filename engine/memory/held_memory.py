@@ -1,4 +1,4 @@
-"""Host memory that only saves work, such as the prefixes of unloaded models: the first to go."""
+"""Host memory that only saves work, such as the prefixes of unloaded models; it is freed first."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class HeldMemory:
         dropped.clear()
 
     def refuse(self, owner: str) -> list[HeldPiece]:
-        """Drop an owner's pieces, and hold none before its next load; return them, for another thread."""
+        """Drop an owner's pieces, and hold none before its next load; return them to be destroyed."""
         with self._lock:
             self._refused.add(owner)
             return self._drop_of(owner)

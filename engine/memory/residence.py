@@ -71,7 +71,7 @@ class Residence:
             self._share.loading = False
 
     def add_weights(self, weights: Iterable[tuple[str, mx.array]]) -> None:
-        """Remember arrays of the model, without keeping them."""
+        """Remember arrays of the model by weak references."""
         self._weights += [(name, array.nbytes, weakref.ref(array)) for name, array in weights]
 
     def observe_step(self) -> None:

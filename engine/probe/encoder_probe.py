@@ -51,7 +51,7 @@ class RerankProbe:
     """The question to a model that ranks: the scores of two documents.
 
     Args:
-        known: Record that a probe without fault leaves as it is.
+        known: Record to return if the probe finds no fault.
     """
 
     known: ProbedCapabilities

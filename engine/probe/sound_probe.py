@@ -25,7 +25,7 @@ class SpeechProbe:
     """The question to a model that speaks: one word.
 
     Args:
-        known: Record that a probe without fault leaves as it is.
+        known: Record to return if the probe finds no fault.
     """
 
     known: ProbedCapabilities
@@ -53,7 +53,7 @@ class TranscriptionProbe:
     Whatever the model hears in it is right, since nobody speaks.
 
     Args:
-        known: Record that a probe without fault leaves as it is.
+        known: Record to return if the probe finds no fault.
         recording: File to transcribe, from `write_recording`.
     """
 

@@ -25,7 +25,7 @@ from greenroom.schemas.messages.requests import InferenceRequest
 
 
 def message_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that answer messages and count their tokens."""
     routes = Blueprint("messages", __name__)
 
     @routes.post("/v1/messages")

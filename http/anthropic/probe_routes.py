@@ -10,7 +10,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 
 def probe_routes() -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that Anthropic's clients probe."""
     routes = Blueprint("probes", __name__)
 
     @routes.get("/api/hello")

@@ -146,7 +146,7 @@ def lines_for(name: str, server: ServerFacts) -> str:
     """Return the lines to paste for a client.
 
     Raises:
-        ValueError: The model's id would give a shell or a settings file orders.
+        ValueError: The model's id has characters that a shell or a settings file would interpret.
     """
     if name in LAUNCHED:
         return _of_launched(name, server)

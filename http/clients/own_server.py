@@ -1,4 +1,4 @@
-"""A server that a command starts for the time of a client, because none runs."""
+"""A server that a command starts while a client runs, because no other server runs."""
 
 from __future__ import annotations
 

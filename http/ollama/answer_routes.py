@@ -22,7 +22,7 @@ from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
 
 
 def answer_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that chat and complete text."""
     routes = Blueprint("ollama answers", __name__)
 
     async def respond(

@@ -21,7 +21,7 @@ from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsReque
 
 
 def embedding_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that embed texts."""
     routes = Blueprint("ollama embeddings", __name__)
     pool = services.refs.pool
 

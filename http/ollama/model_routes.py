@@ -28,7 +28,7 @@ NOT_SERVED = {
 
 
 def model_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that list and describe models."""
     routes = Blueprint("ollama models", __name__)
     pool = services.refs.pool
 

@@ -37,7 +37,7 @@ _STAGES = {"resolving": "pulling manifest", "waiting": "pulling manifest"}
 
 
 def pull_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that fetch, copy and delete models."""
     routes = loopback_blueprint("ollama pulls")
     downloads = services.refs.downloads
 

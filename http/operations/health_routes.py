@@ -17,7 +17,7 @@ from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Sto
 
 
 def health_routes(refs: ActorRefs) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the health routes."""
     routes = Blueprint("health", __name__)
 
     @routes.get("/health")

@@ -50,7 +50,7 @@ class MetricsPage:
 
 
 def metrics_route(refs: ActorRefs, requests: HttpRequests) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that serves metrics."""
     routes = loopback_blueprint("metrics")
     page = MetricsPage(refs, requests)
 

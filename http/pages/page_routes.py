@@ -26,7 +26,7 @@ _HEADERS = {
 
 
 def page_routes() -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that serve the pages."""
     routes = Blueprint("pages", __name__)
 
     @routes.get("/")

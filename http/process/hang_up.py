@@ -1,4 +1,4 @@
-"""Meaning of SIGHUP: the end of the terminal, or an operator's wish to reload the settings."""
+"""Meaning of SIGHUP: the terminal was closed, or an operator asks to reload the settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 
 class Terminal:
-    """The terminal of this process, if it was started at one whose end is to end it, as nohup prevents."""
+    """The terminal at which this process was started; none if the process ignores its end, as under nohup."""
 
     def __init__(self) -> None:
         self._watched = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()

@@ -1,4 +1,4 @@
-"""The end of the log: whole lines to a stream whose reader may be slow, stopped or gone."""
+"""Writing of whole log lines to a stream whose reader may be slow, stopped or gone."""
 
 from __future__ import annotations
 

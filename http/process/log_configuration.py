@@ -112,7 +112,7 @@ def configure_command_logging(log_level: LogLevel) -> None:
 
 
 def _lost_lines(log_format: LogFormat, count: int) -> str:
-    """Return the line that tells of lines that no reader took; it is written inside of the logger."""
+    """Return the log line with the number of lost lines; it is written while the logger runs."""
     event: EventDict = {"event": "log lines lost", "count": count, "actor": "system", "level": "warning"}
     if log_format == "console":
         return f"log lines lost: {count}\n"

@@ -51,7 +51,7 @@ class RunningServer:
 
 @contextmanager
 def runtime_file(addresses: Sequence[str], key: str = "") -> Iterator[None]:
-    """Tell this user's processes within the block that this server has these addresses, and a key of theirs.
+    """Write the file of this server's addresses and its key, and delete it at the end of the block.
 
     A folder that cannot be used is logged: a server is useful without it.
     """

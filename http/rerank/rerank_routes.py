@@ -25,7 +25,7 @@ from greenroom.schemas.rerank.score import ScoreRequest
 
 
 def rank_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that rank and score texts."""
     routes = Blueprint("ranking", __name__)
 
     @described("Rank documents", body=RerankRequest, converter=RERANK_CONVERTER, problems=ANSWERED_BY_A_MODEL)

@@ -1,4 +1,4 @@
-"""The five tables that had models as keys or values, until each model got a table of its own."""
+"""Conversion of the five old tables of models in the settings to one table for each model."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ log = get_logger(actor="http")
 
 
 class Reloader:
-    """Reads the settings again and puts the changes in force, one reload at a time.
+    """Reads the settings again and applies the changes, one reload at a time.
 
     Args:
         settings: Settings in force.
         read: Function that reads and checks the settings on a thread; raises ClickException.
-        reload_models: Function that puts those of models in force; returns the models that are opened anew.
+        reload_models: Function that applies the changed settings of models; returns the models whose files
+            are read again.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Reloader:
         self._takers.append(taker)
 
     async def reload(self) -> Reloaded:
-        """Take in changed settings; nothing changes if one of them is wrong.
+        """Read and apply changed settings; nothing changes if one of them is wrong.
 
         Raises:
             ProblemError: 400 `bad_setting`, with the name of the setting.

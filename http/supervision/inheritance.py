@@ -69,7 +69,7 @@ def variables_for(child: ParentLink, sockets: tuple[socket.socket, ...]) -> Mapp
 
 
 def _listening(descriptor: int) -> socket.socket:
-    """Return an inherited socket, which no child inherits further."""
+    """Return an inherited socket, after keeping this process's own children from inheriting it."""
     served = False
     with contextlib.suppress(OSError):
         sock = socket.socket(fileno=descriptor)

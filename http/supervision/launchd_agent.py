@@ -61,7 +61,7 @@ class LaunchdAgent:
 
     @property
     def forget_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands for the time after the file is gone: none."""
+        """Commands to run after the file is deleted: none."""
         return ()
 
     @property

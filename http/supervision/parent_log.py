@@ -1,4 +1,4 @@
-"""Log lines of the supervising parent, in the forms of the server's log but without its libraries' memory."""
+"""Log lines of the supervising parent, in the server's formats, without loading structlog."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from greenroom.http.supervision.silence import SilenceLimits
 
 
 class Systemd:
-    """The socket of systemd, if it started this process, else nothing that receives.
+    """The socket of systemd, if it started this process; else messages are dropped.
 
-    The variables are removed, since they are for no child.
+    Systemd's environment variables are removed, so that no child process inherits them.
     """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:

@@ -74,7 +74,7 @@ class SystemdUnit:
 
     @property
     def forget_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands for the time after the file is gone."""
+        """Commands to run after the file is deleted."""
         return (("systemctl", "--user", "daemon-reload"),)
 
     @property

@@ -19,7 +19,7 @@ _WATCHDOG_SHARE = 3
 
 
 class Watchers:
-    """The watchers of this process, which hear of its stages and its work; often there are none.
+    """The watchers of this process, which receive its stages and its work; often there are none.
 
     Args:
         inherited: What the process has inherited.
@@ -54,11 +54,11 @@ class Watchers:
         self.activity = activity = Activity(tell if listeners else None)
 
     def follow(self, token: trio.lowlevel.TrioToken) -> None:
-        """Tell them from now on whether this event loop answers."""
+        """Send signs of life to the watchers from now on, as long as this event loop answers."""
         self._heartbeats.follow(token)
 
     def ready(self, addresses: Sequence[str]) -> None:
-        """Tell them that the server accepts requests at these addresses."""
+        """Tell the watchers that the server accepts requests at these addresses."""
         self._heartbeats.enter("serving")
         self._systemd.tell("READY=1", f"STATUS=Serving on {', '.join(addresses)}")
 
@@ -67,6 +67,6 @@ class Watchers:
         self._systemd.tell(f"STATUS={text}")
 
     def ending(self) -> None:
-        """Tell them that the server drains."""
+        """Tell the watchers that the server finishes its requests and takes no new ones."""
         self._heartbeats.enter("ending")
         self._systemd.tell("STOPPING=1", "STATUS=Finishing accepted requests")

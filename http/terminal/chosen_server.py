@@ -1,4 +1,4 @@
-"""The server that a command talks to, and what it says of its models."""
+"""The server that a command uses, and the descriptions of its models."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ChosenServer:
         model: Name of the model for requests.
         key: API key; None to send that of the environment, if there is one.
         drops_oldest: True if it leaves out the oldest turns of a chat that is too long.
-        sets_length: True if the length of its model's answers is set there, so that a chat has no say.
-        verifies: True if its certificate must be trusted. One that was found on this machine needs no
-            witness: its user's own file names it, and nobody else listens there while that is locked.
+        sets_length: True if the server's settings limit the length of answers, so that a chat sends no limit.
+        verifies: True if its certificate must be trusted. A server found on this machine is an exception: a
+            locked file of the same user names its address.
     """
 
     url: str
@@ -40,12 +40,12 @@ class ChosenServer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that open it."""
+        """The request headers with the API key."""
         return headers_for(self.key)
 
     @property
     def trusts_environment(self) -> bool:
-        """True if proxies of the environment may stand before it; none does on this machine."""
+        """True if requests may use the proxies of the environment; False for a server on this machine."""
         return self.key is None and not self.drops_oldest
 
     def refusal(self, status: int, body: bytes) -> Problem:

@@ -1,4 +1,4 @@
-"""The choice of commands between a server that runs and a model that they load themselves."""
+"""Choice of a command between a running server and a model that the command loads itself."""
 
 from __future__ import annotations
 

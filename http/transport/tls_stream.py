@@ -21,8 +21,8 @@ T = TypeVar("T")
 class TlsStream(SocketStream):
     """A connected TCP socket under TLS.
 
-    What is written is encrypted at once, in the order of the calls, so that bytes that the socket does not
-    take can wait as they are.
+    Data is encrypted at once, in the order of the calls; encrypted bytes that the socket does not accept yet
+    wait.
 
     Args:
         stream: Accepted stream; this object takes ownership of its socket.
@@ -104,6 +104,6 @@ class TlsStream(SocketStream):
                 self._received.write_eof()
 
     async def _send_own(self) -> None:
-        """Send what TLS itself has to say, such as its part of the handshake."""
+        """Send the messages of TLS itself, such as its part of the handshake."""
         if self._sending.pending and (rest := super().send_now(self._sending.read())):
             await self.send_all(rest)

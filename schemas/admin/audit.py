@@ -18,7 +18,7 @@ class AuditQuery:
         model: Public id of a model.
         status: HTTP status.
         ending: `answered`, `refused`, `cancelled`, `timed_out` or `failed`.
-        limit: Most rows, at most 1,000.
+        limit: Maximum number of rows, at most 1,000.
         after: `number` of the last row of the page before.
         follow: `true` for server-sent events of the requests that end from now on.
     """

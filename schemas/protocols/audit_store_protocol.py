@@ -22,7 +22,7 @@ class ListAudit:
     """List the latest rows that match every filter, the newest first. Reply: AuditPage.
 
     Args:
-        limit: Most rows.
+        limit: Maximum number of rows.
         after: Number of the row behind which the page begins; None for the newest.
         since: Unix time in seconds, included.
         until: Unix time in seconds, not included.
@@ -76,7 +76,7 @@ class ListUsage:
     Args:
         since: First day in UTC, as `2026-11-24`.
         owner: Id of the key; None for all.
-        limit: Most entries.
+        limit: Maximum number of entries.
     """
 
     since: str = ""

@@ -22,7 +22,7 @@ class Caller:
         requests_per_minute: Limit on its requests; None for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
         priority: Steps by which its requests wait behind those of others; below 0, go before them.
-        expires: Unix time in seconds from which on the key opens nothing; None for never.
+        expires: Unix time in seconds at which the key expires; None for never.
     """
 
     owner: str = EVERYBODY

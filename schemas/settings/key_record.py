@@ -22,11 +22,11 @@ class KeyRecord:
     """An API key without its secret.
 
     Args:
-        name: Its name for people, unique among the keys that open something.
+        name: Its name for people, unique among the valid keys.
         digest: SHA-256 of its secret.
-        caller: Rights of the requests that bring it; the owner is the key's id.
+        caller: Rights of the requests that use it; the owner is the key's id.
         created: Unix time in seconds.
-        revoked: Unix time in seconds from which on it opens nothing; None while it does.
+        revoked: Unix time in seconds at which it was revoked; None if it was not.
         is_off: True if keys were switched off since: it no longer makes requests need one.
     """
 
@@ -43,7 +43,7 @@ class KeyRecord:
         return self.caller.owner
 
     def opens(self, now: float) -> bool:
-        """Return whether the key opens anything at a Unix time."""
+        """Return whether the key is valid at a Unix time, in seconds."""
         expires = self.caller.expires
         return self.revoked is None and not self.is_off and (expires is None or now < expires)
 

@@ -1,4 +1,4 @@
-"""Changes of settings that a running server can take in, and those that need a new process."""
+"""Changes of settings that a running server can apply, and those that need a new process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RELOADABLE = (
 
 @attrs.frozen
 class SettingsChange:
-    """The difference between the settings in force and those read anew.
+    """The difference between the current settings and those that were read again.
 
     Args:
-        settings: Settings to put in force: those that need a new process stay as they are.
-        applied: Names of the changed settings that a running server takes in.
+        settings: Settings to apply: those that need a new process stay as they are.
+        applied: Names of the changed settings that a running server applies.
         needs_restart: Names of the changed settings that need a new process.
     """
 
@@ -35,7 +35,7 @@ class SettingsChange:
 
 
 def compare(before: Settings, read: Settings) -> SettingsChange:
-    """Return the difference between the settings in force and those read anew."""
+    """Return the difference between the current settings and those that were read again."""
     names = sorted(attrs.fields_dict(Settings).keys() - {"origins"})
     changed = [name for name in names if getattr(before, name) != getattr(read, name)]
     applied = tuple(name for name in changed if name in RELOADABLE)
@@ -49,7 +49,7 @@ def compare(before: Settings, read: Settings) -> SettingsChange:
 
 
 def opens_otherwise(before: Settings, now: Settings, model: str) -> bool:
-    """Return whether a model has to be opened anew to follow its changed settings.
+    """Return whether a model's files must be read again to apply its changed settings.
 
     Names and residence in memory are not part of an opened model.
     """

@@ -24,9 +24,9 @@ def setting(
     """Return the attrs field of a setting.
 
     Args:
-        default: Value without any source; None if the setting may be absent.
+        default: Value if no source sets it; None if the setting may be absent.
         meaning: Help text.
-        low: Least value.
+        low: Minimum value.
         high: Greatest value.
         above: Value that must be exceeded.
         one_of: Permitted values; empty for any.

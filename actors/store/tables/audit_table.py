@@ -35,7 +35,7 @@ class AuditTable:
 
     Args:
         days: Days after which a row is deleted.
-        most: Most rows that stay after a retention pass.
+        most: Maximum number of rows that stay after a retention pass.
     """
 
     def __init__(self, connection: Connection, days: float, most: int) -> None:

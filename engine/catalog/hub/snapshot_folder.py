@@ -39,14 +39,14 @@ class SnapshotFolder:
         return self._blobs / file.digest
 
     def has(self, file: RemoteFile) -> bool:
-        """Return whether a file's content is there, whole."""
+        """Return whether a file's whole content is in the cache."""
         try:
             return self.blob(file).stat().st_size == file.size
         except OSError:
             return False
 
     def missing_bytes(self, files: Iterable[RemoteFile]) -> int:
-        """Return the bytes of files that are still to come; parts count."""
+        """Return the bytes of files that are still missing; bytes that parts hold are not missing."""
         missing = {file.digest: file for file in files if not self.has(file)}
         return sum(max(0, file.size - self.part_bytes(file)) for file in missing.values())
 
@@ -95,7 +95,7 @@ class SnapshotFolder:
                 part.unlink(missing_ok=True)
 
     def link(self, files: Iterable[RemoteFile]) -> Path:
-        """Link the files into the snapshot, and let the revision mean it; return the snapshot's folder.
+        """Link the files into the snapshot, and point the revision to it; return the snapshot's folder.
 
         Raises:
             OSError: The disk refuses.

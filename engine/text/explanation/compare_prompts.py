@@ -31,7 +31,7 @@ class KnownPrompt:
     """A prompt in the form in which it is compared.
 
     Args:
-        tokens: Packed tokens.
+        tokens: Token ids, packed into bytes.
         outline: Outline of the conversation; None for raw text.
         turns_end: Length in tokens up to the last end of a turn; what follows is only the beginning of an
             answer.
@@ -119,7 +119,7 @@ def _common_after(prompt: KnownPrompt, earlier: KnownPrompt, shared: int) -> tup
 
 
 def _anchors(first: int, last: int, turns_end: int) -> Iterator[int]:
-    """Yield places from `first` to `last`: the end of the turns, then close together, then evenly spaced."""
+    """Yield places at which to search, from `first` to `last`: the turns' end, then ever farther apart."""
     if first <= turns_end <= last:
         yield turns_end
     at, step, spacing = first, _ANCHOR, max(_ANCHOR, (last - first) // (_ANCHORS // 2))
@@ -132,7 +132,7 @@ def _anchors(first: int, last: int, turns_end: int) -> Iterator[int]:
 
 
 def _occurrences(tokens: bytes, anchor: bytes, first: int) -> Iterator[int]:
-    """Yield the first places of an anchor, from a place on."""
+    """Yield the first positions from `first` on at which the tokens of an anchor occur."""
     found, count = tokens.find(anchor, first * _WIDTH), 0
     while found >= 0 and count < _OCCURRENCES:
         if found % _WIDTH == 0:

@@ -32,7 +32,7 @@ class PromptHistory:
     Prompts of different clients are never compared. A prompt replaces an earlier one that it continues.
 
     Args:
-        budget: Most bytes to remember; the clients that sent nothing for longest are forgotten first.
+        budget: Maximum bytes to remember; the clients that sent nothing for longest are forgotten first.
     """
 
     def __init__(self, budget: int = _BYTES) -> None:

@@ -44,7 +44,7 @@ class HostTier:
         held: Host memory of all models, which any need may drop.
         owner: Name of the model among them.
         stamp: Text that changes with everything that a cached prefix depends on.
-        limit: Most bytes to hold.
+        limit: Maximum bytes to hold.
     """
 
     is_on_disk = False
@@ -65,7 +65,7 @@ class HostTier:
         return False
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest held prefix of a packed prompt."""
+        """Return the longest held prefix of a prompt, given as packed token ids."""
         return self._index.match(tokens)
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:

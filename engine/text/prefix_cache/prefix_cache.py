@@ -42,7 +42,7 @@ class PrefixCache:
     rotating layers, a prompt can continue only at the end of an entry.
 
     Args:
-        budget: Most bytes of memory to hold; 0 disables the cache.
+        budget: Maximum bytes of memory to hold; 0 disables the cache.
         stored: Tier on disk or in host memory, for prefixes without an adapter or a salt; None for none.
     """
 
@@ -94,7 +94,7 @@ class PrefixCache:
 
         Args:
             row: Row of a batched cache; None for an unbatched one.
-            min_tokens: Least new tokens worth a copy.
+            min_tokens: Minimum number of new tokens worth a copy.
             unfinished: Whether more of the same prompt follows, so that neither states nor files are needed
                 yet.
             continued: Whether the prompt continues an earlier one.

@@ -53,7 +53,7 @@ class Restoration:
         """Return whether it waits for the disk.
 
         Args:
-            seconds: Most seconds to wait for the read before returning.
+            seconds: Maximum seconds to wait for the read before returning.
         """
         return isinstance(self._next, Future) and not wait_for([self._next], seconds).done
 

@@ -30,7 +30,7 @@ class StoredTier(Protocol):
         """True if `advance` has work to do."""
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest stored prefix of a packed prompt."""
+        """Return the longest stored prefix of a prompt, given as packed token ids."""
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:
         """Start reading a block; the result is None if it is gone."""
@@ -61,10 +61,10 @@ class StoredTier(Protocol):
         """
 
     def drop(self) -> None:
-        """Forget what may be wrong after a failure, and store no more."""
+        """Drop blocks that may be wrong after a failure, and store no more."""
 
     def close(self, memory: MemoryTier, seconds: float) -> None:
-        """Store what is worth it before the memory tier is cleared.
+        """Store the prefixes that are worth keeping, before the memory tier is cleared.
 
         Args:
             seconds: Timeout in seconds.

@@ -30,7 +30,7 @@ class Preemption:
         admitted: Entries of the sequences that run, by serial; shared with admission control.
 
     Attributes:
-        max_reserved_tokens: Most output tokens to reserve memory for in advance.
+        max_reserved_tokens: Maximum number of output tokens to reserve memory for in advance.
         preempted: Number of preemptions.
         cut: Number of answers that ended because they did not fit even alone.
     """

@@ -64,7 +64,7 @@ class SequenceMetrics:
         self.admitted_at = self.admitted_at or time.perf_counter()
 
     def wait_for(self, awaited: Awaited | None) -> None:
-        """Record the cause of a wait from now on; None if it is computed, or only awaits its turn."""
+        """Record the cause of a wait that begins; None if the sequence is computed or awaits its turn."""
         if awaited == self._awaited:
             return
         now = time.perf_counter()
@@ -114,5 +114,5 @@ class SequenceMetrics:
         return attrs.evolve(self._preempted, seconds=seconds)
 
     def cached(self, image_tokens: int) -> CachedTokens:
-        """Return the cached tokens by where they were; `image_tokens` had cached features."""
+        """Return the cached tokens by where they were found; `image_tokens` had cached features."""
         return CachedTokens(self.cached_tokens - self.disk_tokens, self.disk_tokens, image_tokens)

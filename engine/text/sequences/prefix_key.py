@@ -7,11 +7,11 @@ import attrs
 
 @attrs.frozen
 class PrefixKey:
-    """The weights that compute a prefix, and those who share it; different keys share none.
+    """Key of a cached prefix: the weights that computed it, and the group of clients that may reuse it.
 
     Args:
         adapter: Name of the LoRA adapter applied to the base model; None for the base model alone.
-        salt: Name of those who share the prefix; empty for all (vLLM's `cache_salt`).
+        salt: Name of the group of clients that share the prefix; empty for all (vLLM's `cache_salt`).
     """
 
     adapter: str | None = None

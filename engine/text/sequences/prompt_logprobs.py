@@ -30,7 +30,7 @@ class PromptLogprobs:
         choices: Number of choices.
 
     Attributes:
-        chunk: Most tokens whose logits may be scored together.
+        chunk: Maximum number of tokens whose logits may be scored together.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Sequence:
 
     Args:
         prompt: Token ids, `[prompt]`.
-        max_tokens: Most tokens to generate.
+        max_tokens: Maximum number of tokens to generate.
         sampling: Sampling parameters.
 
     Answer:

@@ -1,4 +1,4 @@
-"""Records of the current request for the audit: its route, its end, and who asked."""
+"""Records of the current request for the audit: its route, its end and its caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that other servers have, with the sentence that tells their users what there is here instead."""
+"""Paths that other servers have and this one lacks, with a sentence about the replacement here."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolMessage,
 
 
 def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> Blueprint:
-    """Return the routes.
+    """Return the blueprint of the routes that list models.
 
     Args:
         protocols: Protocols to answer in; at least one of them lists models.

@@ -18,11 +18,11 @@ from greenroom.schemas.problems import ProblemError, draining
 
 
 class ProgressStream(ResponseBody):
-    """The body of a response that tells the events of a reply, and closes it at its end.
+    """The body of a response that sends the events of a reply, and closes the reply at its end.
 
     Args:
         first: Event that came before the headers were sent.
-        encode: Function that returns an event's bytes; none for an event that is not told.
+        encode: Function that returns an event's bytes; no bytes for an event that is not sent.
     """
 
     def __init__(self, replies: ReplyStream[Any], first: Any, encode: Callable[[Any], bytes]) -> None:
@@ -62,7 +62,7 @@ class ProgressStream(ResponseBody):
 async def progress_response(
     ref: Ref[Any], message: Any, encode: Callable[[Any], bytes], content_type: str
 ) -> Response:
-    """Return a response that tells the events of an actor's reply.
+    """Return a response that sends the events of an actor's reply.
 
     Raises:
         ProblemError: The first event is a failure, or the actor has stopped.

@@ -38,7 +38,7 @@ class WaitingNews:
 
 
 class TellsNews:
-    """Part of a stream formatter whose heartbeats tell news of a wait."""
+    """Part of a stream formatter whose heartbeats tell a client why it waits."""
 
     def __init__(self) -> None:
         self._news = WaitingNews()

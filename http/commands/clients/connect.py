@@ -69,5 +69,5 @@ def command(client: str | None, url: str | None, model: str) -> None:
 
 
 def for_terminal_lines(text: str) -> str:
-    """Return lines without what would give a terminal orders."""
+    """Return lines without the control characters that a terminal would interpret."""
     return "\n".join(map(for_terminal, text.split("\n")))

@@ -1,4 +1,4 @@
-"""Admission of requests by API key, from their heads alone."""
+"""Admission of requests by API key, from their request lines and headers alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_KEY = (
 
 @attrs.frozen
 class Head:
-    """The head of a request, as far as admission reads it."""
+    """The request line, the headers and the peer's address of a request, by which it is admitted."""
 
     method: str
     path: str
@@ -44,7 +44,7 @@ class Door:
     """Admits requests by API key: tells their callers, and refuses strangers while keys are needed.
 
     Args:
-        ring: Keys that open.
+        ring: Valid keys.
         open_loopback: True if programs of this machine need no key, except for operators' routes.
     """
 
@@ -58,7 +58,7 @@ class Door:
         """Return the caller of a request.
 
         Raises:
-            ProblemError: 401 for a request without a key that opens, 429 after many wrong ones.
+            ProblemError: 401 for a request without a valid key, 429 after many wrong ones.
         """
         if not self.ring.is_locked:
             return ANYBODY

@@ -1,4 +1,4 @@
-"""The API keys that open the server, in memory: no request waits for the database."""
+"""The valid API keys, in memory, so that no request waits for the database."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ REVOKED = Problem(401, "invalid_api_key", "This API key was revoked, or has expi
 class KeyRing:
     """The keys of the settings and of the database, by digest.
 
-    Once a key was ever made, it is locked until keys are switched off: without a key that opens, nobody gets
-    in.
+    Once a key was made, the server refuses requests without a valid key, until keys are switched off.
 
     Args:
         own: Keys of the settings.
@@ -52,7 +51,7 @@ class KeyRing:
         return any(record.caller.admin for record in (*self._own, *self._stored) if not record.is_off)
 
     def find(self, secret: str, now: float) -> Caller | None:
-        """Return the caller whose key this is; None if it opens nothing.
+        """Return the caller whose key this is; None if the key is not valid.
 
         Args:
             now: Unix time in seconds.
@@ -64,7 +63,7 @@ class KeyRing:
         return None
 
     def take_session_key(self, secret: str) -> None:
-        """Let processes of the server's own user in by a key that ends with the server."""
+        """Admit processes of the server's own user by a key that is valid until the server ends."""
         self._session = digest_of(secret)
 
     def is_session_key(self, secret: str) -> bool:
@@ -72,7 +71,7 @@ class KeyRing:
         return self._session is not None and compare_digest(self._session, digest_of(secret))
 
     def replace(self, records: Iterable[KeyRecord], now: float) -> None:
-        """Take in the keys of the database, and end the requests of those that open nothing any more.
+        """Use the keys of the database from now on, and end the requests of keys that are no longer valid.
 
         A database that has lost all its keys is another one: what was locked stays locked.
         """
@@ -84,11 +83,12 @@ class KeyRing:
         self.end_expired(now)
 
     def stay_locked(self) -> None:
-        """Let nobody in without a key from now on, even if there is none: others can reach the server."""
+        """Refuse requests without a key from now on, even if no key exists: other machines can reach the
+        server."""
         self._stays_locked = True
 
     def lose_sight(self) -> None:
-        """Lock: the database cannot be read, so nobody knows whether keys were made."""
+        """Refuse requests without a key, since the database cannot be read and keys may exist."""
         self._unreadable = True
 
     def attend(self, caller: Caller, end: Callable[[], None]) -> Callable[[], None]:
@@ -111,7 +111,7 @@ class KeyRing:
         return leave
 
     def end_expired(self, now: float) -> None:
-        """End the running requests of keys that open nothing at this Unix time."""
+        """End the running requests of keys that are no longer valid at this Unix time, in seconds."""
         if not self._running:
             return
         open_now = {record.id for record in (*self._own, *self._stored) if record.opens(now)}
@@ -125,7 +125,7 @@ class KeyRing:
         return tuple(self._revoked)
 
     def attend_request(self, caller: Caller, request_id: str) -> Callable[[], None]:
-        """Have `revoked_requests` name a request from the end of its key until its own.
+        """List a request in `revoked_requests` from the end of its key's validity until its own end.
 
         Returns:
             Function to call when the request has ended.

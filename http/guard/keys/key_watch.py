@@ -26,7 +26,7 @@ INTERVAL = 0.5
 
 
 class KeyWatch:
-    """Keeps the ring as the database is.
+    """Updates the valid keys in memory after each change of the database.
 
     Args:
         database: The setting `db`.
@@ -40,7 +40,7 @@ class KeyWatch:
         self._known: str | None = None
 
     async def begin(self) -> None:
-        """Read the keys before the server listens; lock it if nobody knows whether there are any."""
+        """Read the keys before the server listens; if they cannot be read, require a key of every request."""
         try:
             await self.look(anew=True)
         except ProblemError as failed:
@@ -70,10 +70,10 @@ class KeyWatch:
                 log.info("request of a revoked key ended", request_id=request_id)
 
     async def look(self, *, anew: bool = False) -> None:
-        """Take in the keys if another process has written, or in any case.
+        """Read the keys again if another process has written to the database, or if `anew` is True.
 
         Args:
-            anew: True after a change of the server's own, which no stamp shows.
+            anew: True to read them in any case, after a change by this server.
 
         Raises:
             ProblemError: The database cannot be read now.

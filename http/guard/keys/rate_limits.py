@@ -25,7 +25,7 @@ class _Buckets:
 
 
 class RateLimits:
-    """The allowances of keys, in memory: a server that starts again begins with full ones.
+    """The allowances of keys, in memory: after a restart, each key has its full allowance.
 
     A request costs one request at once, and its tokens at its end, since nobody knows them before: a key
     without tokens left waits until its debt is paid.

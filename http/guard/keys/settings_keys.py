@@ -13,7 +13,7 @@ LONGEST_KEY = 1_024
 
 
 def settings_keys(settings: Settings) -> tuple[KeyRecord, ...]:
-    """Return the keys of `api_key` and `api_key_file`, with an operator's rights.
+    """Return the keys in the settings `api_key` and `api_key_file`, with an operator's rights.
 
     Raises:
         ValueError: The file cannot be read, or a key cannot be sent in a header; the message names the

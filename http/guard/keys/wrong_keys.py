@@ -24,7 +24,7 @@ class WrongKeys:
             now: Seconds, by any clock.
 
         Returns:
-            Seconds until the address has a clean slate, if it has sent too many; else None.
+            Seconds until the address may try again, if it has sent too many; else None.
         """
         began, count = self._counts.get(address, (now, 0))
         if now >= began + _MINUTE:

@@ -43,7 +43,7 @@ from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
 
 
 def chat_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the route that answers chats."""
     routes = Blueprint("chat", __name__)
 
     @routes.post("/v1/chat/completions")

@@ -34,7 +34,7 @@ from greenroom.schemas.stored import StoredCompletion
 
 
 def stored_completion_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that read, update and delete stored completions."""
     routes = Blueprint("stored_completions", __name__)
     store, answers = services.refs.store, services.answers
     path = "/v1/chat/completions/<completion_id>"

@@ -19,7 +19,7 @@ from greenroom.schemas.openai.converter import OPENAI
 
 
 def completion_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the route that completes text."""
     routes = Blueprint("completions", __name__)
 
     @routes.post("/v1/completions")

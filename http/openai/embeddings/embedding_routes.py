@@ -20,7 +20,7 @@ from greenroom.schemas.openai.embeddings import EmbeddingsRequest
 
 
 def embedding_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the route that embeds texts."""
     routes = Blueprint("embeddings", __name__)
 
     @routes.post("/v1/embeddings")

@@ -46,7 +46,7 @@ class VoiceQuery:
 
 
 def speech_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that speak text and list voices."""
     routes = Blueprint("speech", __name__)
     pool = services.refs.pool
 

@@ -34,7 +34,7 @@ from greenroom.schemas.problems import missing
 
 
 def transcription_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that transcribe and translate recordings."""
     routes = Blueprint("transcription", __name__)
 
     @routes.post("/v1/audio/transcriptions")

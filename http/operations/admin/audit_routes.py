@@ -30,7 +30,7 @@ _POLL = 0.25
 
 
 def audit_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that show the audit and its sums."""
     routes = loopback_blueprint("admin audit")
     audit, store = services.refs.audit, services.refs.store
 

@@ -33,7 +33,7 @@ class EventBody(ResponseBody):
         self._waiting = trio.CancelScope()
 
     def end(self) -> None:
-        """End the body at once, with an event that says why: the operator's key opens nothing any more."""
+        """End the body at once, with an event that the operator's key is no longer valid."""
         self._ended = True
         self._waiting.cancel("the key was revoked")
 

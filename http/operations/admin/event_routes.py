@@ -32,7 +32,7 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def event_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that stream news of models and the log."""
     routes = loopback_blueprint("admin events")
     pool, downloads = services.refs.pool, services.refs.downloads
 
@@ -88,7 +88,7 @@ async def _watch(pool: Ref[PoolMessage]) -> ReplyStream[Any]:
 
 
 async def _goes_on(news: ReplyStream[Any]) -> bool:
-    """Wait for a moment; return whether the server goes on."""
+    """Wait before the next look at the log; return False if the server shuts down."""
     with trio.move_on_after(_POLL):
         try:
             while not isinstance(await news.receive(), Failed):

@@ -29,7 +29,7 @@ class InspectQuery:
 
 
 def inspect_routes(services: RouteServices) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that shows the last requests."""
     routes = loopback_blueprint("admin inspect")
     inspector = services.refs.inspector
 

@@ -25,7 +25,7 @@ from greenroom.schemas.settings.key_record import KeyRecord
 
 
 def key_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that make, list and revoke API keys."""
     routes = loopback_blueprint("admin keys")
     store = services.refs.store
 

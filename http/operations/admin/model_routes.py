@@ -33,7 +33,7 @@ from greenroom.schemas.protocols.pool_protocol import (
 
 
 def model_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that list used models and plan loads."""
     routes = loopback_blueprint("admin models")
     pool = services.refs.pool
 

@@ -28,7 +28,7 @@ from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, Probe
 
 
 def probe_routes(services: RouteServices) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that probes a model."""
     routes = loopback_blueprint("admin probes")
     pool = services.refs.pool
 

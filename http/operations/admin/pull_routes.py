@@ -44,7 +44,7 @@ _MAX_WORDS = 200
 
 
 def pull_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that fetch, search and delete models."""
     routes = loopback_blueprint("admin pulls")
     downloads = services.refs.downloads
 

@@ -14,7 +14,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 
 def reload_routes(services: RouteServices) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that reloads the settings."""
     routes = loopback_blueprint("admin reload")
 
     @routes.post("/admin/reload")

@@ -24,7 +24,7 @@ from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 
 
 def request_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that list and cancel requests."""
     routes = loopback_blueprint("admin requests")
     pool = services.refs.pool
 

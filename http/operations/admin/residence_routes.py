@@ -23,7 +23,7 @@ from greenroom.schemas.protocols.pool_protocol import Acquire, ModelUnloaded, Un
 
 
 def residence_routes(services: RouteServices) -> Blueprint:
-    """Return the routes."""
+    """Return the blueprint of the routes that load, unload and pin models."""
     routes = loopback_blueprint("admin residence")
     pool = services.refs.pool
 

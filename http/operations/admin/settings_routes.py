@@ -22,7 +22,7 @@ SECRET_VARIABLES = ("HF_TOKEN",)
 
 
 def settings_routes(services: RouteServices) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that shows the settings."""
     routes = loopback_blueprint("admin settings")
 
     @routes.get("/admin/settings")

@@ -23,7 +23,7 @@ from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Sto
 
 
 def status_routes(services: RouteServices) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that shows the server's state."""
     routes = loopback_blueprint("admin status")
     started, refs, settings = time.monotonic(), services.refs, services.settings
 

@@ -14,7 +14,7 @@ from greenroom.http.operations.openapi.document import openapi_document
 
 
 def openapi_routes(app: QuartTrio) -> Blueprint:
-    """Return the route."""
+    """Return the blueprint of the route that serves the OpenAPI document."""
     routes = Blueprint("openapi", __name__)
     document = cache(lambda: json_bytes(openapi_document(app)))
 

@@ -100,7 +100,7 @@ class ResponseStream(TellsNews):
         yield self._state("completed", "completed", usage=Usage()) + DONE
 
     def event(self, event: RunEvent) -> bytes:
-        """Return the wire events for an event of the answer, or for an entry of a run's log."""
+        """Return the server-sent events for an event of the answer, or for an entry of a run's log."""
         if not isinstance(event, RunStarted | Heartbeat | RunEnded):
             self._news.record(event)
         if isinstance(event, QueueStatus):

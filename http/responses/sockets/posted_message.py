@@ -39,7 +39,7 @@ class PostedMessage:
     """Posts one message to the application, and sends the resulting events to the client.
 
     Args:
-        unsent: Account that is charged for events until they are sent.
+        unsent: Memory budget that is charged for events until they are sent.
         request: Members of the message, and its socket's histories.
     """
 

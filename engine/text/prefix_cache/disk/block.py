@@ -76,7 +76,7 @@ class CacheBlock:
         kind: "kv" for the KV tensors of a run of tokens, "state" for the layer states after the last token.
         prefix: Hash of all tokens before `start`.
         start: Number of tokens before those of the file.
-        tokens: Packed tokens; empty for states.
+        tokens: Token ids, packed into bytes; empty for states.
     """
 
     kind: str

@@ -78,7 +78,7 @@ class DiskIndex:
                 self._lengths[block.start] -= 1
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest prefix of packed tokens that is on disk."""
+        """Return the longest prefix of packed token ids that is on disk."""
         with self._lock:
             blocks, at = list[CacheBlock](), 0
             running = hashlib.blake2b(digest_size=16)

@@ -80,7 +80,7 @@ class Offload:
         """Queue a prefix to be written.
 
         Args:
-            tokens: Packed tokens.
+            tokens: Token ids, packed into bytes.
             stateful: Whether the model has recurrent or rotating layers.
         """
         failed = self._failures >= _MAX_FAILURES
@@ -100,7 +100,7 @@ class Offload:
         self._thread.submit(partial(self._remove, tuple(self._doubtful)))
 
     def advance(self, timeout: float = 0.0, *, idle: bool = False) -> None:
-        """Start the next writes, as far as earlier ones are done.
+        """Start the next writes if earlier ones are done.
 
         Args:
             timeout: Seconds to wait for each write.

@@ -69,7 +69,7 @@ class RetentionPolicy:
         """Return the ids of the latest leaves, which are evicted last, so that new prompts are cached at all.
 
         Args:
-            budget: Most bytes of the whole cache.
+            budget: Maximum bytes of the whole cache.
         """
         kept: set[int] = set()
         room = budget // _NEWCOMER_SHARE

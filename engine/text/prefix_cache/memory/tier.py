@@ -19,7 +19,7 @@ class MemoryTier:
     """Prefix cache in memory that evicts leaves by `RetentionPolicy`, so shared prefixes stay longest.
 
     Args:
-        budget: Most bytes to hold; 0 disables the cache.
+        budget: Maximum bytes to hold; 0 disables the cache.
 
     Attributes:
         reserve: Function of the shared memory account: takes the bytes wanted and returns those granted.
@@ -47,7 +47,7 @@ class MemoryTier:
         return sum(1 for tree in self._trees.values() for _ in tree)
 
     def match(self, key: PrefixKey, packed: bytes) -> Match:
-        """Return the longest cached prefix of a packed prompt."""
+        """Return the longest cached prefix of a prompt, given as packed token ids."""
         tree = self._trees.get(key)
         return tree.match(packed) if tree else Match((), 0)
 

@@ -23,7 +23,7 @@ class Node:
     """A run of tokens that follows its parent's tokens.
 
     Args:
-        tokens: Packed tokens.
+        tokens: Token ids, packed into bytes.
         kv: KV tensors of these tokens, for all per-token layers.
         states: States of all other layers after the last token; None without a checkpoint there.
         used_at: Time of the last read or write, as `RetentionPolicy` counts it.
@@ -87,7 +87,7 @@ class PrefixTree:
         self._page = page
 
     def match(self, tokens: bytes) -> Match:
-        """Return the longest cached prefix of a packed prompt."""
+        """Return the longest cached prefix of a prompt, given as packed token ids."""
         node, at, path = self.root, 0, list[Node]()
         while (child := node.children.get(tokens[at : at + _WIDTH])) is not None:
             path.append(child)

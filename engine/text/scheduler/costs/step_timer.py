@@ -55,7 +55,7 @@ class StepTimer:
         self._decoded = (self._decoded[1], shapes)
 
     def rest(self) -> None:
-        """Forget when tokens last arrived, since nothing decodes: what follows is no step."""
+        """Forget the last arrival of tokens, since nothing decodes and the next interval is not a step."""
         self._read_at = self._decoded_at = None
 
     def on_tokens_read(self) -> None:

@@ -16,7 +16,7 @@ class BatchLimits:
 
     Args:
         padding_per_pass: Padded tokens that cost as much as one more pass over the weights.
-        copyable_tokens: Most tokens, padding included, that can be copied without stalling streams too long.
+        copyable_tokens: Maximum number of tokens, padding included, that can be copied without a long stall.
     """
 
     padding_per_pass: float

@@ -25,13 +25,13 @@ class PrefillPolicy:
     """Sizes chunks in milliseconds, to bound the inter-token latency of running streams.
 
     Args:
-        max_stall: Most time that a chunk of a lone prompt may add between two tokens, in decode steps.
+        max_stall: Maximum time that a chunk of a lone prompt may add between two tokens, in decode steps.
         step_ms: Lower bound for the assumed decode step in milliseconds; nobody notices a shorter wait.
         max_waiting_factor: Largest factor by which chunks grow with the number of waiting prompts.
         idle_ms: Milliseconds of a chunk while nothing decodes; a newly arriving prompt waits for it.
         batching_window_ms: Milliseconds of a chunk while all decoding sequences arrived with its prompts.
-        min_chunk: Least tokens of a chunk, whatever they cost, so that every prompt makes progress.
-        max_chunk: Most tokens of a chunk, padding included.
+        min_chunk: Minimum tokens of a chunk, whatever they cost, so that every prompt makes progress.
+        max_chunk: Maximum number of tokens of a chunk, padding included.
         padding: Largest share of a chunk that may be padding.
     """
 

@@ -45,7 +45,7 @@ class PrefillRequest:
 
     @property
     def until_checkpoint(self) -> int:
-        """Most tokens that the next chunk may have."""
+        """Maximum number of tokens that the next chunk may have."""
         following = (checkpoint - self.computed for checkpoint in self.checkpoints)
         longest = next((tokens for tokens in following if tokens > 0), self.remaining)
         scores, features = self.sequence.prompt_logprobs, self.sequence.features
