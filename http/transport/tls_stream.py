@@ -40,8 +40,9 @@ class TlsStream(SocketStream):
         self._tls = context.wrap_bio(self._received, self._sending, server_side=True)
 
     async def open(self) -> bool:
-        """Complete the handshake; return False if the client does not, or takes too long."""
-        with trio.move_on_after(HANDSHAKE_SECONDS), contextlib.suppress(trio.BrokenResourceError):
+        """Complete the handshake; return False if the client does not, hangs up, or takes too long."""
+        gone = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+        with trio.move_on_after(HANDSHAKE_SECONDS), contextlib.suppress(*gone):
             await self._retry(self._tls.do_handshake)
             return True
         return False

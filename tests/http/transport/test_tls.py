@@ -154,6 +154,26 @@ async def test_a_client_that_does_not_shake_hands_is_closed(
     assert served.server.loop.connections <= 1
 
 
+def test_a_hang_up_amid_the_handshake_is_no_crash(authority: trustme.CA, tmp_path: Path) -> None:
+    certificate, key = write_certificate(authority, tmp_path)
+    hello = ssl.MemoryBIO()
+    begun = trusting(authority).wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        begun.do_handshake()
+    whole = hello.read()
+    with serving("--tls-certificate", certificate, "--tls-key", key) as server:
+        port = int(server.address.rpartition(":")[2])
+        for said in (b"", whole[:5], whole):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+                plain.sendall(said)
+                plain.shutdown(socket.SHUT_WR)
+                while plain.recv(65536):
+                    pass
+        server.process.terminate()
+        server.end()
+        assert [line for line in server.log if line["level"] == "error"] == []
+
+
 def test_a_renewed_certificate_is_read_at_a_hang_up_and_a_broken_one_changes_nothing(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
