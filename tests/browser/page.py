@@ -120,7 +120,8 @@ class Page:
         """Press a button by its name, as soon as it is there and enabled."""
         script = """
         const found = [...document.querySelectorAll(arguments[1] + ' button')].find((each) =>
-            (each.getAttribute('aria-label') || each.textContent).trim() === arguments[0] && !each.disabled
+            (each.getAttribute('aria-label') || each.textContent).trim() === arguments[0]
+            && !each.disabled && each.ariaDisabled !== 'true'
             && each.checkVisibility());
         return found || null"""
         self.run(

@@ -24,9 +24,14 @@ def asked(server: ServerProcess, path: str) -> Any:
 
 
 def state_of(page: Page, model: str) -> str:
-    """Return the state on a model's card; empty if it is among the others."""
+    """Return the state on a model's card."""
     script = "return document.querySelector(`[aria-label='Model ${arguments[0]}'] .state`)?.textContent || ''"
     return str(page.run(script, model))
+
+
+def focused(page: Page) -> str:
+    """Return the name of the button that has the focus."""
+    return str(page.run("return document.activeElement.ariaLabel"))
 
 
 def test_a_model_is_loaded_pinned_evicted_and_probed(
@@ -35,8 +40,11 @@ def test_a_model_is_loaded_pinned_evicted_and_probed(
     models = (str(tiny_model("qwen3")), str(tiny_model("llama")))
     with serving("greenroom-demo", *models, "--max-loaded-models", "1", "--db", ":memory:") as server:
         page.open(server.address, "#control/models")
+        cards = page.wait(lambda: page.texts(".cards h3"))
         page.press("Load qwen3")
         page.wait(lambda: state_of(page, "qwen3") == "ready")
+        page.wait(lambda: page.texts("[role=status]")[-1].startswith("Ready after"))
+        assert focused(page) == "Unload qwen3"  # it was pressed, as “Load”
         page.press("Load llama")
         page.wait(lambda: (state_of(page, "llama"), state_of(page, "qwen3")) == ("ready", "idle"))
         page.press("Pin llama")
@@ -47,6 +55,8 @@ def test_a_model_is_loaded_pinned_evicted_and_probed(
         page.wait(lambda: state_of(page, "llama") == "idle")
         page.press("Probe greenroom-demo")
         page.wait(lambda: "Probed: what it can do is kept" in page.texts("[role=status]"))
+        assert focused(page) == "Probe greenroom-demo"
+        assert page.texts(".cards h3") == cards
         page.wait(lambda: asked(server, "/v1/models")["data"][0]["probed"])
         page.press("Load greenroom-demo")
         page.wait(lambda: state_of(page, "greenroom-demo") == "ready")

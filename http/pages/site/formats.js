@@ -20,6 +20,11 @@ export const seconds = (value) => {
 
 export const count = (number, word) => `${number.toLocaleString('en')} ${word}${number === 1 ? '' : 's'}`;
 
-export const clock = (unix) => new Date(unix * 1000).toLocaleTimeString();
+// The time; the day too, if it is another.
+export const clock = (unix) => {
+  const moment = new Date(unix * 1000);
+  const isToday = moment.toDateString() === new Date().toDateString();
+  return isToday ? moment.toLocaleTimeString() : moment.toLocaleString();
+};
 
 export const percent = (fraction) => `${Math.round(100 * fraction)} %`;

@@ -16,6 +16,9 @@ const DELTAS = new Set([
 ]);
 const ENDS = { 'response.completed': 'done', 'response.incomplete': 'cut', 'response.failed': 'failed' };
 
+const CUTS = { max_output_tokens: 'Cut: it has as many tokens as it may.', content_filter: 'Cut by a content filter.' };
+const cutLine = (reason) => (Object.hasOwn(CUTS, reason) ? CUTS[reason] : `Cut: ${reason}`);
+
 export class AnswerEvents {
   // `changed` is called for what is more than a piece of text.
   constructor(entry, changed) {
@@ -70,7 +73,7 @@ export class AnswerEvents {
     entry.usage = response.usage;
     entry.model = response.model || entry.model;
     entry.timing.ended = performance.now();
-    if (response.incomplete_details) entry.problem = `Cut: ${response.incomplete_details.reason}`;
+    if (response.incomplete_details) entry.problem = cutLine(response.incomplete_details.reason);
     if (response.error) this.fail(response.error.message);
   }
 

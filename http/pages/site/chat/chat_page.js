@@ -50,16 +50,19 @@ function Chat({ records, id }) {
   onScreen = talks;
   const [panel, setPanel] = useState('');
   const [notice, setNotice] = useState('');
+  const [keeping, setKeeping] = useState(0); // saves under way
   const [models, modelProblem, lookAgain] = useModels();
   const [main, rival] = talks;
 
   const keep = async (work) => {
+    setKeeping((number) => number + 1);
     try {
       await work();
       wasSaved();
     } catch (error) {
       setNotice(`Not kept: ${error.message}`);
     }
+    setKeeping((number) => number - 1);
     changed();
   };
   for (const talk of talks) {
@@ -110,7 +113,7 @@ function Chat({ records, id }) {
   };
   const voice = firstOf(models, 'speech');
   return html`<div class=${panel === 'list' ? 'chat listing' : 'chat'}>
-    <${Sidebar} records=${records} version=${saved} current=${main.id} began=${began} open=${(wanted) => wanted === main.id && setPanel('')} />
+    <${Sidebar} records=${records} version=${saved} current=${main.id} keeping=${keeping > 0} began=${began} open=${(wanted) => wanted === main.id && setPanel('')} />
     <section class="talk" aria-label="Conversation">
       <h1 class="seen-by-readers">Chat</h1>
       <div class="head">
@@ -123,7 +126,7 @@ function Chat({ records, id }) {
         <${Plan} model=${model} problem=${modelProblem || notice} />
       </div>
       ${panel === 'options' && html`<${OptionsPanel} conversation=${main} model=${model} changed=${changed} />`}
-      <div class="panes">
+      <div class=${rival ? 'panes two' : 'panes'}>
         <${Pane} conversation=${main} acts=${acts} voice=${voice} label="Messages" version=${version} />
         ${rival && html`<${Pane} conversation=${rival} acts=${rivalActs} voice=${voice} label="Messages of the second model" version=${version} />`}
       </div>
@@ -156,17 +159,30 @@ async function unlink(records, main, rival) {
   for (const talk of [main, rival]) if (talk.id) await records.describe(talk);
 }
 
+// The pressed button goes away with what it stood under: the keyboard goes on from the messages.
+const keepFocus = () => setTimeout(() => {
+  if (document.activeElement === document.body) document.querySelector('.pane')?.focus({ preventScroll: true });
+}, 100);
+
 const actsOf = (talk, show) => ({
   // What was said after an earlier answer is not lost: the new answer begins a branch.
   retry: (index) => {
+    keepFocus();
     if (index === talk.entries.length - 1) return talk.retry(index);
     const branch = talk.branch(index);
     show(branch);
     return setTimeout(() => branch.answer());
   },
-  sendResults: (results) => talk.sendResults(results),
-  branch: (index) => show(talk.branch(index)),
+  sendResults: (results) => {
+    keepFocus();
+    return talk.sendResults(results);
+  },
+  branch: (index) => {
+    keepFocus();
+    show(talk.branch(index));
+  },
   edit: (index, parts) => {
+    keepFocus();
     const branch = talk.branch(index);
     show(branch);
     // After the page has taken it over, so that it is followed and kept.

@@ -1,7 +1,7 @@
 // The list of conversations: found, opened, renamed, deleted.
 import { html, useEffect, useState } from '../vendor/preact.js';
 
-export function Sidebar({ records, version, current, open, began }) {
+export function Sidebar({ records, version, current, keeping, open, began }) {
   const [query, search] = useState('');
   const [listed, list] = useState({ found: [], more: false, last: '' });
   const [problem, setProblem] = useState('');
@@ -28,6 +28,6 @@ export function Sidebar({ records, version, current, open, began }) {
       <a href=${`#chat/${encodeURIComponent(id)}`} aria-current=${id === current ? 'true' : null} title=${title}
         onClick=${() => open(id)}>${title}</a></li>`)}</ul>
     ${listed.more && html`<button type="button" onClick=${() => load(listed.last)}>More</button>`}
-    <p class="faint">${problem || records.place}</p>
+    <p class="faint">${problem || (keeping ? 'Saves …' : records.place)}</p>
   </aside>`;
 }

@@ -17,7 +17,7 @@ const WAITS = {
 function reasonOf(prefix) {
   if (prefix.reason !== 'changed') return REASONS[prefix.reason] || prefix.reason;
   const place = prefix.index === null ? prefix.part : `${prefix.part} ${prefix.index}`;
-  return `changed at ${place || 'an earlier place'}${prefix.role ? ` (${prefix.role})` : ''}`;
+  return `not as cached from ${place || 'an earlier place'}${prefix.role ? ` (${prefix.role})` : ''} on`;
 }
 
 export function smallPrint({ usage, timing }) {

@@ -1,6 +1,6 @@
 // The control room: everything from /admin and its events, in tabs.
 import { get } from '../api.js';
-import { seconds } from '../formats.js';
+import { clock } from '../formats.js';
 import { html, useEffect, useReducer, useState } from '../vendor/preact.js';
 import { Connection } from './connection.js';
 import { DownloadsTab } from './downloads_tab.js';
@@ -35,13 +35,16 @@ export function ControlPage({ path }) {
   const name = Object.hasOwn(TABS, path[0] ?? '') ? path[0] : 'models';
   const [title, Tab] = TABS[name];
   return html`<div class="control">
-    <nav class="tabs" aria-label="Control room">${Object.entries(TABS).filter(([each]) => !missing.includes(each)).map(([each, [label]]) => html`<a key=${each} href=${`#control/${each}`} aria-current=${each === name ? 'page' : null}>${label}</a>`)}</nav>
+    <nav class="tabs" ref=${showCurrent} aria-label="Control room">${Object.entries(TABS).filter(([each]) => !missing.includes(each)).map(([each, [label]]) => html`<a key=${each} href=${`#control/${each}`} aria-current=${each === name ? 'page' : null}>${label}</a>`)}</nav>
     <div class="sheet" tabindex="0" role="region" aria-label=${title}>
       <h1>${title}</h1>
       <${ServerLine} connection=${connection} />
       <${Tab} key=${name} connection=${connection} />
     </div></div>`;
 }
+
+// On a narrow screen the tabs scroll.
+const showCurrent = (tabs) => tabs?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 
 async function findMissing() {
   const found = await Promise.all(Object.entries(OPTIONAL).map(async ([name, address]) => {
@@ -57,9 +60,8 @@ async function findMissing() {
 
 function ServerLine({ connection }) {
   const { status, isConnected, restarts } = connection;
-  const up = seconds(Math.max(0, Date.now() / 1000 - status.started_at));
   const state = isConnected ? status.status : 'reconnecting';
-  return html`<p class="server"><span class=${`state ${state}`}>${state}</span> Greenroom ${status.version}, process ${status.pid}, up ${up}${
+  return html`<p class="server"><span class=${`state ${state}`}>${state}</span> Greenroom ${status.version}, process ${status.pid}, since ${clock(status.started_at)}${
     restarts ? `, restarted ${restarts === 1 ? 'once' : `${restarts} times`} since this page opened` : ''}${status.database ? '' : ', nothing is stored'}</p>
     ${status.problems.map((each) => html`<p class="problem">${each}</p>`)}`;
 }

@@ -14,9 +14,9 @@ export function KeysTab({ connection }) {
   const [made, setMade] = useState(null);
   if (status === 404) return html`<p class="hint">This server has no keys.</p>`;
   const rows = (found || []).map((key) => [
-    key.name, html`<span class="mono">${key.id}</span>`, key.admin ? 'operator' : '', key.models.join(', ') || 'all models',
+    key.name, key.admin ? 'operator' : '', key.models.join(', ') || 'all models',
     [key.requests_per_minute && `${key.requests_per_minute} requests/min`, key.tokens_per_minute && `${key.tokens_per_minute} tokens/min`].filter(Boolean).join(', '),
-    day(key.created), day(key.expires),
+    day(key.created), day(key.expires), html`<span class="mono">${key.id}</span>`,
     key.revoked === null ? html`<${Act} label="Revoke" name=${key.name} twice run=${() => remove(`admin/keys/${encodeURIComponent(key.id)}`).then(again)} />` : `revoked ${day(key.revoked)}`,
   ]);
   const make = async (body) => {
@@ -28,7 +28,7 @@ export function KeysTab({ connection }) {
     ${made && html`<section class="card" aria-label="New key"><h2>${made.key.name}</h2><p>This is the only time that its secret is shown:</p>
       <p><code class="secret">${made.secret}</code></p><div class="row"><button type="button" onClick=${showKey}>Use it here</button>
       <button type="button" onClick=${() => setMade(null)}>I have it</button></div></section>`}
-    <${Table} caption="Keys" heads=${['Name', 'Id', 'Role', 'Models', 'Limits', 'Made', 'Expires', '']} rows=${rows} empty="No keys: no request needs one." />`;
+    <${Table} caption="Keys" heads=${['Name', 'Role', 'Models', 'Limits', 'Made', 'Expires', 'Id', '']} rows=${rows} empty="No keys: no request needs one." />`;
 }
 
 function NewKey({ make, isFirst }) {

@@ -9,7 +9,7 @@ const TOLD = new Set(['event', 'level', 'timestamp']);
 
 function newsLine(news) {
   const told = [news.name, news.model, news.stage];
-  if (news.fraction !== undefined) told.push(percent(news.fraction));
+  if (news.fraction !== undefined && news.stage !== 'ready') told.push(percent(news.fraction));
   if (news.received !== undefined) told.push(`${bytes(news.received)} of ${bytes(news.bytes)}`);
   if (news.freed_bytes) told.push(`${bytes(news.freed_bytes)} freed`);
   if (news.for) told.push(`for ${news.for}`);

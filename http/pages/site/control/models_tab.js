@@ -1,7 +1,7 @@
 // The models as actors: their states, their memory, their work, and what an operator may do with them.
 import { get, post, stream } from '../api.js';
 import { bytes, clock, count, percent, seconds } from '../formats.js';
-import { html } from '../vendor/preact.js';
+import { html, useRef } from '../vendor/preact.js';
 import { Act } from './act.js';
 import { Legend, Sparkline, StackedBar } from './charts.js';
 import { phasesOf } from './step_phases.js';
@@ -32,16 +32,23 @@ function memoryOf(figures, granted) {
 
 export function ModelsTab({ connection }) {
   const { found, problem, again } = usePolled(look, 2_000, [connection.restarts]);
+  const places = useRef(new Map());
   if (!found) return html`<p class=${problem ? 'problem' : 'hint'}>${problem || 'Loading …'}</p>`;
   const figures = (id) => found.metrics.models.get(id) || {};
-  const others = found.known.filter(({ id }) => !found.used.some((model) => model.id === id));
+  const models = placed(places.current, found);
   return html`${problem && html`<p class="problem">${problem}</p>`}
     <${Account} used=${found.used} figures=${figures} limit=${connection.status?.memory_limit} />
-    <h2>In use</h2>
-    ${!found.used.length && html`<p class="faint">No model was requested since the start.</p>`}
-    <div class="cards">${found.used.map((model) => html`<${ModelCard} key=${model.id} model=${model} figures=${figures(model.id)} phases=${found.phases.get(model.id)} again=${again} />`)}</div>
-    <h2>Others</h2>
-    <div class="cards">${others.map((model) => html`<${KnownModel} key=${model.id} model=${model} again=${again} />`)}</div>`;
+    ${!models.length && html`<p class="faint">No models here. “Downloads” fetches one.</p>`}
+    <div class="cards">${models.map(({ id, known, used }) => html`<${ModelCard} key=${id} id=${id} known=${known} used=${used} figures=${figures(id)} phases=${found.phases.get(id)} again=${again} />`)}</div>`;
+}
+
+// Those in use come first when the tab is opened; then no card moves, so that no button loses its focus or its message.
+function placed(places, { known, used }) {
+  const descriptions = new Map(known.map((model) => [model.id, model]));
+  const actors = new Map(used.map((model) => [model.id, model]));
+  for (const id of [...actors.keys(), ...descriptions.keys()]) if (!places.has(id)) places.set(id, places.size);
+  return [...places.keys()].filter((id) => actors.has(id) || descriptions.has(id))
+    .map((id) => ({ id, known: descriptions.get(id), used: actors.get(id) }));
 }
 
 function Account({ used, figures, limit }) {
@@ -55,18 +62,38 @@ function Account({ used, figures, limit }) {
     <${Legend} parts=${parts} written=${bytes} /></section>`;
 }
 
-function ModelCard({ model, figures, phases, again }) {
+const isAtWork = (used) => Boolean(used) && !['idle', 'error'].includes(used.state);
+
+function ModelCard({ id, known, used, figures, phases, again }) {
+  const problem = used?.problem || known?.problem;
+  return html`<article class="card" aria-label=${`Model ${id}`}>
+    <h3>${id}</h3>
+    <p><span class=${`state ${used?.state ?? 'idle'}`}>${used?.state ?? 'idle'}</span> <span class="faint">${[...times(used, figures), ...facts(known)].join(' · ')}</span></p>
+    ${used?.state === 'loading' && html`<progress max="1" value=${used.load_progress} aria-label="Loaded"></progress>`}
+    ${used?.download && html`<p class="faint">Downloads: ${bytes(used.download.received)} of ${bytes(used.download.nbytes)}</p>`}
+    ${isAtWork(used) && html`<${Work} model=${used} figures=${figures} phases=${phases} />`}
+    ${problem && html`<p class="problem">${String(problem)}</p>`}
+    ${used?.last_error && html`<p class="problem">Last error${used.last_error_at ? ` at ${clock(used.last_error_at)}` : ''}: ${used.last_error}</p>`}
+    <${ModelActs} id=${id} used=${used} again=${again} /></article>`;
+}
+
+const times = (used, { evictions }) => (used ? [
+  used.since && `since ${clock(used.since)}`, used.pinned && 'pinned', used.expires_at && `until ${clock(used.expires_at)}`,
+  !isAtWork(used) && evictions > 0 && count(evictions, 'eviction'), !isAtWork(used) && used.restarts > 0 && count(used.restarts, 'restart'),
+].filter(Boolean) : []);
+
+const facts = (known) => (known ? [
+  known.capabilities?.type || known.type, known.family, known.quantization, bytes(known.size_bytes),
+  known.fits === false && 'does not fit', known.probed && 'probed',
+].filter(Boolean) : []);
+
+// Memory, figures and the batch of a model that is loaded, or is being loaded.
+function Work({ model, figures, phases }) {
   const parts = memoryOf(figures, model.bytes);
   const rates = figures.rates || [];
   const rate = rates.at(-1) || 0;
   const share = figures.looked ? percent(figures.hit / figures.looked) : '–';
-  return html`<article class="card" aria-label=${`Model ${model.id}`}>
-    <h3>${model.id}</h3>
-    <p><span class=${`state ${model.state}`}>${model.state}</span> <span class="faint">${model.since ? `since ${clock(model.since)}` : ''}${model.pinned ? ', pinned' : ''}${
-      model.expires_at ? `, until ${clock(model.expires_at)}` : ''}</span></p>
-    ${model.state === 'loading' && html`<progress max="1" value=${model.load_progress} aria-label="Loaded"></progress>`}
-    ${model.download && html`<p class="faint">Downloads: ${bytes(model.download.received)} of ${bytes(model.download.nbytes)}</p>`}
-    <${StackedBar} parts=${parts} whole=${model.bytes} label=${`Memory: ${parts.map(({ label, value }) => `${label} ${bytes(value)}`).join(', ')}`} />
+  return html`<${StackedBar} parts=${parts} whole=${model.bytes} label=${`Memory: ${parts.map(({ label, value }) => `${label} ${bytes(value)}`).join(', ')}`} />
     <${Legend} parts=${parts} written=${bytes} />
     <dl class="figures">
       <div><dt>Leases</dt><dd>${model.leases}</dd></div><div><dt>Answering</dt><dd>${model.running}</dd></div><div><dt>Waiting</dt><dd>${model.waiting}</dd></div>
@@ -74,10 +101,7 @@ function ModelCard({ model, figures, phases, again }) {
       <div><dt>Restarts</dt><dd>${model.restarts}</dd></div><div><dt>Evictions</dt><dd>${figures.evictions ?? 0}</dd></div></dl>
     <${Sparkline} values=${rates} label=${`Tokens per second, now ${rate.toFixed(1)}, at most ${Math.max(0, ...rates).toFixed(1)} in the last two minutes`} />
     <${Batch} rows=${model.rows} />
-    <${Steps} phases=${phases} />
-    ${model.problem && html`<p class="problem">${model.problem}</p>`}
-    ${model.last_error && html`<p class="problem">Last error${model.last_error_at ? ` at ${clock(model.last_error_at)}` : ''}: ${model.last_error}</p>`}
-    <${ModelActs} id=${model.id} used=${model} again=${again} /></article>`;
+    <${Steps} phases=${phases} />`;
 }
 
 const STAGES = [['waiting', 4], ['prefill', 2], ['decode', 1]];
@@ -117,10 +141,9 @@ function ModelActs({ id, used, again }) {
     forgetKnown();
     return `${bytes((await post('admin/models/delete', { model: id })).freed_bytes)} of disk are free again`;
   });
-  const isLoaded = used && !['idle', 'error'].includes(used.state);
+  const isLoaded = isAtWork(used);
   return html`<div class="row">
-    ${!isLoaded && html`<${Act} key="load" label="Load" name=${id} run=${load} />`}
-    ${isLoaded && html`<${Act} key="unload" label="Unload" name=${id} run=${unload} />`}
+    <${Act} key="load" label=${isLoaded ? 'Unload' : 'Load'} name=${id} run=${isLoaded ? unload : load} />
     <${Act} key="pin" label=${used?.pinned ? 'Unpin' : 'Pin'} name=${id} run=${pin} />
     <${Act} key="probe" label="Probe" name=${id} run=${(tell) => after(() => probe(id, tell))} />
     <${Act} key="delete" label="Delete" name=${id} twice run=${discard} />
@@ -135,13 +158,4 @@ async function probe(model, tell) {
     else findings = data;
   });
   return findings ? 'Probed: what it can do is kept' : 'Ended without findings';
-}
-
-function KnownModel({ model, again }) {
-  const kind = model.capabilities?.type || model.type || '';
-  return html`<article class="card" aria-label=${`Model ${model.id}`}><h3>${model.id}</h3>
-    <p class="faint">${[kind, model.family, model.quantization, bytes(model.size_bytes)].filter(Boolean).join(' · ')}${
-      model.fits === false ? ' · does not fit' : ''}${model.probed ? ' · probed' : ''}</p>
-    ${model.problem && html`<p class="problem">${String(model.problem)}</p>`}
-    <${ModelActs} id=${model.id} used=${null} again=${again} /></article>`;
 }

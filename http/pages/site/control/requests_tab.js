@@ -15,14 +15,14 @@ function rowLine({ stage, prompt_tokens: prompt, cached_tokens: cached, generate
 export function RequestsTab({ connection }) {
   const { found, problem, again } = usePolled(look, 1_000, [connection.restarts]);
   const rows = (found || []).map((request) => [
-    html`<span class="mono">${request.id}</span>`, request.model, request.state, request.choices, request.priority,
-    seconds(request.seconds), request.rows.map((row) => html`<div>${rowLine(row)}</div>`),
+    request.model, request.state, seconds(request.seconds), request.rows.map((row) => html`<div>${rowLine(row)}</div>`),
+    request.choices, request.priority, html`<span class="mono">${request.id}</span>`,
     html`<${Act} label="Cancel" name=${request.id} run=${async () => {
       await post(`admin/requests/${encodeURIComponent(request.id)}/cancel`);
       again();
     }} />`,
   ]);
   return html`${problem && html`<p class="problem">${problem}</p>`}
-    <${Table} caption="Requests in flight" empty="Nobody asks at the moment." rows=${rows}
-      heads=${['Request', 'Model', 'State', 'Choices', 'Priority', 'Since', 'Rows of the batch', '']} />`;
+    <${Table} caption="Requests in flight" empty="No request is being answered." rows=${rows}
+      heads=${['Model', 'State', 'For', 'Rows of the batch', 'Choices', 'Priority', 'Request', '']} />`;
 }

@@ -1,6 +1,6 @@
 // Requests that have ended, and the sums by key and day.
 import { get } from '../api.js';
-import { seconds } from '../formats.js';
+import { clock, seconds } from '../formats.js';
 import { html, useState } from '../vendor/preact.js';
 import { usePolled } from './polled.js';
 import { Table } from './table.js';
@@ -13,7 +13,7 @@ async function look() {
 }
 
 const auditRow = (row) => [
-  new Date(row.time * 1000).toLocaleString(), row.key, row.route, row.model, row.status ?? '–', row.ending,
+  html`<time>${clock(row.time)}</time>`, row.key, row.route, row.model, row.status ?? '–', row.ending,
   seconds(row.seconds), row.prompt_tokens ?? '', row.cached_tokens ?? '', row.generated_tokens ?? '', row.error,
 ];
 
