@@ -12,7 +12,9 @@ from typing import Literal
 import attrs
 
 EVERYBODY = ""
-"""The owner of all records while no API keys exist."""
+"""The owner of all records while no API keys exist; later, the admin keys together."""
+STRANGERS = "strangers"
+"""The owner of what programs of this machine store without a key while others need one; no id of a key."""
 
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 UNFINISHED: tuple[ResponseStatus, ...] = ("queued", "in_progress")

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import attrs
 
-from greenroom.schemas.stored import EVERYBODY
+from greenroom.schemas.stored import EVERYBODY, STRANGERS
 
 
 @attrs.frozen
@@ -15,7 +15,8 @@ class Caller:
     """The caller of a request, known by its key before a body is read.
 
     Args:
-        owner: The key's id, which owns what the caller stores; `EVERYBODY` where no key was needed.
+        owner: The key's id, which owns what the caller stores; `EVERYBODY` where no key was needed,
+            `STRANGERS` where others need one.
         admin: True if it may use the routes for operators and the objects of all owners.
         models: Names and patterns of the models that it may use; empty for all.
         tools: Names and patterns of the tools of the server that it may use; empty for all.
@@ -34,9 +35,16 @@ class Caller:
     priority: int = 0
     expires: float | None = None
 
+    @property
+    def has_key(self) -> bool:
+        """True if the caller is known by an API key."""
+        return self.owner not in (EVERYBODY, STRANGERS)
+
 
 ANYBODY = Caller()
 """The caller of every request while no API keys exist, with all rights."""
+STRANGER = Caller(owner=STRANGERS, admin=False)
+"""The caller of a request without a key that is answered although keys exist."""
 
 
 def is_allowed(patterns: Sequence[str], name: str) -> bool:

@@ -33,8 +33,8 @@ def answer_id(prefix: str) -> str:
 
 def request_client() -> str:
     """Return a name for the client, for fairness between clients: a checked key is a client of its own."""
-    if (owner := caller().owner) != EVERYBODY:
-        return owner
+    if (known := caller()).has_key:
+        return known.owner
     return client_name(request.headers, request.remote_addr)
 
 

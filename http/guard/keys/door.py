@@ -14,7 +14,7 @@ from greenroom.http.guard.keys.rate_limits import RateLimits
 from greenroom.http.guard.keys.wrong_keys import WrongKeys
 from greenroom.http.guard.loopback_guard import find_loopback_problem
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.caller import ANYBODY, Caller
+from greenroom.schemas.settings.caller import ANYBODY, STRANGER, Caller
 
 EXEMPT_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/api/hello", "/api/version"})
 """Paths that answer GET and HEAD without a key: probes, some of which clients send before they send keys."""
@@ -22,7 +22,6 @@ PAGES_PREFIX = "/pages/"
 """Beginning of the paths of the pages' files, which are the same for everybody."""
 SLOW_SECONDS = 1.0
 """Seconds by which the answer to a wrong key is late, after too many of them."""
-_STRANGER = attrs.evolve(ANYBODY, admin=False)
 _NO_KEY = (
     "This server needs an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. "
     "`greenroom keys add NAME` makes one."
@@ -69,9 +68,9 @@ class Door:
                 return caller
         is_local = head.http_version != "1.0" and find_loopback_problem(head.headers, head.address) is None
         if is_local and any(map(self.ring.is_session_key, given)):
-            return _STRANGER if self.ring.has_admin_key else ANYBODY
+            return STRANGER if self.ring.has_admin_key else ANYBODY
         if (is_local and self._open_loopback) or _is_exempt(head):
-            return _STRANGER
+            return STRANGER
         if not given:
             raise ProblemError(Problem(401, "invalid_api_key", _NO_KEY))
         wait = self._wrong.record(network_of(head.address or ""), trio.current_time())

@@ -10,7 +10,6 @@ from hmac import compare_digest
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.caller import Caller
 from greenroom.schemas.settings.key_record import KeyRecord, digest_of
-from greenroom.schemas.stored import EVERYBODY
 
 _INDEXED = 8
 """Bytes of a digest by which it is found; the whole is compared in constant time."""
@@ -97,7 +96,7 @@ class KeyRing:
         Returns:
             Function to call when the request has ended.
         """
-        if caller.owner == EVERYBODY:
+        if not caller.has_key:
             return _nothing
         self._running[caller.owner].add(end)
 
