@@ -45,16 +45,17 @@ async def delete_model(
     removal, listed = await trio.to_thread.run_sync(partial(_plan, name, engines))
     key = ModelKey(removal.model)
     with await trio.to_thread.run_sync(removal.claim):
-        if listed:
-            gives_way = await probes.stop(removal.model)
-            await _check_unused(pool, key, _PROBE_SECONDS if gives_way else 0.0)
-            await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
-            await _check_unused(pool, key)
-        try:
-            with trio.CancelScope(shield=True):
-                freed = await trio.to_thread.run_sync(removal.remove)
-        finally:
-            engines.rescan()
+        # A probe marks and unmarks the folder, which fails its removal.
+        async with probes.held_off(removal.model) as gives_way:
+            if listed:
+                await _check_unused(pool, key, _PROBE_SECONDS if gives_way else 0.0)
+                await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
+                await _check_unused(pool, key)
+            try:
+                with trio.CancelScope(shield=True):
+                    freed = await trio.to_thread.run_sync(removal.remove)
+            finally:
+                engines.rescan()
     log.info("model deleted", model=removal.model, folder=str(removal.folder), freed_bytes=freed)
     return ModelDeleted(removal.model, freed)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -39,14 +40,14 @@ class PulledProbes:
     def __init__(self, pool: Ref[PoolMessage]) -> None:
         self._pool = pool
         self._running: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
+        self._barred: set[str] = set()
 
     async def probe_pulled(self, model: str) -> None:
         """Probe a model, unless it was probed before or another one would have to be unloaded.
 
         In the second case the probe follows the model's first load, in this process or a later one.
         """
-        await trio.to_thread.run_sync(mark_for_probe, model)
-        await self._run(model, self._probe_if_it_fits)
+        await self._run(model, self._mark_and_probe)
 
     async def follow_first_loads(self) -> None:
         """Probe the models that wait for it as soon as a request has loaded them; ends with the pool."""
@@ -64,18 +65,26 @@ class PulledProbes:
                             case Failed(problem) if problem == draining():
                                 return
 
-    async def stop(self, model: str) -> bool:
-        """Stop a model's probe, which begins again after its next load; return whether one ran."""
-        if model not in self._running:
-            return False
-        scope, ended = self._running[model]
-        scope.cancel()
-        await ended.wait()
-        return True
+    @asynccontextmanager
+    async def held_off(self, model: str) -> AsyncIterator[bool]:
+        """Stop a model's probe and let none begin until the context ends; yield whether one ran.
+
+        The probe begins again after the model's next load. Meanwhile no probe writes into its folder.
+        """
+        self._barred.add(model)
+        try:
+            running = self._running.get(model)
+            if running is not None:
+                scope, ended = running
+                scope.cancel()
+                await ended.wait()
+            yield running is not None
+        finally:
+            self._barred.discard(model)
 
     async def _run(self, model: str, work: Callable[[str], Awaitable[None]]) -> None:
-        """Run a probe of a model, which `stop` can end, unless one is running."""
-        if model in self._running:
+        """Run a probe of a model, which `held_off` can end, unless one is running or held off."""
+        if model in self._running or model in self._barred:
             return
         scope, ended = self._running[model] = trio.CancelScope(), trio.Event()
         try:
@@ -84,6 +93,11 @@ class PulledProbes:
         finally:
             del self._running[model]
             ended.set()
+
+    async def _mark_and_probe(self, model: str) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(mark_for_probe, model)
+        await self._probe_if_it_fits(model)
 
     async def _probe_if_it_fits(self, model: str) -> None:
         try:
