@@ -6,6 +6,7 @@ python -m greenroom.tests.compat --only openai-2 --only ollama
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,12 +18,13 @@ import click
 
 from greenroom.engine.catalog.entries import DEMO_ID
 from greenroom.tests.compat.client_table import HERE, Client, read_clients
-from greenroom.tests.compat.environments import command_of
+from greenroom.tests.compat.environments import command_of, search_path
 from greenroom.tests.compat.served_model import served_model
 from greenroom.tests.compat.verdict import Verdict, read_verdict
 from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
+from greenroom.tests.support.servers.server_processes import GREENROOM
 
 SUITES = HERE / "clients"
 LONGEST = 1_200
@@ -44,7 +46,7 @@ def main(only: tuple[str, ...], url: str | None, select: str) -> None:
             verdicts = _try_all(clients, url, select, folder)
         else:
             ranks = make_tiny_encoder("bert-rerank", folder / "bert-rerank")
-            models = (DEMO_ID, str(ranks))
+            models = (DEMO_ID, str(ranks), *_agents(clients, folder))
             with (
                 _open_hub(folder) as hub,
                 served_model(
@@ -64,15 +66,28 @@ def main(only: tuple[str, ...], url: str | None, select: str) -> None:
 @contextmanager
 def _open_hub(scratch: Path) -> Iterator[Hub]:
     """Run a hub with a model that can be fetched, and one whose transfer stands still half-way."""
-    tokenizer = scratch / "tokenizer"
-    tokenizer.mkdir()
-    make_tokenizer(tokenizer)
-    folder = make_tiny_model("qwen3", scratch / "chat", tokenizer)
+    folder = make_tiny_model("qwen3", scratch / "chat", _make_tokenizer(scratch))
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     weights = "model.safetensors"
     with open_hub({"org/chat": files, "org/slow": {**files, weights: files[weights][::-1]}}) as hub:
         hub.faults[f"org/slow/{weights}"] = Fault(len(files[weights]) // 2, "hold", times=1_000)
         yield hub
+
+
+def _make_tokenizer(scratch: Path) -> Path:
+    folder = scratch / "tokenizer"
+    folder.mkdir(exist_ok=True)
+    make_tokenizer(folder)
+    return folder
+
+
+def _agents(clients: Sequence[Client], scratch: Path) -> list[str]:
+    """Return the models for clients of `greenroom launch`: one whose context holds an agent's prompt."""
+    if not any(client.is_launched for client in clients):
+        return []
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    sizes = {"max_position_embeddings": 131_072, "num_hidden_layers": 1, **heads}
+    return [str(make_tiny_model("qwen3", scratch / "agent", _make_tokenizer(scratch), **sizes))]
 
 
 def _try_all(clients: Sequence[Client], address: str, select: str, folder: Path) -> list[Verdict]:
@@ -90,7 +105,7 @@ def _try(client: Client, address: str, select: str, folder: Path) -> Verdict:
                 command,
                 stdout=output,
                 stderr=output,
-                env=_surroundings(address),
+                env=_surroundings(client, address),
                 timeout=LONGEST,
                 check=False,
             )
@@ -103,16 +118,25 @@ def _try(client: Client, address: str, select: str, folder: Path) -> Verdict:
     verdict = read_verdict(report.read_text(), {} if select else client.known_failures, ended=ended)
     for name in verdict.unexpected:
         click.echo(f"  failed: {name}: {verdict.details[name]}")
+    if verdict.unexpected and client.is_launched:
+        click.echo(log.read_text()[-20_000:])  # what the client printed
     for name in verdict.outdated:
         click.echo(f"  no failure any more: {name}")
     return verdict
 
 
-def _surroundings(address: str) -> dict[str, str]:
+def _surroundings(client: Client, address: str) -> dict[str, str]:
     """Return an environment without the caller's API keys, proxies and tracing."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     silent = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "DO_NOT_TRACK": "1"}
-    return {**kept, **silent, "GREENROOM_URL": address}
+    own = {"GREENROOM_URL": address, "GREENROOM_CLIENT": client.name}
+    if client.is_launched:
+        own |= {
+            "PATH": search_path(client, os.environ["PATH"]),
+            "GREENROOM_COMMAND": shlex.join(GREENROOM),
+            "GREENROOM_PATH": os.environ.get("PYTHONPATH", ""),
+        }
+    return {**kept, **silent, **own}
 
 
 def _show_errors(log: Path) -> None:
@@ -131,7 +155,7 @@ def table(clients: Sequence[Client], verdicts: Sequence[Verdict]) -> str:
         known = verdict.count("failed") - failed
         counts = (verdict.count("passed"), known, verdict.count("skipped"), failed)
         shown = "did not end" if not verdict.ended else " | ".join(map(str, counts))
-        rows.append(f"| {client.name} | {', '.join(client.packages)} | {shown} |")
+        rows.append(f"| {client.name} | {', '.join((*client.packages, *client.node_packages))} | {shown} |")
     return "\n".join(rows)
 
 

@@ -18,18 +18,25 @@ class Client:
     Args:
         file: Name of its test file in `clients/`; versions of a client share one.
         packages: Packages needed besides pytest, each with its version; of node, if the file is JavaScript.
+        node_packages: Packages of node whose programs a test file in Python starts.
         known_failures: Reasons of known failures, by test name.
     """
 
     name: str
     file: str
     packages: Sequence[str]
+    node_packages: Sequence[str] = ()
     known_failures: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def runs_on_node(self) -> bool:
         """True if its tests are JavaScript, which node's own test runner runs."""
         return self.file.endswith(".mjs")
+
+    @property
+    def is_launched(self) -> bool:
+        """True if `greenroom launch` starts it."""
+        return self.name.startswith("launch-")
 
 
 def read_clients(folder: Path = HERE) -> tuple[Client, ...]:
@@ -43,5 +50,12 @@ def read_clients(folder: Path = HERE) -> tuple[Client, ...]:
     if unknown := failures.keys() - clients.keys():
         raise ValueError(f"known_failures.toml names no client: {sorted(unknown)}")
     return tuple(
-        Client(name, row["file"], row["packages"], failures.get(name, {})) for name, row in clients.items()
+        Client(
+            name,
+            row["file"],
+            row.get("packages", ()),
+            row.get("node_packages", ()),
+            known_failures=failures.get(name, {}),
+        )
+        for name, row in clients.items()
     )

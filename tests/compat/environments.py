@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def command_of(client: Client, suites: Path, report: Path, select: str = "") -> 
         subprocess.CalledProcessError: Installing a package failed; the installer has printed the reason.
     """
     if client.runs_on_node:
-        suite = _node_environment(client) / client.file
+        suite = _node_environment(client, client.packages, "--ignore-scripts") / client.file
         suite.write_bytes((suites / client.file).read_bytes())  # node looks for packages beside the file
         reports = ["--test-reporter=junit", f"--test-reporter-destination={report}"]
         chosen = [f"--test-name-pattern={select}"] if select else []
@@ -36,9 +37,22 @@ def command_of(client: Client, suites: Path, report: Path, select: str = "") -> 
     return [str(_python_environment(client)), "-m", "pytest", *options, str(suites / client.file)]
 
 
+def search_path(client: Client, path: str) -> str:
+    """Return a PATH with the programs of a client's environment before others; it is made if needed."""
+    folders = []
+    if client.node_packages:
+        # Its scripts fetch the program for this machine.
+        folders.append(str(_node_environment(client, client.node_packages) / "node_modules" / ".bin"))
+    if client.packages and not client.runs_on_node:
+        folders.append(str(_python_environment(client).parent))
+    return os.pathsep.join([*folders, path])
+
+
 def _python_environment(client: Client) -> Path:
     """Return the Python of a client's virtual environment."""
     folder = ROOT / f".venv-compat-{client.name}"
+    if client.node_packages:
+        folder /= "python"
     python, needed = folder / "bin" / "python", (PYTEST, *client.packages)
     if not _has(folder, needed):
         uv = str(Path(sys.executable).with_name("uv"))
@@ -48,15 +62,17 @@ def _python_environment(client: Client) -> Path:
     return python
 
 
-def _node_environment(client: Client) -> Path:
+def _node_environment(client: Client, packages: Sequence[str], *options: str) -> Path:
     """Return the folder of a client's packages of node."""
     folder = ROOT / f".venv-compat-{client.name}"
-    if not _has(folder, client.packages):
-        folder.mkdir(exist_ok=True)
+    if client.node_packages:
+        folder /= "node"
+    if not _has(folder, packages):
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text(json.dumps({"private": True}))
-        quiet = ("--silent", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
-        _run("npm", "install", "--prefix", str(folder), *quiet, *client.packages)
-        _note(folder, client.packages)
+        quiet = ("--silent", "--no-audit", "--no-fund", "--no-package-lock", *options)
+        _run("npm", "install", "--prefix", str(folder), *quiet, *packages)
+        _note(folder, packages)
     return folder
 
 

@@ -1,0 +1,244 @@
+"""The clients of `greenroom launch`, really started: list of models, stream, call of a tool, second turn.
+
+The model's weights are random, so a proxy turns the client's requests into constrained ones. The client
+runs in a home folder with files of its user's, which must stay as they are.
+"""
+
+import hashlib
+import json
+import os
+import pty
+import shlex
+import subprocess
+import threading
+
+import pytest
+import turning_proxy
+from turning_proxy import ANSWER, MARKER, OUTPUT, Turner
+
+NAME = os.environ["GREENROOM_CLIENT"].removeprefix("launch-")
+MODEL = "agent"
+LONGEST = 400
+COMMAND = "echo $((6*7))-penguins"
+FUNCTION = "def penguins() -> str:\n    return f'{6 * 7}-penguins'\n"
+FIRST, SECOND = f"Please {MARKER} now.", "And what then?"
+EDIT = r"note\.txt\n```\nwritten by aider\n```\n"
+
+FILES = (
+    ".gitconfig",
+    ".bashrc",
+    ".claude.json",
+    ".claude/settings.json",
+    ".codex/config.toml",
+    ".config/opencode/opencode.json",
+    ".local/share/opencode/auth.json",
+    ".aider.conf.yml",
+    ".aider/installs.json",
+    ".continue/config.yaml",
+    ".cline/data/settings/providers.json",
+    ".config/io.datasette.llm/keys.json",
+)
+"""Files of the user's."""
+
+ALLOWED = {
+    "cline": (".local/share/opentui/",),  # the library of its screen keeps its parsers there, by no setting
+}
+"""Folders outside of Greenroom's that a client makes in the home folder, by client."""
+OURS = ".local/share/greenroom/"
+
+LISTING = {
+    "claude": None,  # it asks at each start, if a variable says so
+    "opencode": ("models",),
+    "aider": ("--list-models", "openai/agent"),
+    "llm": ("models",),
+}
+"""Arguments that print the models; the other clients have none without a terminal."""
+
+TURNS = {
+    "claude": (("-p", "--allowedTools", "Bash", "--", FIRST), ("-p", "--continue", SECOND)),
+    "codex": (
+        ("exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", FIRST),
+        ("exec", "resume", "--last", "--skip-git-repo-check", SECOND),
+    ),
+    "opencode": (("run", FIRST), ("run", "--continue", SECOND)),
+    "aider": (
+        ("--yes-always", "--no-auto-commits", "--message", FIRST, "note.txt"),
+        ("--yes-always", "--no-auto-commits", "--restore-chat-history", "--message", SECOND, "note.txt"),
+    ),
+    "cn": (("-p", "--auto", FIRST), ("-p", "--auto", "--resume", SECOND)),
+    "cline": ((FIRST,), ("--id", "SESSION", SECOND)),
+    "llm": (("prompt", "--functions", FUNCTION, FIRST), ("prompt", "--continue", SECOND)),
+}
+
+TOOLS = {
+    "Bash": {"command": COMMAND, "description": "Count penguins"},
+    "bash": {"command": COMMAND, "description": "Count penguins"},
+    "exec_command": {"cmd": COMMAND},
+    "shell_command": {"command": COMMAND},
+    "run_commands": {"commands": [COMMAND]},
+    "execute_command": {"command": COMMAND, "requires_approval": False},
+    "penguins": {},
+}
+"""Arguments of the call, by the tools that run a command."""
+
+
+class Run:
+    """A client in a home folder of its own, before a proxy."""
+
+    def __init__(self, folder, address, exchanges):
+        self.exchanges = exchanges
+        self.home, self.project = folder / "home", folder / "project"
+        for each in (self.home, self.project, folder / "tmp", folder / "run"):
+            each.mkdir(mode=0o700)
+        for name in FILES:
+            path = self.home / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}" if name.endswith(".json") else "")
+        (self.project / "note.txt").write_text("empty\n")
+        subprocess.run(("git", "init", "--quiet", self.project), check=True)
+        self.greenroom = [*shlex.split(os.environ["GREENROOM_COMMAND"]), "launch", "--url", address]
+        self.variables = {
+            "HOME": str(self.home),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ["GREENROOM_PATH"],
+            "TMPDIR": str(folder / "tmp"),
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+        }
+
+    def start(self, *arguments, **variables):
+        """Run the client to its end; return its status and what it printed, and the exchanges meanwhile."""
+        before = len(self.exchanges)
+        command = [*self.greenroom, "--model", MODEL, NAME, *arguments]
+        environment = {**self.variables, **variables}
+        status, text = in_terminal(command, self.project, environment)
+        print(f"$ {shlex.join(command)}\n{text}\n[{status}]")
+        for exchange in self.exchanges[before:]:
+            print(exchange.method, exchange.path, exchange.status, exchange.forced, exchange.pieces)
+        return status, text, self.exchanges[before:]
+
+    def snapshot(self):
+        """Return the digests of all files of the home folder except Greenroom's own."""
+        found = {}
+        for path in sorted(self.home.rglob("*")):
+            name = str(path.relative_to(self.home))
+            if path.is_dir() or name.startswith((OURS, *ALLOWED.get(NAME, ()))):
+                continue
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return found
+
+
+def in_terminal(command, folder, environment):
+    """Run a command; Cline goes on with a session only at a terminal."""
+    if NAME != "cline":
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LONGEST,
+            text=True,
+        )
+        return done.returncode, done.stdout
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=inner, stdout=inner, stderr=inner, start_new_session=True
+    )
+    os.close(inner)
+    timer = threading.Timer(LONGEST, process.kill)
+    timer.start()
+    shown = b""
+    try:
+        while piece := os.read(outer, 65536):
+            shown += piece
+    except OSError:
+        pass  # the terminal's other end is closed
+    finally:
+        timer.cancel()
+        os.close(outer)
+    return process.wait(), shown.decode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    turner = Turner(TOOLS, EDIT if NAME == "aider" else None)
+    with turning_proxy.turning_proxy(os.environ["GREENROOM_URL"], turner) as (address, exchanges):
+        yield Run(tmp_path_factory.mktemp(NAME), address, exchanges)
+
+
+@pytest.fixture(scope="module")
+def before(run):
+    return run.snapshot()
+
+
+@pytest.fixture(scope="module")
+def first(run, before):
+    """The first turn: exit status, text and exchanges."""
+    return run.start(*TURNS[NAME][0])
+
+
+def questions(exchanges):
+    return [exchange for exchange in exchanges if exchange.is_question]
+
+
+@pytest.mark.skipif(NAME not in LISTING, reason="the client lists models at a terminal only")
+def test_it_lists_the_model(run, before):
+    if NAME == "claude":
+        _, _, exchanges = run.start(
+            "-p",
+            "Hello",
+            CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="",
+        )
+        assert any(each.path == "/v1/models" and each.status == 200 for each in exchanges)
+        return
+    status, text, _ = run.start(*LISTING[NAME])
+    assert status == 0
+    assert MODEL in text
+
+
+def test_it_shows_a_streamed_answer(first):
+    status, text, exchanges = first
+    assert status == 0
+    asked = questions(exchanges)
+    assert asked
+    assert [each.status for each in asked] == [200] * len(asked)
+    assert all(each.pieces > 3 for each in asked if json.loads(each.sent).get("stream"))
+    assert any(json.loads(each.sent).get("stream") for each in asked)
+    assert NAME == "aider" or ANSWER in text
+
+
+@pytest.mark.skipif(NAME == "aider", reason="it has no tools: it edits files")
+def test_it_runs_a_tool_and_sends_the_result(first):
+    asked = questions(first[2])
+    forced = [place for place, each in enumerate(asked) if each.forced]
+    assert forced
+    assert any(OUTPUT in each.sent for each in asked[forced[0] + 1 :])
+
+
+@pytest.mark.skipif(NAME != "aider", reason="it has tools")
+def test_it_edits_a_file(run, first):
+    assert (run.project / "note.txt").read_text() == "written by aider\n"
+
+
+def test_a_second_turn_goes_on_with_the_first(run, first):
+    arguments = [session(run) if word == "SESSION" else word for word in TURNS[NAME][1]]
+    status, text, exchanges = run.start(*arguments)
+    assert status == 0
+    whole = [each for each in questions(exchanges) if SECOND in each.sent and MARKER in each.sent]
+    assert whole
+    assert all(each.status == 200 for each in whole)
+    assert NAME == "aider" or (OUTPUT in whole[-1].sent and ANSWER in text)
+
+
+def session(run):
+    """Return the id of Cline's last session."""
+    _, text, _ = run.start("history", "--json")
+    return json.loads(text[text.index("[") : text.rindex("]") + 1])[0]["id"]
+
+
+def test_no_file_of_the_users_has_changed(run, before, first):
+    assert run.snapshot() == before
