@@ -21,6 +21,7 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.errors.problem_documents import ErrorMembers
+from greenroom.http.guard.body_limit import BODY_LIMIT
 from greenroom.http.guard.host_guard import BODY_TYPES
 from greenroom.http.guard.keys.door import Head
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
@@ -138,7 +139,8 @@ def _guard(
         if request.method == "POST" and not request.path.startswith("/admin/"):
             door.limits.admit(state["caller"])
         request_resources().callback(door.ring.attend_request(state["caller"], state["request_id"]))
-        request_resources().callback(services.deadlines.attend(state["request_id"], request.path))
+        state[BODY_LIMIT], leave = services.deadlines.attend(state["request_id"], request.path)
+        request_resources().callback(leave)
         if request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
             refusal = host_guard.find_body_problem(_body_type(), request.headers)
             if refusal is not None:

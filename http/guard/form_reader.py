@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import attrs
 import trio
 from quart import Request
-from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
+from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.sansio.multipart import NEED_DATA, Data, Epilogue, Field, File, MultipartDecoder, Preamble
 
+from greenroom.http.guard.body_limit import body_limit
 from greenroom.http.guard.upload_folder import SpooledFile, UploadFolder
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
@@ -77,14 +78,16 @@ class FormReader:
         reading = _Reading(self, boundary, resources, declared)
         timeout = math.inf if request.body_timeout is None else request.body_timeout
         began, received = trio.current_time(), 0
-        with trio.CancelScope(deadline=began + timeout) as scope:
+        limit = body_limit(request, began + timeout)
+        with trio.CancelScope(deadline=limit.deadline) as scope:
             async for part in request.body:
                 received += len(part)
-                scope.deadline = began + timeout + received / SLOWEST
+                limit = body_limit(request, began + timeout + received / SLOWEST)
+                scope.deadline = limit.deadline
                 for start in range(0, len(part), _AT_ONCE):
                     await reading.feed(part[start : start + _AT_ONCE])
         if scope.cancelled_caught:
-            raise RequestTimeout
+            raise limit.late()
         return await reading.finish()
 
     def check_size(self, size: int) -> None:

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import attrs
 import trio
 from quart import Request
-from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
+from werkzeug.exceptions import RequestEntityTooLarge
 
+from greenroom.http.guard.body_limit import body_limit
 from greenroom.http.guard.byte_account import ByteAccount
 from greenroom.http.guard.content_encoding import content_encoding, new_decoder
 from greenroom.http.guard.decoded_object_budget import DecodedObjectBudget
@@ -134,7 +135,8 @@ class RequestBodies:
         self._account.hold(body, declared)
         decoder = new_decoder(content_encoding(request.headers))
         came = 0
-        with trio.move_on_after(timeout) as waiting:
+        limit_of_time = body_limit(request, trio.current_time() + timeout)
+        with trio.move_on_at(limit_of_time.deadline) as waiting:
             async for part in request.body:
                 came += len(part)
                 if came > limit:  # compressed data may decompress to nothing
@@ -147,7 +149,7 @@ class RequestBodies:
                     # Small input may decompress to much output.
                     await trio.lowlevel.checkpoint()
         if waiting.cancelled_caught:
-            raise RequestTimeout
+            raise limit_of_time.late()
         if decoder is not None:
             decoder.finish()
         return body

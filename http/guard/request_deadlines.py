@@ -6,12 +6,14 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import attrs
 import trio
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
+from greenroom.http.guard.body_limit import BodyLimit
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.operator_protocol import CancelRequest, RequestCancelled
@@ -49,12 +51,18 @@ class RequestDeadlines:
         self._clock = clock
         self._running: dict[str, _Timed] = {}
 
-    def attend(self, request_id: str, path: str) -> Callable[[], object]:
-        """Begin a request's time, and return the function to call at its end."""
-        seconds = self._limits.get(path, self._limits.get(_ALL))
+    def attend(self, request_id: str, path: str) -> tuple[BodyLimit | None, Callable[[], object]]:
+        """Begin a request's time.
+
+        Returns:
+            Limit on the arrival of its body, None if it has none, and the function to call at its end.
+        """
+        seconds, limit = self._limits.get(path, self._limits.get(_ALL)), None
         if seconds is not None:
             self._running[request_id] = _Timed(path, seconds, self._clock() + seconds)
-        return lambda: self._running.pop(request_id, None)
+            late = partial(self._late, request_id)
+            limit = BodyLimit(trio.current_time() + seconds, late)
+        return limit, lambda: self._running.pop(request_id, None)
 
     async def run(self, pool: Ref[PoolMessage]) -> None:
         """Fail overdue requests until cancelled; without limits, return at once."""
@@ -64,8 +72,17 @@ class RequestDeadlines:
                 with contextlib.suppress(ProblemError):  # no model works for it yet, or any more
                     problem = _timed_out(timed.seconds)
                     await ask_actor(pool, CancelRequest(request_id, problem), RequestCancelled)
-                    self._running.pop(request_id, None)
-                    log.warning("timed_out", request_id=request_id, path=timed.path, seconds=timed.seconds)
+                    self._end(request_id)
+
+    def _late(self, request_id: str) -> ProblemError:
+        """Record that a body has not arrived in time, and return the error that ends its request."""
+        timed = self._running[request_id]
+        self._end(request_id)
+        return ProblemError(_timed_out(timed.seconds))
+
+    def _end(self, request_id: str) -> None:
+        if (timed := self._running.pop(request_id, None)) is not None:
+            log.warning("timed_out", request_id=request_id, path=timed.path, seconds=timed.seconds)
 
     def _overdue(self) -> list[tuple[str, _Timed]]:
         now = self._clock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from socket import AF_UNIX
 from typing import Any
 
@@ -20,6 +21,9 @@ from greenroom.schemas.problems import draining
 READ_BYTES = 64 * 1024
 LINGER = 2.0
 """Seconds to keep reading after the last response, so that the client sees it and not a TCP reset."""
+LINGER_BYTES = 128 << 20
+"""Bytes to read after the last response: more than the largest body by default, since many clients read only
+after they have sent all, while an endless upload ends."""
 
 
 class Connection:
@@ -68,8 +72,7 @@ class Connection:
                     await self._protocol.handle(RawData(data))
                 await self._hang_up()
         with trio.move_on_after(LINGER):
-            while await self._receive():
-                pass
+            await discard(self._receive)
 
     @property
     def is_answering(self) -> bool:
@@ -138,3 +141,10 @@ class Connection:
 def _address(family: int, name: Any) -> tuple[str, int] | None:
     """Return an address as ASGI has it; the processes of a Unix socket are this machine's own."""
     return (UNIX_CLIENT, 0) if family == AF_UNIX else parse_socket_addr(family, name)
+
+
+async def discard(receive: Callable[[], Awaitable[bytes | bytearray]]) -> None:
+    """Read and discard what a client still sends, up to `LINGER_BYTES`."""
+    left = LINGER_BYTES
+    while left > 0 and (data := await receive()):
+        left -= len(data)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import trio
 from quart_trio.wrappers.request import TrioBody, TrioRequest
 
 HELD_BYTES = 256 * 1024
 """Unread bytes of a body at which the socket is no longer read."""
 
+ASK_FOR_BODY = "ask_for_body"
+"""Key in the state of a scope, of the function that asks a waiting client for its body."""
+
 
 class FlowControlledBody(TrioBody):
-    """A request body that counts its unread bytes; the reader limits its size."""
+    """A request body that counts its unread bytes; the reader limits its size.
+
+    Attributes:
+        ask: Function that asks a waiting client for its body, before the first read; None for none.
+    """
+
+    ask: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
         super().__init__(None, None)
@@ -23,6 +34,9 @@ class FlowControlledBody(TrioBody):
         Raises:
             StopAsyncIteration: The body is complete.
         """
+        if self.ask is not None:
+            ask, self.ask = self.ask, None
+            await ask()
         part = await super().__anext__()
         # Counted here, since the body's internal buffer differs between versions of Quart.
         self._held -= len(part)

@@ -15,9 +15,10 @@ from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import Body, Event, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
-from hypercorn.typing import ASGISendEvent, ResponseSummary
+from hypercorn.typing import ASGISendEvent, ConnectionState, ResponseSummary
 
 from greenroom.http.transport.closing_response import ClosingResponses, no_record
+from greenroom.http.transport.flow_controlled_body import ASK_FOR_BODY
 from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
 from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_web_socket
 from greenroom.schemas.problems import Problem
@@ -91,9 +92,14 @@ class Http11(H11Protocol):
             return
         await super().stream_send(event)
 
+    async def ask_for_body(self) -> None:
+        """Tell a client that waits for it that its body is wanted (RFC 9110, section 10.1.1)."""
+        if self.connection.they_are_waiting_for_100_continue and not self._refused:
+            await super()._send_h11_event(h11.InformationalResponse(status_code=100, headers=[]))
+
     async def _send_h11_event(self, event: Any) -> None:
-        if self._refused:
-            return
+        if self._refused or isinstance(event, h11.InformationalResponse):
+            return  # Hypercorn asks for every body at once, even without a key.
         if isinstance(event, h11.Response):
             has_length = any(name == b"content-length" for name, _ in event.headers)
             self._chunked = not has_length and self.connection.their_http_version == b"1.1"
@@ -112,6 +118,10 @@ class Http11(H11Protocol):
         if not request.http_version.startswith(b"1."):
             await self.refuse(Problem(505, "http_version_not_supported", "This server speaks HTTP/1.1."))
             return
+        if request.method != request.method.upper():  # Methods are case-sensitive (RFC 9110, section 9.1).
+            detail = "The names of methods are upper case, such as GET."
+            await self.refuse(Problem(501, "method_not_implemented", detail))
+            return
         if len(request.headers) > MAX_HEADERS:
             detail = f"The request has more than {MAX_HEADERS} headers."
             await self.refuse(Problem(431, "too_many_headers", detail))
@@ -124,7 +134,8 @@ class Http11(H11Protocol):
             return
         serve = self.config.web_sockets.get(client_of(request)[0])
         if serve is not None and asks_for_web_socket(request):
-            self._web_socket = WebSocket(request, self.client, self._write, self.config.responses)
+            scheme = "https" if self.ssl else "http"
+            self._web_socket = WebSocket(request, self.client, self._write, self.config.responses, scheme)
             self.task_group.spawn(self._serve_web_socket, self._web_socket, serve)
             await self._web_socket.feed(self.connection.trailing_data[0])
             return
@@ -144,9 +155,9 @@ class Http11(H11Protocol):
                 stream_id=STREAM_ID,
                 headers=list(request.headers),
                 http_version=request.http_version.decode(),
-                method=request.method.decode("ascii").upper(),
+                method=request.method.decode("ascii"),
                 raw_path=request.target,
-                state=self.connection_state,
+                state=ConnectionState({**self.connection_state, ASK_FOR_BODY: self.ask_for_body}),
             )
         )
 

@@ -7,7 +7,7 @@ from collections import deque
 import trio
 
 from greenroom.http.transport.closing_response import ClosingResponses
-from greenroom.http.transport.connection import LINGER
+from greenroom.http.transport.connection import LINGER, discard
 from greenroom.http.transport.descriptors import SpareDescriptor
 from greenroom.http.transport.request_head import client_of_head
 from greenroom.http.transport.socket_stream import SocketStream
@@ -68,8 +68,7 @@ class Refusals:
                 # The empty buffer of a new socket takes the whole response at once.
                 stream.send_now(self._responses.refuse(too_many_connections(), *client_of_head(head)))
                 stream.send_eof()
-                while await stream.receive_some():
-                    pass
+                await discard(stream.receive_some)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:

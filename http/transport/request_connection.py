@@ -12,7 +12,7 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from greenroom.http.errors.answer_cut import AnswerCutError
-from greenroom.http.transport.flow_controlled_body import FlowControlledBody
+from greenroom.http.transport.flow_controlled_body import ASK_FOR_BODY, FlowControlledBody
 
 TURN_BYTES = 64 * 1024
 """Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
@@ -41,6 +41,8 @@ class RequestConnection(TrioASGIHTTPConnection):
         self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
     ) -> None:
         """Answer the request; an aborted response is left incomplete, so that the connection closes."""
+        if isinstance(request.body, FlowControlledBody):
+            request.body.ask = self.scope["state"].get(ASK_FOR_BODY)
         try:
             await super().handle_request(nursery, request, self._marking(send))
         except AnswerCutError:

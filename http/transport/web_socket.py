@@ -52,6 +52,7 @@ class WebSocket:
         client: Address and port of the peer, if it has one.
         write: Sends bytes to the client.
         responses: Makes the error response of a refusal.
+        scheme: Scheme of the connection, `http` or `https`.
 
     Attributes:
         draining: Set when the server shuts down: no new work may start.
@@ -63,7 +64,9 @@ class WebSocket:
         client: tuple[str, int] | None,
         write: Callable[[bytes], Awaitable[None]],
         responses: ClosingResponses,
+        scheme: str = "http",
     ) -> None:
+        self.scheme = scheme
         self.path, self.headers = client_of(request)
         self.client = client
         self.draining = trio.Event()

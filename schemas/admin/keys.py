@@ -26,7 +26,7 @@ class KeyBody:
     Args:
         name: Name for people, such as that of a person or a program.
         models: Names and patterns of the models that it may use; empty for all.
-        tools: Names and patterns of the server's tools that it may use; empty for all.
+        tools: Names and patterns of the tools that its requests may declare; empty for all.
         requests_per_minute: Limit on its requests; null for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; null for none.
         priority: Steps by which its requests wait behind those of others; below 0, go before them.
@@ -124,7 +124,9 @@ def key_report(record: KeyRecord) -> KeyReport:
 
 def _check(body: KeyBody, now: float) -> None:
     if KEY_NAME.fullmatch(body.name) is None:
-        detail = "`name` must have 1 to 64 letters, digits, spaces, or `.`, `_`, `@`, `-`, no sign first."
+        detail = (
+            "`name` must have 1 to 64 ASCII letters, digits, spaces, or `.`, `_`, `@`, `-`, no sign first."
+        )
         raise invalid(detail, "name")
     for name, patterns in (("models", body.models), ("tools", body.tools)):
         if len(patterns) > MOST_PATTERNS:

@@ -19,7 +19,7 @@ class Caller:
             `STRANGERS` where others need one.
         admin: True if it may use the routes for operators and the objects of all owners.
         models: Names and patterns of the models that it may use; empty for all.
-        tools: Names and patterns of the tools of the server that it may use; empty for all.
+        tools: Names and patterns of the tools that its requests may declare; empty for all.
         requests_per_minute: Limit on its requests; None for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
         priority: Steps by which its requests wait behind those of others; below 0, go before them.

@@ -12,8 +12,9 @@ from quart import request
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.keys.key_ring import KeyRing
 from greenroom.schemas.events.events import Admitted
-from greenroom.schemas.messages.requests import InferenceRequest
-from greenroom.schemas.settings.caller import ANYBODY, Caller
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings.caller import ANYBODY, Caller, is_allowed
 from greenroom.schemas.stored import EVERYBODY
 
 _OF_ANY_OWNER = ("GET", "HEAD", "DELETE")
@@ -67,10 +68,18 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
 
     Args:
         isolates: True if keys share no computed prefixes.
+
+    Raises:
+        ProblemError: 403 if the request declares a tool that the key does not allow.
     """
     known = caller()
     if known == ANYBODY:
         return asked
+    declared = asked.input.tools if isinstance(asked.input, ChatInput) else ()
+    refused = next((tool.name for tool in declared if not is_allowed(known.tools, tool.name)), None)
+    if refused is not None:
+        detail = f"`tools` declares '{refused[:100]}', which this API key does not allow."
+        raise ProblemError(Problem(403, "tool_not_allowed", detail, "tools"))
     salt = known.owner if isolates else ""
     return attrs.evolve(asked, allowed=known.models, key_priority=known.priority, cache_salt=salt)
 

@@ -34,11 +34,12 @@ def _place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("keys")
 def command() -> None:
-    """Make, list and revoke API keys, without which nobody gets in.
+    """Make, list and revoke API keys.
 
-    Once a key was made, every request needs one, until `greenroom keys off`. A server that runs with the same
-    database takes changes in within a second. With --url, the server itself is asked: its operators' routes
-    need an admin key then, which GREENROOM_API_KEY holds.
+    Until there is a key, no request needs one. Once a key was made, every request does, until
+    `greenroom keys off`. A server that runs with the same database takes changes in within a second. With
+    --url, the server itself is asked: its operators' routes need an admin key then, which GREENROOM_API_KEY
+    holds.
 
     \b
     Examples:
@@ -51,7 +52,7 @@ def command() -> None:
 @command.command("add")
 @click.argument("name")
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="Model or pattern it may use.")
-@click.option("--tools", multiple=True, metavar="TOOL", help="Tool of the server, or pattern, it may use.")
+@click.option("--tools", multiple=True, metavar="TOOL", help="Tool or pattern its requests may declare.")
 @click.option("--requests-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its requests.")
 @click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its tokens.")
 @click.option("--priority", type=int, default=0, metavar="N", help="Its priority, and its best; lower first.")

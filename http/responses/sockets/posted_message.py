@@ -109,7 +109,7 @@ class PostedMessage:
             "asgi": {"spec_version": "2.3", "version": "3.0"},
             "http_version": "1.1",
             "method": "POST",
-            "scheme": "http",
+            "scheme": self._socket.scheme,
             "path": path,
             "raw_path": path.encode("latin-1"),
             "query_string": b"",

@@ -81,7 +81,7 @@ class ResponseSockets:
 
     async def __call__(self, socket: WebSocket) -> None:
         """Serve one socket until it is closed."""
-        refusal = self._guard.find_problem(socket.headers)
+        refusal = self._guard.find_problem(socket.headers, socket.scheme)
         if refusal is not None:
             await socket.refuse(refusal)
             return

@@ -61,6 +61,26 @@ async def test_an_overdue_answer_is_504_or_ends_with_an_error_in_every_protocol(
                 rows = page.json()["requests"]
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/v1/chat/completions", "application/json"),
+        ("/v1/messages", "application/json"),
+        ("/v1/audio/transcriptions", "multipart/form-data; boundary=b"),
+    ],
+)
+async def test_an_upload_that_stalls_ends_with_the_time_of_its_request(path: str, kind: str) -> None:
+    settings = Settings(request_timeout=(f"{path}=0.3",), db=":memory:", shutdown_timeout=60.0)
+    async with serving(settings) as served:
+        with capture_logs() as logs:
+            async with connected(served.server, seconds=30) as client:
+                await client.request("POST", path, b"--b\r\n", content_length="1000", content_type=kind)
+                answer = await client.receive_response()
+        assert (answer.status, answer.headers["x-should-retry"]) == (504, "false")
+        assert b"longer than the 0.3 s" in answer.body
+        assert [line["path"] for line in logs if line["event"] == "timed_out"] == [path]
+
+
 def test_limits_are_of_one_route_or_of_all_others() -> None:
     assert parse_request_timeouts(["30", "/v1/embeddings=2.5"]) == {"*": 30.0, "/v1/embeddings": 2.5}
     for wrong in ("", "soon", "0", "-1", "inf", "nan", "v1=2", "=2", "/v1/embeddings="):

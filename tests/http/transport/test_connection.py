@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import trio
 import trio.testing
 
+from greenroom.http.transport.connection import LINGER_BYTES
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
 from greenroom.tests.support.servers.http_servers import connected, fetch, running
@@ -172,3 +175,14 @@ async def test_an_answer_before_the_end_of_the_body_says_that_no_other_request_w
         assert (answer.status, answer.headers["connection"]) == (404, "close")
         await client.send(b"12345")
         assert await client.read_to_end() == b""
+
+
+async def test_an_endless_upload_ends_soon_after_its_answer() -> None:
+    sent = 0
+    async with running(make_app(), Settings()) as server, connected(server, seconds=60) as client:
+        await client.send(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n")
+        with contextlib.suppress(trio.BrokenResourceError):
+            while sent < 2 * LINGER_BYTES:
+                await client.send(bytes(1 << 20))
+                sent += 1 << 20
+    assert sent < 2 * LINGER_BYTES

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.servers.http_servers import connected, running
+from greenroom.tests.support.servers.http_servers import connected, running, serving
 
 
 async def test_keep_alive_serves_one_request_after_the_other() -> None:
@@ -34,6 +35,30 @@ async def test_expecting_clients_are_told_to_continue() -> None:
         assert b"100" in await client.read_until(b"\r\n\r\n")
         await client.send(b"abc")
         assert (await client.receive_response()).body == b"3"
+
+
+async def test_methods_are_upper_case_and_unknown_ones_are_refused_without_a_traceback() -> None:
+    async with serving(Settings(db=":memory:", shutdown_timeout=20.0)) as served:
+        for method, status in (("head", 501), ("Post", 501), ("get", 501), ("BREW", 405)):
+            with capture_logs() as logs:
+                async with connected(served.server) as client:
+                    await client.request(method, "/health")
+                    assert (await client.receive_response()).status == status, method
+            assert not [line for line in logs if line["log_level"] == "error"]
+
+
+async def test_no_body_is_asked_for_before_the_key_is_known() -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: 2\r\nExpect: 100-continue\r\n"
+    async with serving(Settings(api_key="a-key", db=":memory:", shutdown_timeout=20.0)) as served:
+        async with connected(served.server) as client:
+            await client.send(head + b"\r\n")
+            assert (await client.receive_response()).status == 401
+        async with connected(served.server) as client:
+            await client.send(head + b"x-api-key: a-key\r\n\r\n")
+            assert (await client.read_until(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+            await client.send(b"{}")
+            assert (await client.receive_response()).status == 400
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import trustme
 
 from greenroom.http.transport import tls_stream
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.clients.web_socket_clients import KEY, PATH, RawSocket
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bounded_waits import wait_until
 from greenroom.tests.support.servers.http_servers import RawClient, Served, fetch
@@ -117,6 +118,23 @@ async def test_a_hang_up_under_tls_ends_the_request(served: Served, authority: t
     with trio.fail_after(30):
         while (await status(served, trusting(authority)))["requests"]:
             await trio.lowlevel.checkpoint()
+
+
+async def test_an_own_page_opens_a_socket_under_tls(served: Served, authority: trustme.CA) -> None:
+    host = f"localhost:{served.server.port}"
+    for origin, answered in ((f"https://{host}", b"101"), (f"http://{host}", b"403")):
+        client, _ = await connected(served, trusting(authority))
+        fields = {"upgrade": "websocket", "connection": "upgrade", "sec_websocket_version": "13"}
+        await client.request("GET", PATH, host=host, origin=origin, sec_websocket_key=KEY, **fields)
+        assert answered in await client.read_until(b"\r\n")
+        if answered == b"101":
+            await client.read_until(b"\r\n\r\n")
+            socket = RawSocket(client)
+            events = await socket.answer(
+                {"type": "response.create", "model": "qwen3", "input": "Hi", "max_output_tokens": 2}
+            )
+            assert events[-1]["type"] in ("response.completed", "response.incomplete"), events
+        await client.stream.aclose()
 
 
 async def status(served: Served, context: ssl.SSLContext) -> Any:

@@ -11,6 +11,7 @@ from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 
 from greenroom.http.answering.requests.current_request import request_resources
+from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.tests.support.servers.http_servers import Server
 
@@ -45,6 +46,7 @@ def make_app(ended: trio.Event | None = None) -> QuartTrio:
     ended = trio.Event() if ended is None else ended
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
+    app.request_class = FlowControlledRequest
 
     @app.get("/")
     async def at_once() -> str:
@@ -64,7 +66,7 @@ def make_app(ended: trio.Event | None = None) -> QuartTrio:
 
     @app.post("/length")
     async def length() -> str:
-        return str(len(await request.get_data()))
+        return str(sum([len(part) async for part in request.body]))
 
     @app.post("/unread")
     async def unread() -> tuple[str, int]:

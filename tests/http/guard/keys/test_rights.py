@@ -102,6 +102,41 @@ async def test_a_key_lists_and_uses_its_models_and_their_aliases(locked: Locked)
     assert len((await locked.ask("GET", "/v1/models")).json()["data"]) == 3
 
 
+FUNCTION = {"name": "read_mail", "parameters": {"type": "object"}}
+SCHEMA = {"name": "read_mail", "input_schema": {"type": "object"}}
+DECLARED: dict[str, tuple[Any, str]] = {
+    "/v1/chat/completions": (chat("llama"), "chat"),
+    "/v1/messages": (chat("llama"), "anthropic"),
+    "/v1/messages/count_tokens": ({"model": "llama", "messages": MESSAGES}, "anthropic"),
+    "/v1/responses": ({"model": "llama", "input": "a", "max_output_tokens": 2}, "flat"),
+    "/v1/responses/input_tokens": ({"model": "llama", "input": "a"}, "flat"),
+    "/api/chat": ({"model": "llama", "messages": MESSAGES, "stream": False}, "chat"),
+}
+
+
+@pytest.mark.parametrize("path", DECLARED)
+async def test_a_request_declares_only_tools_that_its_key_allows(locked: Locked, path: str) -> None:
+    def declaring(name: str) -> Any:
+        body, form = DECLARED[path]
+        function = {**(SCHEMA if form == "anthropic" else FUNCTION), "name": name}
+        tool = {
+            "chat": {"type": "function", "function": function},
+            "flat": {"type": "function", **function},
+            "anthropic": function,
+        }[form]
+        return {**body, "tools": [tool]}
+
+    guest = await locked.key("guest", tools=["get_*", "search"])
+    for name, status in (("read_mail", 403), ("research", 403), ("search", 200), ("get_time", 200)):
+        answer = await locked.ask("POST", path, guest, declaring(name))
+        assert answer.status == status, (name, answer.body)
+        if status == 403:
+            assert b"tools" in answer.body
+            assert name.encode() in answer.body
+    assert (await locked.ask("POST", path, guest, DECLARED[path][0])).status == 200
+    assert (await locked.ask("POST", path, body=declaring("read_mail"))).status == 200
+
+
 async def test_requests_beyond_a_keys_limit_are_429_with_the_headers_that_clients_read(
     locked: Locked,
 ) -> None:
