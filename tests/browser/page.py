@@ -100,7 +100,11 @@ class Page:
             found.append(look())
             return bool(found[-1])
 
-        wait_until(has_come, 45)
+        try:
+            wait_until(has_come, 45)
+        except TimeoutError as error:
+            error.add_note(f"The page: {self.run('return document.body.innerText')!r:.2000}")
+            raise
         return found[-1]
 
     def all(self, selector: str) -> list[WebElement]:

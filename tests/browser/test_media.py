@@ -54,6 +54,47 @@ def test_images_are_pasted_and_dropped_to_a_model_that_sees(
     page.picture("image", tmp_path)
 
 
+def pdf() -> str:
+    held = io.BytesIO()
+    Image.new("RGB", (64, 48), (28, 107, 74)).save(held, "PDF")
+    return base64.b64encode(held.getvalue()).decode()
+
+
+def test_a_pdf_is_attached_and_its_page_is_read(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    page.open(server.address)
+    page.choose("qwen2_vl")
+    page.press("Settings")
+    page.fill("Most tokens", "20")
+    page.press("Settings")
+    path = tmp_path / "report <b>.pdf"
+    path.write_bytes(base64.b64decode(pdf()))
+    page.wait(lambda: page.all(".composer input[type=file]"))
+    page.all(".composer input[type=file]")[0].send_keys(str(path))
+    page.wait(lambda: "report <b>.pdf" in "".join(page.texts(".attached li")))
+    page.ask("What does it say?")
+    page.answer()
+    assert "report <b>.pdf" in "".join(page.texts(".entry.user .body"))
+    assert "prompt tokens cached" in page.texts(".answer .small-print")[-1]
+    page.picture("pdf", tmp_path)
+    page.press("Edit")
+    page.fill("Edited message", "And the first line?")
+    page.press("Send as a branch")
+    page.wait(lambda: "And the first line?" in "".join(page.texts(".entry.user .body")))
+    page.answer()
+    assert "report <b>.pdf" in "".join(page.texts(".entry.user .body"))
+
+
+def test_a_broken_pdf_is_an_answer_that_says_so(page: Page, server: ServerProcess) -> None:
+    page.open(server.address)
+    page.choose("qwen2_vl")
+    page.run(_PASTE, base64.b64encode(b"%PDF-1.7 and nothing").decode(), "b.pdf", "application/pdf", "drop")
+    page.wait(lambda: page.texts(".attached li"))
+    page.ask("What does it say?")
+    page.answer()
+    [problem] = page.texts(".answer .problem")
+    assert "PDF" in problem or "pdf" in problem
+
+
 def test_a_recording_becomes_the_message(page: Page, server: ServerProcess, tmp_path: Path) -> None:
     page.open(server.address)
     page.press("Record")
