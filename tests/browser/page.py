@@ -117,8 +117,10 @@ class Page:
 
     def texts(self, selector: str) -> list[str]:
         """Return the texts of all elements of a selector, also hidden ones."""
-        script = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
-        return list(map(str, self.run(script, selector)))
+        all_texts = (
+            "[...document.querySelectorAll(arguments[0])].map((each) => each.textContent.toWellFormed())"
+        )
+        return list(map(str, self.run(f"return {all_texts}", selector)))
 
     def press(self, name: str, within: str = "body") -> None:
         """Press a button by its name, as soon as it is there and enabled."""

@@ -160,3 +160,13 @@ def test_it_connects_again_after_the_server_was_killed(page: Page, tmp_path: Pat
         assert after != before
         assert any(f"{after} after {before}" in line for line in page.texts(".lines li"))
         page.picture("reconnected", tmp_path)
+
+
+def test_pages_that_were_left_hold_no_connection(page: Page, server: ServerProcess) -> None:
+    for _ in range(7):  # a browser has six connections to a server
+        page.open(server.address, "#control/log")
+        page.wait(lambda: page.all(".lines.mono"))
+    page.driver.back()
+    page.driver.back()
+    page.wait(lambda: page.all(".lines.mono"))
+    page.wait(lambda: page.one(".server .state").text == "ok")

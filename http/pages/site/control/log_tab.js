@@ -17,15 +17,16 @@ function newsLine(news) {
   return told.filter(Boolean).join(' · ');
 }
 
-function useLog(restarts) {
+function useLog(connection) {
   const lines = useRef([]);
   const [, changed] = useReducer((number) => number + 1, 0);
+  useEffect(() => () => { lines.current = []; }, [connection]); // another one begins with the latest lines again
   useEffect(() => {
     const aborter = new AbortController();
     let frame = 0;
     // A burst of lines is one look at the page.
     const later = () => { frame ||= setTimeout(() => { frame = 0; changed(); }, 200); };
-    stream('admin/logs?lines=200', { signal: aborter.signal }, (_, line) => {
+    stream(`admin/logs?lines=${KEPT}`, { signal: AbortSignal.any([aborter.signal, connection.aborter.signal]) }, (_, line) => {
       lines.current = [...lines.current.slice(1 - KEPT), line];
       later();
     }).catch(() => {}); // the connection says that it is lost, and counts the restart
@@ -33,12 +34,12 @@ function useLog(restarts) {
       aborter.abort();
       clearTimeout(frame);
     };
-  }, [restarts]);
+  }, [connection, connection.restarts, connection.isConnected]);
   return lines.current;
 }
 
 export function LogTab({ connection }) {
-  const lines = useLog(`${connection.restarts} ${connection.isConnected}`);
+  const lines = useLog(connection);
   const [words, search] = useState('');
   const [own, showOwn] = useState(false);
   const shown = lines.filter((line) => (own || line.method !== 'GET' || !OWN.test(line.path))
