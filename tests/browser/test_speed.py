@@ -53,7 +53,7 @@ def _fast() -> Iterator[str]:
 
 def test_a_fast_stream_leaves_the_page_answering(page: Page) -> None:
     """The bar holds for the best try: a task's time is wall time, in which other processes may run too."""
-    tries = []
+    tries: list[list[int]] = []
     with standing_in() as server:
         server.answer = lambda: text_events(_fast())
         while len(tries) < TRIES and (not tries or tries[-1]):

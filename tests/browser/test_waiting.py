@@ -14,7 +14,7 @@ from greenroom.tests.browser.page import Page
 from greenroom.tests.browser.stand_in import standing_in, text_events
 from greenroom.tests.support.servers.server_processes import failing, serving
 
-NEWS = {
+NEWS: dict[str, dict[str, Any]] = {
     "Waits in the queue, place 3, about 12 s": {"status": "queued", "position": 3, "eta_ms": 12_000},
     "Waits for the model, unloading llama": {"status": "waiting_for_model", "unloading": ["llama"]},
     "Downloading, 5.0 MB of 20 MB": {
