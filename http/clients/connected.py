@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Template
+from urllib.parse import urlsplit
 
 from greenroom.http.clients.launched import LAUNCHED
 from greenroom.http.clients.server_facts import ServerFacts
@@ -35,6 +36,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
         "export OPENAI_API_BASE_URL=$base\nexport OPENAI_API_KEY=$key\nexport ENABLE_OLLAMA_API=false\n"
         "# or: Admin Panel > Settings > Connections > OpenAI API > Add: URL $base, key $key\n"
         "# speech: Settings > Audio: engine OpenAI, URL $base\n"
+        "# direct connections, from browsers: serve with --allowed-origins and Open WebUI's address\n"
         "# from a container: host.docker.internal instead of localhost",
     ),
     "librechat": (
@@ -172,10 +174,11 @@ def _values(server: ServerFacts) -> dict[str, str]:
         return "true" if value else "false"
 
     shown: Callable[[int], str] = str
+    parts = urlsplit(server.url)
     return {
         "url": server.url,
         "base": server.base,
-        "port": server.url.rpartition(":")[2],
+        "port": str(parts.port or (443 if parts.scheme == "https" else 80)),
         "key": server.key,
         "model": server.model,
         "context": shown(server.tokens),

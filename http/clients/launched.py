@@ -24,12 +24,14 @@ class LaunchedClient:
         program: Name of its program.
         install: Command that installs it.
         make: Function of the server, the client's own folder and the user's arguments.
+        takes_self_signed: True if it trusts a server's own certificate that no authority has signed.
     """
 
     title: str
     program: str
     install: str
     make: Make
+    takes_self_signed: bool = True
 
 
 def _claude(server: ServerFacts, folder: Path, arguments: Sequence[str]) -> Launch:
@@ -239,10 +241,12 @@ def _llm(server: ServerFacts, folder: Path, arguments: Sequence[str]) -> Launch:
 
 LAUNCHED: Mapping[str, LaunchedClient] = {
     "claude": LaunchedClient("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude),
-    "codex": LaunchedClient("Codex", "codex", "npm install -g @openai/codex", _codex),
+    "codex": LaunchedClient(
+        "Codex", "codex", "npm install -g @openai/codex", _codex, takes_self_signed=False
+    ),
     "opencode": LaunchedClient("OpenCode", "opencode", "npm install -g opencode-ai", _opencode),
     "aider": LaunchedClient("Aider", "aider", "uv tool install aider-chat", _aider),
-    "cn": LaunchedClient("Continue", "cn", "npm install -g @continuedev/cli", _cn),
+    "cn": LaunchedClient("Continue", "cn", "npm install -g @continuedev/cli", _cn, takes_self_signed=False),
     "cline": LaunchedClient("Cline", "cline", "npm install -g cline", _cline),
     "llm": LaunchedClient("llm", "llm", "uv tool install llm", _llm),
 }

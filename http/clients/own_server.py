@@ -53,7 +53,7 @@ def own_server(model: str | None, log: Path) -> Iterator[RunningServer]:
 def _wait_for(process: subprocess.Popen[bytes], log: Path) -> RunningServer:
     while process.poll() is None:
         for server in running_servers():
-            if server.pid == process.pid and server.addresses:
+            if server.pid == process.pid and server.urls:
                 return server
         time.sleep(_LOOK)
     lines = log.read_text(errors="replace").strip().splitlines()

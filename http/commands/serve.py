@@ -170,7 +170,7 @@ async def _serve_until_drained(
         except OSError as refusal:
             return refusal
         await nursery.start(_obey_hang_ups, reloader, drain)
-        with runtime_file(addresses, key):
+        with runtime_file(addresses, key, settings.tls_certificate or ""):
             watchers.ready(addresses)
             models = await served_ids(system.pool, settings.models)
             log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())

@@ -30,6 +30,7 @@ _MAX_BYTES = 64 * 1024
 _SECONDS_TO_WRITE = 60.0
 _NAME = re.compile(r"server-[0-9a-f]{16}\.json")
 _LOOPBACK = re.compile(r"(https?)://(127\.\d+\.\d+\.\d+|\[::1\]):(\d+)")
+_PATH = re.compile(r"unix:/[^\0]+")
 
 
 @attrs.frozen
@@ -37,25 +38,34 @@ class RunningServer:
     """A server that runs on this machine.
 
     Args:
-        addresses: Base URLs by which this machine reaches it, such as `http://127.0.0.1:8000`.
+        addresses: Base URLs by which this machine reaches it, such as `http://127.0.0.1:8000`; after those,
+            `unix:/PATH` of its Unix sockets.
         pid: Id of its process.
         started: Unix time in seconds.
         key: API key that opens it to this user's processes; empty for none.
+        certificate: Path of the certificate under which it listens; empty for none.
     """
 
     addresses: tuple[str, ...]
     pid: int
     started: float
     key: str = attrs.field(default="", repr=False)
+    certificate: str = ""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses that are URLs, which every program can use."""
+        return tuple(address for address in self.addresses if _PATH.fullmatch(address) is None)
 
 
 @contextmanager
-def runtime_file(addresses: Sequence[str], key: str = "") -> Iterator[None]:
+def runtime_file(addresses: Sequence[str], key: str = "", certificate: str = "") -> Iterator[None]:
     """Write the file of this server's addresses and its key, and delete it at the end of the block.
 
     A folder that cannot be used is logged: a server is useful without it.
     """
-    server = RunningServer(own_addresses(addresses), os.getpid(), time.time(), key)
+    path_of_certificate = str(Path(certificate).expanduser().absolute()) if certificate else ""
+    server = RunningServer(own_addresses(addresses), os.getpid(), time.time(), key, path_of_certificate)
     try:
         path, file = _write(server)
     except (OSError, RuntimeError) as error:
@@ -97,11 +107,12 @@ def runtime_folder() -> Path:
 
 
 def own_addresses(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses among a server's by which its own machine reaches it over loopback."""
+    """Return the addresses by which a server's own machine reaches it: loopback, then Unix sockets."""
     own = (
         address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") for address in addresses
     )
-    return tuple(dict.fromkeys(filter(_LOOPBACK.fullmatch, own)))
+    paths = filter(_PATH.fullmatch, addresses)
+    return tuple(dict.fromkeys((*filter(_LOOPBACK.fullmatch, own), *paths)))
 
 
 def _write(server: RunningServer) -> tuple[Path, int]:
@@ -164,7 +175,7 @@ def _read(folder: int, name: str) -> RunningServer | None:
         if len(content) > _MAX_BYTES:
             return None
         server = msgspec.json.decode(content, type=RunningServer)
-        # Nothing but loopback is ever asked, whatever a file says.
+        # Nothing but this machine is ever asked, whatever a file says.
         return attrs.evolve(server, addresses=own_addresses(server.addresses))
     except (OSError, msgspec.DecodeError, RecursionError):
         return None

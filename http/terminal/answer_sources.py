@@ -12,7 +12,7 @@ import httpx2
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
-from greenroom.http.terminal.chosen_server import ChosenServer
+from greenroom.http.terminal.chosen_server import ChosenServer, socket_path
 from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events.events import (
     Admitted,
@@ -78,7 +78,7 @@ async def open_server(
     server: ChosenServer, overrides: Overrides, options: TemplateOptions
 ) -> AsyncIterator[AnswerSource]:
     """Open an OpenAI-compatible server as a source."""
-    path = f"{server.url}/v1/chat/completions"
+    path = f"{server.base}/v1/chat/completions"
     async with open_client(server) as client:
 
         @asynccontextmanager
@@ -112,11 +112,13 @@ async def open_server(
 def open_client(server: ChosenServer) -> httpx2.AsyncClient:
     """Return a client of the server; what it computes may take ten minutes to begin."""
     timeout = httpx2.Timeout(30, read=600)
+    path = socket_path(server.url)
     return httpx2.AsyncClient(
         headers=server.headers,
         timeout=timeout,
         trust_env=server.trusts_environment,
         verify=server.verifies,
+        transport=None if path is None else httpx2.AsyncHTTPTransport(uds=path),
     )
 
 

@@ -12,6 +12,7 @@ import attrs
 import httpx2
 
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.settings.listen_address import UNIX
 
 _SECONDS = 5.0
 """Seconds in which a server on this machine says which models it has."""
@@ -22,7 +23,7 @@ class ChosenServer:
     """A server, and the model that a command uses there.
 
     Args:
-        url: Base URL without `/v1`.
+        url: Base URL without `/v1`, or `unix:/PATH` for a Unix socket.
         model: Name of the model for requests.
         key: API key; None to send that of the environment, if there is one.
         drops_oldest: True if it leaves out the oldest turns of a chat that is too long.
@@ -37,6 +38,11 @@ class ChosenServer:
     drops_oldest: bool = False
     sets_length: bool = False
     verifies: bool = True
+
+    @property
+    def base(self) -> str:
+        """Base URL of requests; the name that it has for a Unix socket is never looked up."""
+        return base_of(self.url)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -67,11 +73,21 @@ def headers_for(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {named}"}
 
 
+def base_of(url: str) -> str:
+    """Return the base URL of a server's requests, from a URL or `unix:/PATH`."""
+    return "http://localhost" if url.startswith(UNIX) else url
+
+
+def socket_path(url: str) -> str | None:
+    """Return the path of the Unix socket in `unix:/PATH`; None for any other URL."""
+    return os.path.expanduser(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
+
+
 class ServedModels:
     """The models of a server, asked while nothing else runs.
 
     Args:
-        url: Base URL without `/v1`.
+        url: Base URL without `/v1`, or `unix:/PATH`.
         verifies: True if its certificate must be trusted.
 
     Raises:
@@ -80,7 +96,11 @@ class ServedModels:
 
     def __init__(self, url: str, key: str | None = None, *, verifies: bool = True) -> None:
         self._http = httpx2.Client(
-            base_url=url, headers=headers_for(key), timeout=_SECONDS, trust_env=False, verify=verifies
+            base_url=base_of(url),
+            headers=headers_for(key),
+            timeout=_SECONDS,
+            transport=httpx2.HTTPTransport(verify=verifies, trust_env=False, uds=socket_path(url)),
+            trust_env=False,
         )
 
     def close(self) -> None:

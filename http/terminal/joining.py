@@ -12,6 +12,7 @@ import attrs
 import click
 
 from greenroom.schemas.models.capabilities import ModelType
+from greenroom.schemas.settings.listen_address import UNIX
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ _OF_LOADING = (
 
 def server_options(command: F) -> F:
     """Give a command the options `--url` and `--local`, which choose where its model runs."""
-    url = click.option("--url", help="Use this server instead of one that runs on this machine.")
+    url = click.option(
+        "--url",
+        help="Use this server (http://HOST:PORT, unix:/PATH) instead of one that runs on this machine.",
+    )
     local = click.option(
         "--local", "stays_local", is_flag=True, help="Load the model here, even if a server runs that has it."
     )
@@ -119,7 +123,7 @@ def _named_server(url: str, model: str | None) -> ChosenServer:
 
     from greenroom.http.terminal.chosen_server import ChosenServer, ServedModels, chosen
 
-    base = url.rstrip("/").removesuffix("/v1")
+    base = url if url.startswith(UNIX) else url.rstrip("/").removesuffix("/v1")
     named = ChosenServer(base, model or "default")
     try:
         with closing(ServedModels(base)) as models:

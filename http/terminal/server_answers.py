@@ -56,7 +56,7 @@ class _Connection:
     server: ChosenServer
 
     def request(self, path: str, **content: Any) -> httpx2.Request:
-        return self.client.build_request("POST", f"{self.server.url}{path}", **content)
+        return self.client.build_request("POST", f"{self.server.base}{path}", **content)
 
     async def read(
         self, request: httpx2.Request, events_of: Callable[[Any], Iterator[InferenceEvent]]

@@ -41,7 +41,6 @@ NOT_RUN = {
     ),
     ".venv/bin/pip install opencv-python": "installs packages from the network",
     ".venv/bin/pip install miniaudio": "installs packages from the network",
-    "ANTHROPIC_BASE_URL=http://localhost:8000 ANTHROPIC_MODEL=default claude": "needs Claude Code",
     "greenroom bench http://127.0.0.1:8000": "takes minutes; tests/http/bench runs every scenario",
     "greenroom service install MODEL": "changes the machine; tests/http/commands/test_service.py runs it",
     "greenroom bench MODEL": "takes minutes; tests/http/bench runs every scenario",

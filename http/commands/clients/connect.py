@@ -7,14 +7,14 @@ from contextlib import closing
 
 import click
 
-from greenroom.http.commands.operators.admin_client import DEFAULT_URL, check_url
+from greenroom.http.commands.operators.admin_client import DEFAULT_URL, check_client_url
 from greenroom.http.terminal.standard_streams import for_terminal
 
 
 @click.command("connect")
 @click.argument("client", required=False)
 @click.option(
-    "--url", callback=check_url, help=f"Address of the server [default: a running one, {DEFAULT_URL}]."
+    "--url", callback=check_client_url, help=f"Address of the server [default: a running one, {DEFAULT_URL}]."
 )
 @click.option("--model", default="default", show_default=True, metavar="MODEL", help="Model to use.")
 def command(client: str | None, url: str | None, model: str) -> None:
@@ -45,12 +45,12 @@ def command(client: str | None, url: str | None, model: str) -> None:
     from greenroom.http.process.runtime_file import running_servers
     from greenroom.http.terminal.chosen_server import ServedModels
 
-    running = [server for server in running_servers() if server.addresses] if url is None else []
-    place = url or (running[0].addresses[0] if running else DEFAULT_URL)
+    running = [server for server in running_servers() if server.urls] if url is None else []
+    place = url or (running[0].urls[0] if running else DEFAULT_URL)
     key = os.environ.get("GREENROOM_API_KEY") or (running[0].key if running else "") or "none"
     facts = ServerFacts(place, model, "YOUR_KEY")
     try:
-        with closing(ServedModels(place, key)) as models:
+        with closing(ServedModels(place, key, verifies=not running)) as models:
             listed = models.named(model)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
         reason = error or type(error).__name__

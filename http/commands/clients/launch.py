@@ -7,15 +7,12 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from greenroom.http.commands.operators.admin_client import check_url
-from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.http.commands.operators.admin_client import check_client_url
 
 if TYPE_CHECKING:
     from greenroom.http.clients.launch import Launch
@@ -24,12 +21,13 @@ if TYPE_CHECKING:
 
 NAMES = ("claude", "codex", "opencode", "aider", "cn", "cline", "llm")
 _NOT_INSTALLED = 127
-_SIGNALLED = 128
 
 
 @click.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--model", metavar="MODEL", help="Model to use; else the server's default.")
-@click.option("--url", callback=check_url, help="Address of the server, instead of one on this machine.")
+@click.option(
+    "--url", callback=check_client_url, help="Address of the server, instead of one on this machine."
+)
 @click.option("--print", "prints", is_flag=True, help="Print what would be started, with which settings.")
 @click.argument("client", type=click.Choice(NAMES))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -49,13 +47,14 @@ def command(
       greenroom launch --print opencode
     """
     from greenroom.http.clients.launched import LAUNCHED
+    from greenroom.http.commands.clients.server_for_client import server_for_client, start_trusting
 
     launched, folder = LAUNCHED[client], client_folder(client)
     if not prints and _find(launched.program) is None:
         click.echo(f"greenroom: {launched.title} is not installed: {launched.install}", err=True)
         sys.exit(_NOT_INSTALLED)
-    with _server(url, model, folder) as (server, is_own):
-        started = launched.make(server, folder, arguments)
+    with server_for_client(url, model, folder) as (server, certificate, is_own):
+        started = start_trusting(launched, server, certificate, folder, arguments)
         if prints:
             _print(started, folder, server)
             return
@@ -74,49 +73,6 @@ def client_folder(client: str) -> Path:
     return user_data_path("greenroom", appauthor=False) / "clients" / client
 
 
-@contextmanager
-def _server(url: str | None, model: str | None, folder: Path) -> Iterator[tuple[ServerFacts, bool]]:
-    """Yield the server to use, and whether it was started for this."""
-    from greenroom.http.clients.own_server import own_server
-    from greenroom.http.process.runtime_file import running_servers
-
-    own_key = os.environ.get("GREENROOM_API_KEY", "")
-    if url is not None:
-        yield _facts(url.removesuffix("/v1"), own_key, model), False
-        return
-    for running in running_servers():
-        if running.addresses:
-            yield _facts(running.addresses[0], own_key or running.key, model), False
-            return
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)  # not without ending the server
-    click.echo("greenroom: no server runs on this machine: starting one until the client ends", err=True)
-    try:
-        with own_server(model, folder / "server.log") as running:
-            yield _facts(running.addresses[0], own_key or running.key, None), True
-    except RuntimeError as error:
-        raise click.ClickException(for_terminal(str(error))) from error
-
-
-def _facts(url: str, key: str, model: str | None) -> ServerFacts:
-    import httpx2
-
-    from greenroom.http.clients.server_facts import NO_KEY, facts_of
-    from greenroom.http.terminal.chosen_server import ServedModels
-
-    try:
-        with closing(ServedModels(url, key or NO_KEY)) as models:
-            listed: Mapping[str, Any] | None = (
-                models.first_of(("text", "vision")) if model is None else models.named(model)
-            )
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
-        raise click.ClickException(for_terminal(f"{url} does not answer: {error}")) from error
-    if listed is None:
-        wanted = f"model '{model}'" if model else "model for chats"
-        raise click.ClickException(for_terminal(f"the server at {url} has no {wanted}"))
-    return facts_of(url, key or NO_KEY, listed)
-
-
 def _run(launched: LaunchedClient, started: Launch, *, is_own: bool) -> int:
     """Run the client, and return its exit status; beside a running server it replaces this process."""
     program, *arguments = started.command
@@ -131,11 +87,7 @@ def _run(launched: LaunchedClient, started: Launch, *, is_own: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: process.send_signal(received))
     status = process.wait()
-    return _SIGNALLED - status if status < 0 else status
-
-
-def _leave(number: int, _frame: object) -> None:
-    sys.exit(_SIGNALLED + number)
+    return 128 - status if status < 0 else status
 
 
 def _take_interrupts() -> None:
@@ -151,6 +103,7 @@ def _find(program: str) -> str | None:
 
 def _print(started: Launch, folder: Path, server: ServerFacts) -> None:
     """Print the commands and files of a client's start, with `KEY` in place of the API key."""
+    from greenroom.http.clients.certificate_bundle import FILE
 
     def hidden(text: str) -> str:
         return text.replace(server.key, "KEY") if len(server.key) > len("none") else text
@@ -160,5 +113,6 @@ def _print(started: Launch, folder: Path, server: ServerFacts) -> None:
     for name, value in started.environment.items():
         click.echo(hidden(f"export {name}={shlex.quote(value)}"))
     for name, text in started.files.items():
-        click.echo(hidden(f"# {folder / name}\n{text}"))
+        shown = f"{text.count('BEGIN CERTIFICATE')} certificates" if name == FILE else text
+        click.echo(hidden(f"# {folder / name}\n{shown}"))
     click.echo(hidden(shlex.join(started.command)))

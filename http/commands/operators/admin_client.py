@@ -39,6 +39,20 @@ def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -
     return text.rstrip("/")
 
 
+NO_SOCKETS = "other programs cannot use a Unix socket: let the server listen on a port of this machine, too"
+
+
+def check_client_url(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Return the address of a server for another program.
+
+    Raises:
+        BadParameter: It is no URL, or that of a Unix socket.
+    """
+    if text is not None and text.startswith("unix:"):
+        raise click.BadParameter(f"'{text}': {NO_SOCKETS}")
+    return check_url(ctx, option, text)
+
+
 def url_option(command: F) -> F:
     """Give a command the option `--url`, the address of the server."""
     option = click.option(

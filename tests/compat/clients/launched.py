@@ -237,7 +237,7 @@ def test_a_second_turn_goes_on_with_the_first(run, first):
 def session(run):
     """Return the id of Cline's last session."""
     _, text, _ = run.start("history", "--json")
-    return json.loads(text[text.index("[") : text.rindex("]") + 1])[0]["id"]
+    return json.loads(text[text.index("[") : text.rindex("]") + 1])[0]["sessionId"]
 
 
 def test_no_file_of_the_users_has_changed(run, before, first):

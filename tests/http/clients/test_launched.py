@@ -79,6 +79,11 @@ def test_lines_to_paste_name_the_server_and_leave_nothing_open(name: str) -> Non
     assert not any(value in text for value in values)
 
 
+@pytest.mark.parametrize(("url", "port"), [("https://studio.local", "443"), ("http://[::1]:8123", "8123")])
+def test_xcode_is_told_a_port_even_if_the_address_has_none(url: str, port: str) -> None:
+    assert f"port {port}\n" in lines_for("xcode", attrs.evolve(SERVER, url=url, model="org/model"))
+
+
 def test_facts_come_from_a_models_description() -> None:
     listed = {"id": "a", "context_length": 100, "tools": False, "thinking": None}
     facts = facts_of("http://a", "k", listed)

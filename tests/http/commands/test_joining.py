@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,6 +26,17 @@ from greenroom.tests.support.servers.server_processes import (
     serving,
 )
 
+BIND = """
+import os, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+os.dup2(listening.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Starts a program as systemd does, with a Unix socket only."""
 PLAIN = ("--max-tokens", "12", "--temperature", "0")
 
 
@@ -44,6 +57,28 @@ def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_a
         joined = run_bytes(*embed, "--url", f"{server.address}/v1")
         assert len(answered(server)) == 1
         assert joined == check_joined(server, *embed)
+
+
+def test_commands_join_a_server_that_listens_on_a_unix_socket_only(
+    tiny_model: TinyModel, tiny_encoder: TinyEncoder
+) -> None:
+    text, encoder = str(tiny_model("qwen3")), str(tiny_encoder("bert"))
+    with tempfile.TemporaryDirectory(prefix="greenroom-", dir="/tmp") as folder:  # a short path
+        address = f"unix:{folder}/a.sock"
+        program = (sys.executable, "-c", BIND, f"{folder}/a.sock", *GREENROOM)
+        with serving(text, encoder, program=program) as server:
+            assert server.address == address
+            check_joined(server, "chat", text, *PLAIN)
+            embed = ("embed", encoder, "--dimensions", "8", "Hello")
+            joined = run_bytes(*embed, "--url", address)
+            assert len(answered(server)) == 1
+            assert joined == check_joined(server, *embed)
+            for command in (("launch", "--print", "llm"), ("launch", "--print", "--url", address, "llm")):
+                refused = run_greenroom(*command)
+                assert refused.returncode in (1, 2)
+                assert "other programs cannot use a Unix socket" in refused.stderr
+        gone = run_greenroom("chat", "--url", address, stdin="Hello\n")
+        assert (gone.returncode, f"{address} does not answer" in gone.stderr) == (1, True)
 
 
 @pytest.mark.soak

@@ -75,7 +75,13 @@ def test_only_loopback_is_ever_asked() -> None:
         ADDRESS,
     )
     assert own_addresses(bound) == (ADDRESS, "http://[::1]:8000")
-    for wrong in ("http://127.0.0.1:1@evil.example:80", "http://127.0.0.1.evil.example:80", "file:///etc"):
+    assert own_addresses(("unix:/run/a.sock", ADDRESS)) == (ADDRESS, "unix:/run/a.sock")
+    for wrong in (
+        "http://127.0.0.1:1@evil.example:80",
+        "http://127.0.0.1.evil.example:80",
+        "file:///etc",
+        "unix:a.sock",
+    ):
         assert own_addresses([wrong]) == ()
 
 
