@@ -25,13 +25,17 @@ async function problemOf(response) {
   return new ApiError(response.status, document.code || error.code || '', String(detail));
 }
 
+// Browsers say “Failed to fetch” or “network error”, which tells a reader nothing.
+const lost = (line) => (error) => { throw error instanceof TypeError ? new ApiError(0, 'unreachable', line) : error; };
+const reach = (address, options) => fetch(address, options).catch(lost('The server does not answer.'));
+
 export async function request(path, { method = 'GET', body, form, signal, isQuiet = false } = {}) {
   for (;;) {
     const headers = {};
     const key = currentKey();
     if (key) headers.authorization = `Bearer ${key}`;
     if (body !== undefined) headers['content-type'] = 'application/json';
-    const response = await fetch(new URL(path, root), {
+    const response = await reach(new URL(path, root), {
       method,
       headers,
       signal,
@@ -54,5 +58,5 @@ export const remove = async (path) => (await request(path, { method: 'DELETE' })
 // Calls `receive(name, data)` for each event until the stream ends or the signal aborts it.
 export async function stream(path, options, receive) {
   const response = await request(path, options);
-  await readEvents(response.body, receive);
+  await readEvents(response.body, receive).catch(lost('The connection to the server broke.'));
 }

@@ -26,7 +26,13 @@ async function show() {
     else link.removeAttribute('aria-current');
   }
   document.title = page === 'chat' ? 'Chat – Greenroom' : 'Control room – Greenroom';
-  const Page = await PAGES[page]();
+  let Page;
+  try {
+    Page = await PAGES[page]();
+  } catch {
+    document.getElementById('status').textContent = 'The server does not answer: this page is not loaded yet.';
+    return;
+  }
   if (shown !== page) {
     render(null, main);
     main.replaceChildren();
@@ -37,4 +43,5 @@ async function show() {
 
 document.getElementById('key').onclick = showKey;
 window.addEventListener('hashchange', show);
-show();
+// The other page too, for a time when the server does not answer.
+show().then(() => setTimeout(() => Object.values(PAGES).forEach((load) => load().catch(() => {})), 1000));

@@ -178,7 +178,7 @@ class Records {
       const other = await this.open(found.partner);
       return found.isSecond ? [other, found] : [found, other];
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
+      if (!error.status) throw error;
       return [found]; // the other was deleted
     }
   }
@@ -217,7 +217,7 @@ export async function findRecords() {
     await get(`${PATH}?limit=1`);
     return new Records(new StoredRecords());
   } catch (error) {
-    if (error instanceof ApiError) return new Records(null);
+    if (error.status) return new Records(null);
     throw error;
   }
 }
