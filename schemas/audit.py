@@ -1,4 +1,4 @@
-"""The audit's row: one for each request, of every protocol and ending (document 000, section 13.1)."""
+"""The audit's row: one for each request, of every protocol and ending."""
 
 from __future__ import annotations
 

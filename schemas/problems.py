@@ -1,4 +1,4 @@
-"""Errors as values: one problem document for every protocol (RFC 7807)."""
+"""Errors as values: one problem document for every protocol (RFC 9457)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's adapter: conversations to token ids, and text to deltas (document 000, section 6)."""
+"""A model's adapter: conversations to token ids, and text to deltas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All formats of tool calls, and their parsers by the ids in capability records (document 000, 5.3)."""
+"""All formats of tool calls, and their parsers by the ids in capability records."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def practical_context(
 ) -> int | None:
     """Return the longest context of a single request that fits into memory beside the weights, in tokens.
 
-    It is at most the model's own (document 000, section 11, `practical_max_tokens`).
+    It is at most the model's own.
 
     Args:
         limit: Bytes that all models may have together; None if unknown.

@@ -32,7 +32,7 @@ class ReasoningParser(ABC):
     """A format of marked reasoning. Stateless: one instance serves all requests of a model.
 
     Attributes:
-        parser_id: Name in capability records (document 000, section 5.2).
+        parser_id: Name in capability records.
         markers: Pairs of markers that open and close the reasoning.
         also_opened_by: Other prompt endings that leave the reasoning open.
         forced_end: Text that ends reasoning over its token budget; by default the end marker on its own line.

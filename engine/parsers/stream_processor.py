@@ -1,7 +1,4 @@
-"""Single-pass parsing of a model's output into reasoning, tool calls and text up to a stop string.
-
-Document 000, section 7.
-"""
+"""Single-pass parsing of a model's output into reasoning, tool calls and text up to a stop string."""
 
 from __future__ import annotations
 

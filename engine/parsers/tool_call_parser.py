@@ -52,7 +52,7 @@ class ToolCallParser(ABC):
     """A format of tool calls. Stateless: one instance serves all requests of a model.
 
     Attributes:
-        parser_id: Name in capability records (document 000, section 5.2).
+        parser_id: Name in capability records.
         markers: Pairs of markers that open and close a block of calls.
         frames_text: True if plain text has markup of this format too, so that answers without tools are
             parsed as well.

@@ -1,4 +1,4 @@
-"""Choice of the parsers that read a model's own output (document 000, section 10.2).
+"""Choice of the parsers that read a model's own output.
 
 All parsers read the same raw outputs: those that serve the model first, then all others in the order of their
 registry. Another parser is chosen only if it finds what was asked for in three of four outputs, and the

@@ -1,4 +1,4 @@
-"""Errors as RFC 7807 documents that also carry the members a protocol's clients expect."""
+"""Errors as RFC 9457 documents that also carry the members a protocol's clients expect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ErrorShapes = Callable[[str, Headers], ErrorMembers]
 
 
 def no_members(_problem: Problem, _request_id: str | None) -> Mapping[str, Any]:
-    """Return no members: the document is plain RFC 7807."""
+    """Return no members: the document is plain RFC 9457."""
     return {}
 
 
@@ -56,7 +56,7 @@ def no_shapes(_path: str, _headers: Headers) -> ErrorMembers:
 def problem_document(
     problem: Problem, request_id: str | None = None, error_members: ErrorMembers = no_members
 ) -> bytes:
-    """Return the body of an error response; a protocol's members override RFC 7807's."""
+    """Return the body of an error response; a protocol's members override RFC 9457's."""
     document = {
         "type": f"urn:greenroom:problem:{problem.code}",
         "title": status_phrase(problem.status),

@@ -19,7 +19,7 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.settings.setting_fields import MEGABYTE
 
 MAX_FILE_BYTES = 20 * MEGABYTE
-"""Size limit of one image, document or recording, in bytes (document 002)."""
+"""Size limit of one image, document or recording, in bytes."""
 MAX_TOTAL_BYTES = 50 * MEGABYTE
 """Size limit of all files of a request, in bytes."""
 MAX_URL = 8_192

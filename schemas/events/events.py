@@ -24,7 +24,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 @attrs.frozen
 class QueueStatus:
-    """The position of a waiting request (document 004, Queue Status).
+    """The position of a waiting request.
 
     Args:
         status: `queued` (for a slot), `waiting_for_model` (for memory in the pool), `downloading` (its files
@@ -238,7 +238,7 @@ class Finished:
     """The end of a choice.
 
     Args:
-        reason: Finish reason (document 004, FinishReason).
+        reason: Finish reason.
         stop: The stop string that matched, if one did.
         raw: The model's unparsed output, including markers of reasoning and tool calls, for storage.
         tokens: Token ids of the output.

@@ -1,4 +1,4 @@
-"""The type, range and default of every generation parameter (document 004)."""
+"""The type, range and default of every generation parameter."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class VectorTraits:
 
 
 PROBE_VERSION = 3
-"""Version of the probe and its record (document 000, section 11); records of other versions are not used."""
+"""Version of the probe and its record; records of other versions are not used."""
 
 ToolFormat = Literal["native", "injection"]
 """The describer of tools in prompts: the model's own template, or the server."""
@@ -59,7 +59,7 @@ ToolFormat = Literal["native", "injection"]
 
 @attrs.frozen
 class ProbedCapabilities:
-    """A model's capabilities that a probe has observed (document 000, section 11).
+    """A model's capabilities that a probe has observed.
 
     A field is None if it does not apply to the model's type, or if the probe did not observe it; then
     detection decides. The database has a column for each field.
@@ -111,7 +111,7 @@ class ProbedCapabilities:
 
 @attrs.frozen
 class CapabilityRecord:
-    """The data that builds a model's adapter without generating anything (document 000, section 11).
+    """The data that builds a model's adapter without generating anything.
 
     Args:
         architecture: `model_type` of config.json.

@@ -1,4 +1,4 @@
-"""The states of a model and their transitions (document 004, Model Lifecycle; its Switching is WAITING)."""
+"""The states of a model and their transitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOCUMENTED_NAMES: dict[ModelState, str] = {
     ModelState.UNLOADING: "Switching",
     ModelState.ERROR: "Error",
 }
-"""The names of the states in document 004, where Switching covers models that wait and models that leave."""
+"""Names of the states for clients; `switching` covers models that wait and models that leave."""
 
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),

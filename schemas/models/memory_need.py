@@ -41,7 +41,7 @@ def memory_need(kind: ModelType, total: int, least: int, limit: int | None, most
 
     A text model that exceeds the default limit, but not what the device can give, gets all of that limit: it
     is loaded alone. A model with vision is not, since its images need memory that nobody can foresee.
-    Source: document 002, "Memory-Aware Loading".
+    Source: document 002 of the specification, "Memory-Aware Loading".
 
     Args:
         most: Bytes that a model may have while it is alone; None for no more than the limit.

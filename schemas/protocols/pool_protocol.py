@@ -85,7 +85,7 @@ class ModelStatus:
 
     @property
     def documented_state(self) -> str:
-        """Name of the state in document 004 (ModelLifecycleStatus)."""
+        """Name of the state for clients."""
         return DOCUMENTED_NAMES[self.state]
 
     @property

@@ -9,7 +9,7 @@ from greenroom.schemas.models.capabilities import ProbedCapabilities
 
 @attrs.frozen
 class ProbeModel:
-    """Probe a model (document 000, section 10.2), behind the requests of users.
+    """Probe a model, behind the requests of users.
 
     The findings are stored, and followed from the model's next load on. Afterwards the models in memory are
     those from before, unless other requests have changed that meanwhile; the model itself is loaded anew.

@@ -282,7 +282,7 @@ async def test_every_protocols_client_reads_what_is_wrong(
 async def _check_document(
     served: Served, protocol: Spoken, body: dict[str, Any], headers: dict[str, str], expected: Expected
 ) -> None:
-    """Check the parts that clients hide: RFC 7807's members, and the retry hints."""
+    """Check the parts that clients hide: RFC 9457's members, and the retry hints."""
     host = headers.get("Host", "localhost")
     others = {name.lower(): value for name, value in headers.items() if name != "Host"}
     answer = await fetch(served.server, "POST", protocol.path, body, host=host, **others)

@@ -64,7 +64,7 @@ def keep_system_prompts(database: Database) -> None:
 
 
 def create_capabilities(database: Database) -> None:
-    """Create the table of what probes have found out about models (document 000, section 11)."""
+    """Create the table of what probes have found out about models."""
     database.execute(
         "create table greenroom_capabilities (model_id text primary key, model_type text not null,"
         " model_family text not null, tool_parser_id text, thinking_parser_id text,"

@@ -1,4 +1,4 @@
-"""Conversion of messages into a template's form without loss (document 000, section 6.4)."""
+"""Conversion of messages into a template's form without loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tool descriptions in the prompt, for templates that cannot describe tools (document 000, section 6)."""
+"""Tool descriptions in the prompt, for templates that cannot describe tools."""
 
 from __future__ import annotations
 

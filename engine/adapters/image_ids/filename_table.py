@@ -1,4 +1,4 @@
-"""The table of image numbers and file names at the end of an answer (document 002).
+"""The table of image numbers and file names at the end of an answer.
 
 Clients may drop images from a conversation once they are described; the table stays in the history and
 preserves their numbers. The file name contains the content's hash: `image_5733332c.jpeg`.

@@ -1,4 +1,4 @@
-"""Detection of a model's type and capabilities from its files, without MLX (document 000, section 10.1).
+"""Detection of a model's type and capabilities from its files, without MLX.
 
 This is the fallback for models that were never probed. The rules for each type are in files of their own
 (`encoder_kinds.py`, `audio_kinds.py`, `vision_kinds.py`).

@@ -98,7 +98,7 @@ FAMILIES: Mapping[Family, FamilyTraits] = {
 
 
 def family_of(*architectures: str, name: str = "") -> Family:
-    """Return the family of a model (document 000, section 10.1), by its architecture or else its name.
+    """Return the family of a model, by its architecture or else its name.
 
     Args:
         architectures: Its `model_type` and nested ones; the first that belongs to a family decides.

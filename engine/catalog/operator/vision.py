@@ -11,7 +11,7 @@ from greenroom.schemas.settings.settings import Settings
 LARGEST_SHARE = 0.7
 """Largest share of physical memory for the weights of a vision model.
 
-Source: document 002, "Memory-Aware Loading".
+Source: document 002 of the specification, "Memory-Aware Loading".
 """
 
 

@@ -37,7 +37,7 @@ class CallFormat:
     """A format of tool calls.
 
     Args:
-        parser_id: Name in capability records (document 000, section 5.2).
+        parser_id: Name in capability records.
         new_parser: Factory of the parser, which has the markers and reads and renders calls.
         syntax: Syntax for constrained decoding; None if calls cannot be required or strict.
         example: The call `get_weather(city="Paris", days=2)` as models write it, for tests.

@@ -115,7 +115,7 @@ class VisionAdapter(Adapter):
             return prepared
         if all(image.is_sound for image in prepared.images):
             return prepared
-        # Describing an image needs no creativity (document 002); the makers' temperature is for writing.
+        # Describing an image needs no creativity; the makers' temperature is for writing.
         greedy = attrs.evolve(prepared.parameters, temperature=0.0)
         return attrs.evolve(prepared, parameters=greedy)
 

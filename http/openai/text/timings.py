@@ -1,6 +1,6 @@
 """Timing figures in the format of llama.cpp's server.
 
-Source: its `timings` object; the values come from document 004's GenerationStats.
+Source: its `timings` object; the values are those of the answer's statistics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory of loads on Macs of several sizes (document 002, "Memory-Aware Loading")."""
+"""Memory of loads on Macs of several sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation's images as models read them, with the stable ids of document 002."""
+"""A conversation's images as models read them, with stable ids."""
 
 from __future__ import annotations
 
