@@ -29,7 +29,7 @@ DOCUMENTED_NAMES: dict[ModelState, str] = {
     ModelState.UNLOADING: "Switching",
     ModelState.ERROR: "Error",
 }
-"""Names of the states for clients; `switching` covers models that wait and models that leave."""
+"""Names of the states for clients: "Switching" is a model that waits for memory, or that is being unloaded."""
 
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),

@@ -69,12 +69,11 @@ class BeginResponse:
 class CommitResponse:
     """Store a finished response, in place of its unfinished row if there is one, and append its items.
 
-    Reply: Committed. Fails with a 404 if its parent or conversation is gone, or if the unfinished row has
-        been
-    deleted since.
+    Reply: Committed. Fails with a 404 if the response's parent or conversation is gone, or if a client has
+    deleted the unfinished row.
 
     Args:
-        begun: True if BeginResponse stored it before.
+        begun: True if `BeginResponse` has stored an unfinished row of the response.
     """
 
     response: StoredResponse

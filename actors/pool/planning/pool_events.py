@@ -160,10 +160,10 @@ class RequestsFailed:
 
 @attrs.frozen
 class HeldReleased:
-    """The release of all held memory for a model.
+    """The release of the prefixes that unloaded models had left in memory, so that a model can be loaded.
 
     Args:
-        nbytes: Bytes that this freed.
+        nbytes: Freed memory in bytes.
     """
 
     key: ModelKey

@@ -98,7 +98,7 @@ def render_turns(
 
 
 def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]:
-    """Remove the text from turns with calls, and mark the calls that it belongs before."""
+    """Remove and return the text of messages with tool calls; rename each first call, so that it is found again."""
     texts = []
     for message in messages:
         text = message["content"]

@@ -66,7 +66,7 @@ def read_images(messages: tuple[Message, ...], model: str, *, takes_images: bool
 
 
 class _Tables:
-    """The tables of a conversation, and the conversation without them."""
+    """The tables of image numbers in a conversation's answers, and its messages without these tables."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages: list[Message] = []

@@ -99,10 +99,11 @@ def check_string(schema: Mapping[str, Any]) -> None:
 
 
 def check_object(schema: Mapping[str, Any]) -> None:
-    """Check that a tool's arguments can be written one by one.
+    """Refuse a tool's schema if the model's call format, which writes arguments one by one, cannot enforce it.
 
     Raises:
-        CannotBeWritten: The schema states more than the arguments and which of them are required.
+        CannotBeWritten: The schema has a keyword beside `properties` and `required`, or requires an argument
+            that `properties` does not describe.
     """
     if other := set(schema) - _OBJECT_KEYWORDS:
         raise CannotBeWritten(f"the keywords {sorted(other)}")

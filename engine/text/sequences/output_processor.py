@@ -50,7 +50,9 @@ class Processor(Protocol):
 class OutputProcessor(Protocol):
     """The methods of an adapter that turn a sequence's tokens into text and events."""
 
-    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer: ...
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
+        """Return a detokenizer for the tokens that follow this prompt."""
+        ...
 
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0

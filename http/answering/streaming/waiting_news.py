@@ -52,7 +52,7 @@ class TellsNews:
 def news_members(news: QueueStatus | PromptProgress | None) -> bytes:
     """Return the JSON of news as further members of an object, which begin with a comma.
 
-    The status of the queue has the fields of document 004 of the specification, the progress those of llama.cpp's server.
+    The progress has the fields of llama.cpp's server.
     """
     match news:
         case QueueStatus():
