@@ -104,7 +104,7 @@ class Exchange:
 
     def __init__(self, method, path, sent):
         self.method, self.path, self.sent = method, path, sent
-        self.forced, self.status, self.pieces, self.answer = None, 0, 0, ""
+        self.forced, self.status, self.pieces, self.answer, self.is_over = None, 0, 0, "", False
 
     @property
     def is_question(self):
@@ -153,6 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
             pass  # the client has left
         finally:
             exchange.pieces = exchange.answer.count("\ndata:") + exchange.answer.startswith("data:")
+            exchange.is_over = True
             server.close()
             self.close_connection = True
 
