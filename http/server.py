@@ -14,8 +14,8 @@ from greenroom.http.app import closing_responses, create_app_with, web_sockets
 from greenroom.http.guard.keys.key_watch import KeyWatch
 from greenroom.http.guard.keys.reachability import is_reachable
 from greenroom.http.settings.reloader import Reloader
-from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners, path_of
-from greenroom.http.transport.bound_sockets import remove_paths
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.bound_sockets import remove_paths, unix_paths
 from greenroom.http.transport.certificates import Certificates
 from greenroom.schemas.settings.settings import Settings
 
@@ -45,7 +45,7 @@ async def serve(
     """
     listeners = await open_listeners(settings, sockets)
     # Those that another process has bound are for it to remove.
-    paths = [] if sockets else [path for each in listeners if (path := path_of(each))]
+    paths = [] if sockets else unix_paths(each.socket for each in listeners)
     certificates = Certificates(settings)
     services = RouteServices(system.refs, settings)
     if reloader is not None:

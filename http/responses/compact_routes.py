@@ -68,7 +68,7 @@ def compact_routes(services: RouteServices, histories: HistoryReader) -> Bluepri
         _, parsed = await services.read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
         complete = await histories.complete(parsed, request_owner(), request_client())
         request = await services.with_files(complete.request)
-        cipher = await histories.cipher.load()
+        cipher = await histories.cipher.load(request_owner())
         limits = await _limits(pool, request)
         summarizing = Generation(pool, summary_request(request, limits.summary), limited=True)
         [summary] = await collect_choices(request_resources().enter_context(summarizing))

@@ -52,12 +52,6 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
     return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
 
 
-def path_of(listener: trio.SocketListener) -> str | None:
-    """Return the path of a Unix socket; None for any other."""
-    is_path = listener.socket.family == socket.AF_UNIX
-    return str(listener.socket.getsockname()) if is_path else None
-
-
 def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
     """Close the listening sockets."""
     for listener in listeners:

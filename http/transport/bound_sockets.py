@@ -8,9 +8,15 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
 
 from greenroom.schemas.settings.listen_address import ListenAddress, listen_addresses
 from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    import trio
 
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 """Errors of a machine without ::1."""
@@ -128,16 +134,38 @@ def bind_path(path: str) -> socket.socket:
     return sock
 
 
-def unix_paths(sockets: Iterable[socket.socket]) -> list[str]:
-    """Return the paths of the Unix sockets among these."""
-    return [str(sock.getsockname()) for sock in sockets if sock.family == socket.AF_UNIX]
+@attrs.frozen
+class BoundPath:
+    """The path of a Unix socket, and the file that was there when it was bound.
+
+    Args:
+        file: Device, inode and time of its making: file systems give the inode of a removed file to the next.
+    """
+
+    path: str
+    file: tuple[int, int, int]
 
 
-def remove_paths(paths: Iterable[str]) -> None:
-    """Remove the paths of Unix sockets, at the end of the server that has bound them."""
-    for path in paths:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+def unix_paths(sockets: Iterable[socket.socket | trio.socket.SocketType]) -> list[BoundPath]:
+    """Return the paths of the Unix sockets among these, which were just bound."""
+    paths = [str(sock.getsockname()) for sock in sockets if sock.family == socket.AF_UNIX]
+    return [BoundPath(path, found) for path in paths if (found := _file(path)) is not None]
+
+
+def remove_paths(paths: Iterable[BoundPath]) -> None:
+    """Remove Unix sockets at the end of the server that has bound them, unless they are another's by now."""
+    for bound in paths:
+        if _file(bound.path) == bound.file:
+            with contextlib.suppress(OSError):
+                os.unlink(bound.path)
+
+
+def _file(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _remove_dead(path: str) -> None:

@@ -13,6 +13,8 @@ import click
 if TYPE_CHECKING:
     import httpx2
 
+    from greenroom.http.process.runtime_file import RunningServer
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://localhost:8000"
@@ -56,9 +58,41 @@ def check_client_url(ctx: click.Context, option: click.Parameter, text: str | No
 def url_option(command: F) -> F:
     """Give a command the option `--url`, the address of the server."""
     option = click.option(
-        "--url", default=DEFAULT_URL, show_default=True, callback=check_url, help="Address of the server."
+        "--url", callback=_choose_url, help=f"Address of the server [default: a running one, {DEFAULT_URL}]."
     )
     return option(command)
+
+
+def _choose_url(ctx: click.Context, option: click.Parameter, text: str | None) -> str:
+    """Return the given address, else that of a server of this user, of several the one at the default."""
+    if (given := check_url(ctx, option, text)) is not None:
+        return given
+
+    from greenroom.http.process.runtime_file import running_servers
+
+    found = [address for server in running_servers() for address in server.addresses]
+    if not found or any(map(_is_default, found)):
+        return DEFAULT_URL
+    return found[0]
+
+
+def _is_default(address: str) -> bool:
+    return _place(address) == _place(DEFAULT_URL)
+
+
+def _place(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of a URL; all names of loopback are one."""
+    parts = urlsplit(url)
+    host = "localhost" if parts.hostname in ("127.0.0.1", "::1") else parts.hostname or ""
+    return parts.scheme, host, parts.port
+
+
+def _running_server(url: str) -> RunningServer | None:
+    """Return this user's server at a URL; None if none of its own runs there."""
+    from greenroom.http.process.runtime_file import running_servers
+
+    servers = running_servers()
+    return next((each for each in servers if _place(url) in map(_place, each.addresses)), None)
 
 
 def key_headers() -> dict[str, str]:
@@ -70,7 +104,9 @@ def key_headers() -> dict[str, str]:
 
 
 class AdminClient:
-    """A client of a server's `/admin`.
+    """A client of a server's `/admin`, with the key of the environment.
+
+    Without one, a server of the same user on this machine takes the key of its runtime file.
 
     Args:
         url: Address of the server.
@@ -82,7 +118,13 @@ class AdminClient:
         self._url = url
         # A load or a drain may take long. Proxies of the environment would hide that we are on its machine.
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-        self._http = httpx2.Client(base_url=url, timeout=timeout, trust_env=False, headers=key_headers())
+        own = _running_server(url)
+        headers = key_headers() or ({} if own is None else {"Authorization": f"Bearer {own.key}"})
+        # A locked file of the same user names the address of its own server, whatever its certificate says.
+        verify = own is None
+        self._http = httpx2.Client(
+            base_url=url, timeout=timeout, trust_env=False, headers=headers, verify=verify
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -152,7 +194,10 @@ class AdminClient:
 
 def _refusal(response: httpx2.Response) -> click.ClickException:
     try:
-        detail = str(response.json()["detail"])
+        problem = response.json()
+        detail = str(problem["detail"])
+        if problem.get("code") in ("invalid_api_key", "admin_key_required"):
+            detail += f" Put an admin key into the environment variable {KEY_VARIABLE}."
     except (ValueError, TypeError, KeyError):
         detail = f"the server at {response.url} answers {response.status_code}"
     return click.ClickException(detail)

@@ -22,6 +22,8 @@ PAGES_PREFIX = "/pages/"
 """Beginning of the paths of the pages' files, which are the same for everybody."""
 SLOW_SECONDS = 1.0
 """Seconds by which the answer to a wrong key is late, after too many of them."""
+MOST_SLOWED = 16
+"""Answers that are late at once; more are refused without a delay."""
 _NO_KEY = (
     "This server needs an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. "
     "`greenroom keys add NAME` makes one."
@@ -52,6 +54,7 @@ class Door:
         self.limits = RateLimits()
         self._open_loopback = open_loopback
         self._wrong = WrongKeys()
+        self._slowed = 0
 
     async def admit(self, head: Head) -> Caller:
         """Return the caller of a request.
@@ -75,7 +78,12 @@ class Door:
             raise ProblemError(Problem(401, "invalid_api_key", _NO_KEY))
         wait = self._wrong.record(network_of(head.address or ""), trio.current_time())
         if wait is not None:
-            await trio.sleep(SLOW_SECONDS)
+            if self._slowed < MOST_SLOWED:  # Slowed answers hold connections that others need.
+                self._slowed += 1
+                try:
+                    await trio.sleep(SLOW_SECONDS)
+                finally:
+                    self._slowed -= 1
             detail = "Too many wrong API keys came from this address. Wait a minute."
             raise ProblemError(Problem(429, "too_many_wrong_keys", detail, retry_after=wait))
         detail = "This API key opens nothing here: it is wrong, was revoked, or has expired."

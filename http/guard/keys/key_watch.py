@@ -55,12 +55,19 @@ class KeyWatch:
                 self._ring.lose_sight()
 
     async def run(self) -> None:
-        """Look for changes until cancelled."""
+        """Look for changes and for keys that expire until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_database)
+            while True:  # It does not wait for the store, which may be silent.
+                await trio.sleep(INTERVAL)
+                self._ring.end_expired(time.time())
+                await self._end_revoked()
+
+    async def _follow_database(self) -> None:
         while True:
             await trio.sleep(INTERVAL)
             with contextlib.suppress(ProblemError):  # the keys stay as they were last read
                 await self.look()
-            await self._end_revoked()
 
     async def _end_revoked(self) -> None:
         """Fail the running requests of keys that were revoked or expired, until they have ended."""
@@ -80,7 +87,5 @@ class KeyWatch:
         """
         found = await ask_actor(self._store, ListKeys(None if anew else self._known), KeyList)
         self._known = found.stamp
-        if found.records is None:
-            self._ring.end_expired(time.time())
-        else:
+        if found.records is not None:
             self._ring.replace(found.records, time.time())

@@ -17,6 +17,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.protocols.store_protocol import FindSecret, Secret, StoreMessage
 from greenroom.schemas.responses.items import MAX_ENCRYPTED_CONTENT
+from greenroom.schemas.stored import EVERYBODY
 
 KEY_BYTES = 32
 """Length of a key in bytes: half of it authenticates, half of it encrypts."""
@@ -31,18 +32,21 @@ class ContentCipher:
 
     Args:
         key: `KEY_BYTES` bytes; text encrypted under another key does not decrypt.
+        owner: Owner of the texts; those of another owner do not decrypt either.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, owner: str = EVERYBODY) -> None:
         # Deferred: this import would add a tenth of a second to every start.
         from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
         self._cipher = AESSIV(key)
+        # No data for `EVERYBODY`, as in content from before there were owners.
+        self._owner = [owner.encode()] if owner else None
 
     def encrypt(self, text: str) -> str:
         """Encrypt a text, and return it in URL-safe characters."""
         packed = zlib.compress(text.encode("utf-8", "surrogatepass"))
-        encrypted = self._cipher.encrypt(packed, None)
+        encrypted = self._cipher.encrypt(packed, self._owner)
         return _VERSION + base64.urlsafe_b64encode(encrypted).decode()
 
     def decrypt(self, content: str, field: str) -> str:
@@ -62,7 +66,7 @@ class ContentCipher:
             )
             raise invalid(detail, field, "string_above_max_length")
         try:
-            packed = self._cipher.decrypt(_decode(content), None)
+            packed = self._cipher.decrypt(_decode(content), self._owner)
         except (InvalidTag, ValueError):
             detail = (
                 f"`{field}` cannot be opened: it must be sent back as this server sent it, and the server "
@@ -85,19 +89,20 @@ class ServerCipher:
 
     def __init__(self, store: Ref[StoreMessage]) -> None:
         self._store = store
-        self._cipher: ContentCipher | None = None
+        self._key: bytes | None = None
 
-    async def load(self) -> ContentCipher:
-        """Return the cipher; the first call reads the key.
+    async def load(self, owner: str) -> ContentCipher:
+        """Return the cipher of an owner; the first call reads the key.
 
         Raises:
             ProblemError: The store does not return its key.
         """
-        if self._cipher is None:
+        if self._key is None:
             secret = await ask_actor(self._store, FindSecret("seal"), Secret)
             # A worker thread, because the first call imports a library for a tenth of a second.
-            self._cipher = await trio.to_thread.run_sync(ContentCipher, secret.value)
-        return self._cipher
+            await trio.to_thread.run_sync(ContentCipher, secret.value)
+            self._key = secret.value
+        return ContentCipher(self._key, owner)
 
 
 def _decode(content: str) -> bytes:

@@ -71,7 +71,7 @@ class HistoryReader:
         async with self._lanes.lane(client):
             turns = known or await self._turns(request, owner)
             referred = await find_references(self._store, request.items, owner)
-            cipher = await self.cipher.load()
+            cipher = await self.cipher.load(owner)
             return await trio.to_thread.run_sync(
                 _with_history, request, turns, referred, cipher, trio.from_thread.check_cancelled
             )
@@ -86,7 +86,7 @@ class HistoryReader:
             return ()
         async with self._lanes.lane(client):
             referred = await find_references(self._store, items, owner)
-            cipher = await self.cipher.load()
+            cipher = await self.cipher.load(owner)
 
             def checked() -> tuple[StoredItem, ...]:
                 found = check_items(items, referred, cipher, trio.from_thread.check_cancelled)

@@ -124,8 +124,16 @@ async def test_an_own_page_opens_a_socket_under_tls(served: Served, authority: t
     host = f"localhost:{served.server.port}"
     for origin, answered in ((f"https://{host}", b"101"), (f"http://{host}", b"403")):
         client, _ = await connected(served, trusting(authority))
-        fields = {"upgrade": "websocket", "connection": "upgrade", "sec_websocket_version": "13"}
-        await client.request("GET", PATH, host=host, origin=origin, sec_websocket_key=KEY, **fields)
+        await client.request(
+            "GET",
+            PATH,
+            host=host,
+            origin=origin,
+            upgrade="websocket",
+            connection="upgrade",
+            sec_websocket_version="13",
+            sec_websocket_key=KEY,
+        )
         assert answered in await client.read_until(b"\r\n")
         if answered == b"101":
             await client.read_until(b"\r\n\r\n")

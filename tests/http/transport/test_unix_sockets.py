@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from greenroom.http.transport.bound_sockets import bind_path, remove_paths, unix_paths
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 
 
@@ -71,3 +72,14 @@ def _key_file(folder: Path) -> Path:
     file = folder / "key"
     file.write_text("a-key")
     return file
+
+
+def test_the_socket_of_a_later_server_is_left_alone(path: str) -> None:
+    with bind_path(path) as first:
+        [bound] = unix_paths([first])
+        os.unlink(path)
+        with bind_path(path) as second:
+            remove_paths([bound])
+            assert os.path.exists(path)
+            remove_paths(unix_paths([second]))
+            assert not os.path.exists(path)

@@ -130,3 +130,23 @@ def test_a_wrong_name_or_address_is_one_line(server: ServerProcess, tmp_path: Pa
         assert (refused.returncode, refused.stdout) == (status, "")
         assert named in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
+
+
+def test_commands_find_a_running_server_and_say_when_they_need_an_admin_key(tmp_path: Path) -> None:
+    database = str(tmp_path / "db")
+    with serving("--db", database) as server:
+        for command in ("ps", "audit", "usage"):
+            assert run_greenroom(command).returncode == 0
+        guest = run_greenroom("keys", "add", "guest", "--url", server.address)
+        assert guest.returncode == 0, guest.stderr
+        for command in ("ps", "audit", "usage"):
+            for place in ((), ("--url", server.address)):
+                found = run_greenroom(command, *place)
+                assert (found.returncode, found.stderr) == (0, ""), command
+        boss = run_greenroom("keys", "add", "boss", "--admin", "--url", server.address)
+        assert boss.returncode == 0, boss.stderr
+        for command in ("ps", "audit", "usage"):
+            refused = run_greenroom(command)
+            assert refused.returncode == 1
+            assert "needs an admin key" in refused.stderr
+            assert "GREENROOM_API_KEY" in refused.stderr

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
+from werkzeug.datastructures import Headers
 
+from greenroom.http.guard.keys.door import MOST_SLOWED, SLOW_SECONDS, Door, Head
+from greenroom.http.guard.keys.key_ring import KeyRing
 from greenroom.http.guard.keys.wrong_keys import MOST_A_MINUTE, WrongKeys
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.caller import Caller
+from greenroom.schemas.settings.key_record import KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch
 from greenroom.tests.support.servers.http_servers import serving as serving_here
@@ -77,3 +85,23 @@ async def test_a_guesser_is_told_to_wait_and_a_right_key_still_opens() -> None:
             assert await status(served, x_api_key="guess") == 401
         assert await status(served, x_api_key="guess") == 429
         assert await status(served, x_api_key="a-key") == 200
+
+
+async def test_few_answers_to_wrong_keys_are_held_at_once(autojump_clock: MockClock) -> None:
+    door = Door(KeyRing([KeyRecord("key", digest_of("a-key"), Caller("key_1"), created=0.0)]))
+    head = Head("GET", MODELS, Headers({"Host": "localhost", "x-api-key": "guess"}), "1.2.3.4")
+    seconds = []
+
+    async def guess() -> None:
+        began = trio.current_time()
+        with pytest.raises(ProblemError):
+            await door.admit(head)
+        seconds.append(trio.current_time() - began)
+
+    for _ in range(MOST_A_MINUTE):
+        await guess()
+    del seconds[:]
+    async with trio.open_nursery() as nursery:
+        for _ in range(3 * MOST_SLOWED):
+            nursery.start_soon(guess)
+    assert [round(each, 3) for each in seconds] == [0.0] * 2 * MOST_SLOWED + [SLOW_SECONDS] * MOST_SLOWED

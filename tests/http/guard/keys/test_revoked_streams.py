@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
+from greenroom.actors.core.ref import Ref
+from greenroom.http.guard.keys.key_ring import KeyRing
+from greenroom.http.guard.keys.key_watch import KeyWatch
+from greenroom.schemas.settings.caller import Caller
+from greenroom.schemas.settings.key_record import KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
@@ -84,3 +91,18 @@ async def test_an_operators_stream_of_events_ends_with_its_key(served: Served) -
         assert (await fetch(served.server, "DELETE", "/admin/keys/other", x_api_key=boss)).status == 200
         with trio.fail_after(60):
             await client.read_until(b"event: error")
+
+
+async def test_a_key_expires_within_a_second_while_the_store_is_silent(served: Served) -> None:
+    silent, unread = trio.open_memory_channel[Any](100)
+    ring, ended = KeyRing(), trio.Event()
+    refs = attrs.evolve(served.system.refs, store=Ref(silent))
+    caller = Caller("key_1", admin=False, expires=time.time() + 0.2)
+    ring.replace([KeyRecord("guest", digest_of("guest"), caller, created=0.0)], time.time())
+    ring.attend(caller, ended.set)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(KeyWatch(ring, refs, None).run)
+        with trio.fail_after(60):
+            await unread.receive()  # the question that nobody answers
+            await ended.wait()
+        nursery.cancel_scope.cancel()

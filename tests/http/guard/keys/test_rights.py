@@ -208,3 +208,23 @@ async def test_what_a_key_has_stored_is_its_own_and_that_from_before_keys_the_ad
     assert (await locked.ask("GET", f"{path}?owner={owner}")).status == 200
     assert (await locked.ask("DELETE", f"{path}?owner={owner}")).status == 200
     assert (await locked.ask("GET", path, alice)).status == 404
+
+
+async def test_a_compaction_opens_for_its_own_key_only_and_one_from_before_keys_for_admins(
+    locked: Locked,
+) -> None:
+    alice, bob = await locked.key("alice"), await locked.key("bob")
+    turn = {"input": [{"role": "user", "content": "Hi"}], "model": "llama"}
+
+    async def item(key: str) -> Any:
+        made = await locked.ask("POST", "/v1/responses/compact", key, turn)
+        assert made.status == 200, made.body
+        return made.json()["output"][-1]
+
+    async def status(key: str, compaction: Any) -> int:
+        body = {**turn, "input": [compaction, *turn["input"]], "max_output_tokens": 2}
+        return (await locked.ask("POST", "/v1/responses", key, body)).status
+
+    own, admins = await item(alice), await item("")
+    assert [await status(key, own) for key in (alice, bob, "")] == [200, 400, 400]
+    assert [await status(key, admins) for key in (alice, bob, "")] == [400, 400, 200]

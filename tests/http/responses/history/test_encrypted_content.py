@@ -24,6 +24,19 @@ def test_an_encrypted_text_decrypts_as_it_was(text: str) -> None:
     assert CIPHER.decrypt(encrypted, FIELD) == text
 
 
+def test_a_text_of_another_owner_does_not_decrypt() -> None:
+    key = bytes(range(KEY_BYTES))
+    alice, bob = ContentCipher(key, "key_alice"), ContentCipher(key, "key_bob")
+    encrypted = alice.encrypt("a thought")
+    assert alice.decrypt(encrypted, FIELD) == "a thought"
+    for other in (bob, CIPHER):
+        with pytest.raises(ProblemError) as refused:
+            other.decrypt(encrypted, FIELD)
+        assert (refused.value.problem.status, refused.value.problem.param) == (400, FIELD)
+    with pytest.raises(ProblemError):
+        bob.decrypt(CIPHER.encrypt("a thought"), FIELD)
+
+
 def test_who_reads_an_answer_twice_reads_the_same() -> None:
     assert CIPHER.encrypt("a thought") == ContentCipher(bytes(range(KEY_BYTES))).encrypt("a thought")
 
