@@ -29,7 +29,7 @@ DOCUMENTED_NAMES: dict[ModelState, str] = {
     ModelState.UNLOADING: "Switching",
     ModelState.ERROR: "Error",
 }
-"""Names of the states for clients: "Switching" is a model that waits for memory, or that is being unloaded."""
+"""Names of the states for clients. A model is "Switching" while it waits for memory or is unloaded."""
 
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),

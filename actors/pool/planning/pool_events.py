@@ -160,7 +160,7 @@ class RequestsFailed:
 
 @attrs.frozen
 class HeldReleased:
-    """The release of the prefixes that unloaded models had left in memory, so that a model can be loaded.
+    """The release of the prefixes that unloaded models left in memory, in favor of a load.
 
     Args:
         nbytes: Freed memory in bytes.

@@ -98,7 +98,7 @@ def render_turns(
 
 
 def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]:
-    """Remove and return the text of messages with tool calls; rename each first call, so that it is found again."""
+    """Remove and return the texts of messages with tool calls; mark the first call of each by its name."""
     texts = []
     for message in messages:
         text = message["content"]

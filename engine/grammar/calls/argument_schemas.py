@@ -99,7 +99,7 @@ def check_string(schema: Mapping[str, Any]) -> None:
 
 
 def check_object(schema: Mapping[str, Any]) -> None:
-    """Refuse a tool's schema if the model's call format, which writes arguments one by one, cannot enforce it.
+    """Refuse a tool's schema that a call format which writes arguments one by one cannot enforce.
 
     Raises:
         CannotBeWritten: The schema has a keyword beside `properties` and `required`, or requires an argument

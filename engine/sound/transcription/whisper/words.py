@@ -109,7 +109,7 @@ def _align(
 
 
 def _shorten_at_sentence_ends(words: list[_TimedWord]) -> None:
-    """Shorten words next to the end of a sentence, whose times would otherwise include the pause between sentences."""
+    """Shorten words at the ends of sentences, whose times would otherwise include the pauses between them."""
     durations = [word.end - word.start for word in words if word.end > word.start]
     longest = 2 * min(_LONGEST_USUAL, float(np.median(durations))) if durations else math.inf
     for before, word in pairwise(words):
