@@ -1,6 +1,8 @@
 // A button whose work takes a while and may fail; what cannot be undone is asked twice.
 import { html, useRef, useState } from '../vendor/preact.js';
 
+const SHOWN_MS = 20_000; // later it would tell of another state
+
 // The button stays the same element, and is not disabled while it works: a reader's focus would fall off it.
 export function Act({ label, name, run, twice = false, disabled = false }) {
   const [state, set] = useState({});
@@ -14,7 +16,8 @@ export function Act({ label, name, run, twice = false, disabled = false }) {
     const tell = (news) => { if (own === latest.current) set(news); };
     tell({ busy: label });
     try {
-      return tell({ done: await run((progress) => tell({ busy: label, progress })) });
+      tell({ done: await run((progress) => tell({ busy: label, progress })) });
+      return setTimeout(() => tell({}), SHOWN_MS);
     } catch (error) {
       return tell({ problem: error.message });
     }
