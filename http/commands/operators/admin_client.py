@@ -196,7 +196,7 @@ def _refusal(response: httpx2.Response) -> click.ClickException:
     try:
         problem = response.json()
         detail = str(problem["detail"])
-        if problem.get("code") in ("invalid_api_key", "admin_key_required"):
+        if str(problem.get("type")).endswith((":invalid_api_key", ":admin_key_required")):
             detail += f" Put an admin key into the environment variable {KEY_VARIABLE}."
     except (ValueError, TypeError, KeyError):
         detail = f"the server at {response.url} answers {response.status_code}"
