@@ -1,4 +1,4 @@
-"""The tables of settings, parameters, routes, metrics and commands in notes/; `make reference` rewrites them.
+"""The tables of settings, parameters, routes and metrics in notes/; `make reference` rewrites them.
 
 A row of routes keeps the meaning that the guide gives it. A new route gets a row of its own, with the first
 line of its handler's or module's docstring.
@@ -19,7 +19,6 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
-from greenroom.http.command_table import COMMANDS
 from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
@@ -37,7 +36,6 @@ PAGES = ("configure.md", "generation-parameters.md", "guide.md", "operate.md")
 SETTINGS_HEAD = "## Settings\n\n"
 MODEL_HEAD = "## Settings of a model\n\n"
 PARAMETERS_HEAD = "## Parameters\n\n"
-COMMANDS_HEAD = "| command | what it does |\n|---|---|\n"
 METRICS_HEAD = "| metric | meaning |\n|---|---|\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
 
@@ -50,9 +48,6 @@ def rewritten(text: str) -> str:
     text = _with_rows(text, SETTINGS_HEAD, (_setting_line(field) for field in settings))
     text = _with_rows(text, MODEL_HEAD, _model_lines())
     text = _with_rows(text, PARAMETERS_HEAD, (_parameter_line(field) for field in parameters))
-    text = _with_table(
-        text, COMMANDS_HEAD, ((f"`greenroom {name}`", help_text) for name, help_text in COMMANDS.items())
-    )
     text = _with_table(text, METRICS_HEAD, _metric_cells())
     return _with_table(text, ROUTES_HEAD, _route_cells(text))
 
@@ -112,7 +107,7 @@ def _route_cells(text: str) -> Iterable[tuple[str, str]]:
 def _metric_cells() -> Iterable[tuple[str, str]]:
     rows = [(row.name, row.meaning, row.label) for row in GAUGES]
     rows += [(f"{row.name}_total", row.meaning, row.label) for row in COUNTERS]
-    rows += [(name, f"{meaning} Seconds, as a histogram.", None) for name, meaning, _ in HISTOGRAMS]
+    rows += [(name, f"{meaning} Histogram of seconds.", None) for name, meaning, _ in HISTOGRAMS]
     for name, meaning, label in sorted(rows, reverse=True, key=lambda row: row[0].startswith("vllm:")):
         yield f"`{name}`", meaning if label is None else f"{meaning} Label `{label}`."
 
