@@ -66,6 +66,25 @@ def _patience() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_routes() -> Iterator[None]:
+    """Compile each route's URL builder once for all servers, each of which would take 0.05 s for it."""
+    from werkzeug.routing import Rule
+
+    builders: dict[tuple[Any, ...], Any] = {}
+    compile_builder = Rule._compile_builder
+
+    def compile_once(rule: Rule, append_unknown: bool = True) -> Any:
+        key = (rule.rule, tuple(rule._trace), repr(rule.defaults), append_unknown)
+        if key not in builders:
+            builders[key] = compile_builder(rule, append_unknown)
+        return builders[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rule, "_compile_builder", compile_once)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _runtime_folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each test's commands find no servers but its own."""

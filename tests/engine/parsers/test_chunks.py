@@ -70,7 +70,7 @@ BOUNDARIES = st.lists(st.integers(0, 10_000), max_size=12)
 
 @pytest.mark.parametrize("release", ["validated", "immediate"])
 @pytest.mark.parametrize("parser_id", PARSERS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_calls_do_not_depend_on_boundaries(parser_id: str, release: Release, data: st.DataObject) -> None:
     text = data.draw(outputs(parser_id))
@@ -90,7 +90,7 @@ THOUGHTS = ["<think>", "</think>", "<thi", "nk>", "</th", "\n", "\n\n", "  ", "w
 
 @pytest.mark.parametrize("starts_open", [False, True])
 @pytest.mark.parametrize("parser_id", REASONING_PARSERS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_thoughts_do_not_depend_on_boundaries(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
     parser = make_reasoning_parser(parser_id)

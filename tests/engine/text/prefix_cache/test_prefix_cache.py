@@ -29,8 +29,8 @@ def driver(folder: Path, budget: int = 1 << 30) -> Driver:
 def test_growing_conversation(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    prompt = [*words(300, 1), TURN_END]
-    for turn in range(10):
+    prompt = [*words(160, 1), TURN_END]
+    for turn in range(6):
         prompt += [*words(40, 100 + turn), TURN_END, 300]
         answer, cached = ask(engine, prompt)
         assert answer == expected(folder, tuple(prompt), 12)
@@ -42,7 +42,7 @@ def test_growing_conversation(tiny_model: TinyModel, kind: str) -> None:
 def test_a_shared_prefix_is_computed_once(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    system = [*words(400, 2), TURN_END]
+    system = [*words(270, 2), TURN_END]
     for user in range(3):
         prompt = system + words(50, 10 + user)
         answer, cached = ask(engine, prompt)
@@ -63,16 +63,16 @@ def test_forks_are_found_without_checkpoints(tiny_model: TinyModel, kind: str) -
 def test_neighbours_that_share_a_prefix(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    system = [*words(300, 4), TURN_END]
+    system = [*words(160, 4), TURN_END]
     ask(engine, system + words(40, 5))
-    prompts = [system + words(20 + 9 * user, 30 + user) for user in range(6)] + [words(70, 50)]
+    prompts = [system + words(20 + 9 * user, 30 + user) for user in range(4)] + [words(70, 50)]
     requests = [
         engine.submit(prompt, 20 + 3 * i, checkpoints=turn_ends(prompt)) for i, prompt in enumerate(prompts)
     ]
     engine.run()
     for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
         assert engine.tokens[int(request)] == expected(folder, tuple(prompt), 20 + 3 * i)
-        assert cached_tokens(engine, request) == (len(system) if i < 6 else 0)
+        assert cached_tokens(engine, request) == (len(system) if i < 4 else 0)
     for i, prompt in enumerate(prompts):
         again = [*prompt, *engine.tokens[int(requests[i])], *words(40, 90)]
         answer, cached = ask(engine, again)
@@ -209,7 +209,7 @@ def test_what_is_cached_never_changes(tiny_model: TinyModel, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_a_cached_system_prompt_nothing_is_computed(tiny_model: TinyModel, kind: str) -> None:
     engine = driver(tiny_model(kind))
-    system = [*words(1500, 1000), TURN_END]
+    system = [*words(700, 1000), TURN_END]
     computed_tokens: list[int] = []
     for seed in (1, 2, 3):
         prompt = system + words(8, seed)

@@ -16,7 +16,7 @@ from greenroom.tests.support.texts.prompts import TURN_END, ask, words
 
 KEY = PrefixKey()
 TITLES = 16
-SESSION = 1200
+SESSION = 500
 """Tokens of a session's first prompt."""
 
 
@@ -64,7 +64,7 @@ def test_side_requests_leave_the_session_in_a_cache_of_little_more(
             answer, _ = ask(engine, prompt)
             prompt += [*answer, TURN_END, *words(40, 3 + turn), TURN_END]
         for seed in range(titles):
-            ask(engine, [*words(90 + seed, 100 + seed), TURN_END])
+            ask(engine, [*words(34 + seed, 100 + seed), TURN_END])
         assert not titles or cache.memory.evictions >= titles // 2
         cached[titles] = ask(engine, prompt)[1]
     assert cached[TITLES] == cached[0] >= SESSION
@@ -81,8 +81,8 @@ def test_a_new_session_displaces_one_that_is_no_longer_used(tiny_model: TinyMode
 
 def test_short_chats_are_cached_beside_a_session_that_fills_the_cache(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
-    cache = PrefixCache(1 << 22)
-    for end in (500, 1000, 1500, 2000, 2500):
+    cache = PrefixCache(1 << 20)
+    for end in (130, 260, 390, 520, 650):
         prompt = words(end, 1)
         cache.insert(KEY, prompt, prefilled_cache(folder, prompt), None, continued=True)
     assert cache.memory.evictions
