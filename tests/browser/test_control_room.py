@@ -65,6 +65,7 @@ def test_a_model_is_loaded_pinned_evicted_and_probed(
         page.picture("models", tmp_path)
         page.go("#control/log")
         page.wait(lambda: any("evict" in line and "for llama" in line for line in page.texts(".lines li")))
+        page.wait(lambda: any("state changed" in line for line in page.texts(".lines.mono li")))
         page.picture("news", tmp_path)
 
 

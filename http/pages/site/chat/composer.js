@@ -58,7 +58,7 @@ export function Composer({ answering, sees, ears, problem, send, stop }) {
   return html`<section class=${over ? 'composer over' : 'composer'} aria-label="New message"
       onDrop=${onDrop} onDragOver=${onDragOver} onDragLeave=${() => setOver(false)}>
     ${files.length > 0 && html`<ul class="attached">${files.map(({ name, part }, index) => html`<li>
-        ${part.type === 'input_image' ? html`<img src=${imageAddress(part.image_url)} alt=${name} />` : html`<span>📄 ${name}</span>`}
+        ${part.type === 'input_image' ? html`<img src=${imageAddress(part.image_url)} alt=${name} />` : html`<span>PDF: ${name}</span>`}
         <button type="button" class="small" aria-label=${`Remove ${name}`} onClick=${() => setFiles(files.filter((_, at) => at !== index))}>Remove</button></li>`)}</ul>`}
     <label class="seen-by-readers" for="message">Message</label>
     <textarea id="message" rows="2" placeholder="Message – Enter sends, Shift+Enter breaks the line" value=${text}

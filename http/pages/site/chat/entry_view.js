@@ -10,7 +10,7 @@ import { speak } from './sound.js';
 
 function UserPart({ part }) {
   if (part.type === 'input_text') return html`<div>${String(part.text)}</div>`;
-  if (part.type === 'input_file') return html`<div>📄 ${String(part.filename || 'a file')}</div>`;
+  if (part.type === 'input_file') return html`<div>PDF: ${String(part.filename || 'a file')}</div>`;
   const address = imageAddress(part.image_url);
   return address ? html`<img src=${address} alt="Image of the message" />` : html`<div>🖼 an image elsewhere</div>`;
 }
