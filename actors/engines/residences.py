@@ -63,7 +63,7 @@ class Residences:
     def working_bytes(self, model: str, folder: Path, settings: Settings) -> int | None:
         """Return the working space measured at a model's last load; None before its first.
 
-        What was measured with other files, or other settings of batches and numbers, does not count.
+        A measurement with other model files, another batch size or another dtype does not count.
         The first call may read the disk.
         """
         measured = self.measured(model)

@@ -59,7 +59,7 @@ class Residence:
         self._alone = False
 
     def begin(self, share: Share) -> None:
-        """Begin with the load: `watch_weights` on this thread belongs to this model until `end_load`."""
+        """Begin a load: until `end_load`, `watch_weights` on this thread records weights of this model."""
         self._share = share
         share.loading = True
         _loading.set(self)

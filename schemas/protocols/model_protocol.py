@@ -107,7 +107,10 @@ class Open:
 
 @attrs.frozen
 class Reopen:
-    """Read the files again before any load, by settings that have changed; what is prepared stays."""
+    """Read the model's files again before its next load, since its settings have changed.
+
+    Prompts that are prepared already stay valid.
+    """
 
 
 @attrs.frozen
@@ -139,7 +142,7 @@ class FailRequests:
 
 @attrs.frozen
 class Stop:
-    """End the model's actor: its weights are not loaded, and no request waits for them."""
+    """End the model's actor. The pool sends this only if no weights are loaded and no request waits."""
 
 
 ModelCommand = Open | Reopen | Load | WaitForMemory | Unload | Trim | FailRequests | Stop

@@ -66,7 +66,7 @@ class TextGrammar:
 
 
 def text_grammar(lark: str) -> TextGrammar:
-    """Return a grammar with its escaped form."""
+    """Return a grammar for plain text, and the same grammar for text inside a JSON string."""
     try:
         escaped, characters = _Rewriter(lark).rewritten()
     except CannotBeEscaped as error:

@@ -41,7 +41,10 @@ class RaggedRows(nn.Module):  # type: ignore[misc]
 
 
 def _tokens_left(cache: Any) -> list[int]:
-    """Return the tokens of each row, as the host knows them: every layer would wait for the device."""
+    """Return the number of tokens left in each row.
+
+    Numbers that the host keeps come first: reading them from the device in every layer would wait for it.
+    """
     known: KnownLengths | None = getattr(cache, "known_lengths", None)
     if known is not None and known.lengths is cache.lengths:
         return known.tokens

@@ -25,7 +25,9 @@ Reading = Future["HostTensors | None"]
 def insert_stored(
     stored: StoredTier, memory: MemoryTier, tree: PrefixTree, packed: bytes, found: DiskMatch, stateful: bool
 ) -> Generator[int | Reading, None, None]:
-    """Insert these tokens into the memory tier from stored blocks, as far as memory and they allow.
+    """Copy the cached prefix of a prompt from stored blocks into the memory tier.
+
+    The copy ends early if a block cannot be read or the memory tier is full.
 
     Yields:
         Bytes of each copy before it is made, or the pending read.

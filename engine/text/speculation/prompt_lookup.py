@@ -51,7 +51,7 @@ class PromptLookup:
         return mx.array(self.lookup(count), dtype=mx.uint32)
 
     def lookup(self, count: int) -> list[int]:
-        """Return the tokens after the latest match; a draft that passes the end of the text repeats."""
+        """Return the tokens after the latest match; at the end of the text, go on at the match again."""
         place, tokens, length = self._place(), self._tokens, len(self._tokens)
         drafted: list[int] = []
         for at in range(place, place + count) if place is not None else ():

@@ -17,7 +17,9 @@ _FIRST_TIMESTAMP_AT_MOST = 50
 
 @attrs.frozen(eq=False)
 class WrittenTokens:
-    """The state of the rules; arrays of one element.
+    """The tokens of a window so far, as far as the rules for time stamps depend on them.
+
+    All values are arrays of one element.
 
     Args:
         last: The last token; None if there is none.

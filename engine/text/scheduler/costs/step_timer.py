@@ -105,7 +105,10 @@ class StepTimer:
             self._costs.observe_copy(sum(self._restored) // 2, max(delay, milliseconds / 20))
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
-        """Time a cache copy, which falls into the interval of its step's launch or into the next one."""
+        """Measure the time of a cache copy.
+
+        The copy delays the step that launched it or the step after that, so the delays of both are added.
+        """
         prefill = self._costs.prefill_ms([*self._before, *self._behind]) / 2
         delay = milliseconds - self._costs.decode_ms(shapes) - prefill
         if copied and not copying and self._delay_ms is not None:
