@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 from greenroom.schemas.logs import get_logger
@@ -62,7 +63,16 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key, password=_refuse_password)
+    _warn_of_expiry(certificate)
     return context
+
+
+def _warn_of_expiry(certificate: Path) -> None:
+    from cryptography.x509 import load_pem_x509_certificates
+
+    expired = load_pem_x509_certificates(certificate.read_bytes())[0].not_valid_after_utc
+    if expired <= datetime.now(UTC):
+        log.warning("certificate expired", path=str(certificate), expired=expired.isoformat())
 
 
 def _refuse_password() -> str:

@@ -70,7 +70,8 @@ def _choose_url(ctx: click.Context, option: click.Parameter, text: str | None) -
 
     from greenroom.http.process.runtime_file import running_servers
 
-    found = [address for server in running_servers() for address in server.addresses]
+    addresses = (address for server in running_servers() for address in server.addresses)
+    found = [address for address in addresses if not address.startswith("unix:")]
     if not found or any(map(_is_default, found)):
         return DEFAULT_URL
     return found[0]

@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +17,10 @@ import openai
 import pytest
 import trio
 import trustme
+from structlog.testing import capture_logs
 
 from greenroom.http.transport import tls_stream
+from greenroom.http.transport.certificates import server_context
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.web_socket_clients import KEY, PATH, RawSocket
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -35,9 +38,11 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def write_certificate(authority: trustme.CA, folder: Path) -> tuple[str, str]:
+def write_certificate(
+    authority: trustme.CA, folder: Path, not_after: datetime | None = None
+) -> tuple[str, str]:
     """Write a new certificate and its key, and return their paths."""
-    issued = authority.issue_cert(*NAMES)
+    issued = authority.issue_cert(*NAMES, not_after=not_after)
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     issued.private_key_pem.write_to_path(str(key))
     certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
@@ -262,3 +267,12 @@ def test_an_unusable_certificate_ends_the_start_with_status_2(
 
 async def test_a_plain_server_is_not_asked_for_a_handshake(server_without_model: Served) -> None:
     assert (await fetch(server_without_model.server, "GET", "/health")).status == 200
+
+
+def test_an_expired_certificate_is_told_of(authority: trustme.CA, tmp_path: Path) -> None:
+    ended = datetime.now(UTC) - timedelta(days=1)
+    for not_after, told in ((ended, ["certificate expired"]), (None, [])):
+        certificate, key = write_certificate(authority, tmp_path, not_after)
+        with capture_logs() as logs:
+            server_context(Settings(tls_certificate=certificate, tls_key=key))
+        assert [line["event"] for line in logs] == told
