@@ -190,7 +190,7 @@ class Run:
 
 
 def _reason(news: QueueStatus | PromptProgress | None) -> object:
-    """Return the reason why a run waits; bytes, times and places in the queue are none."""
+    """Return the reason why a run waits, without figures such as bytes, times and places in the queue."""
     if isinstance(news, QueueStatus):
         return news.status, news.loading, news.unloading
     return None if news is None else PromptProgress

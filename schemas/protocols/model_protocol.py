@@ -107,10 +107,7 @@ class Open:
 
 @attrs.frozen
 class Reopen:
-    """Read the model's files again before its next load, since its settings have changed.
-
-    Prompts that are prepared already stay valid.
-    """
+    """Read the files again before the next load, by changed settings; prepared prompts stay valid."""
 
 
 @attrs.frozen

@@ -32,8 +32,8 @@ def select_media(
     """Return the conversation with at most as many images and recordings as the limits allow.
 
     With `all` the newest ones are kept. The oldest are dropped several at a time, so that most prompts share
-    a prefix with the one before. With `last` a user's message with images is answered by itself (document
-    002, "Stateless Prompt"): of earlier messages only system messages remain; otherwise earlier messages lose
+    a prefix with the one before. With `last` a user's message with images is answered by itself:
+    of earlier messages only system messages remain; otherwise earlier messages lose
     their images.
 
     Args:

@@ -64,7 +64,7 @@ def request_owner() -> str:
 
 
 def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceRequest:
-    """Return a request with the priority and limits of the caller's key.
+    """Return a request with the models, the priority and the cached prefixes of the caller's key.
 
     Args:
         isolates: True if keys share no computed prefixes.
