@@ -202,7 +202,7 @@ class PoolState:
         return self.left_by(other for other in self.fixed if other.key != model.key)
 
     def lacks_memory(self, model: ModelUse, granted: int = 0) -> bool:
-        """Return whether the machine lacks free memory for a load that the limit itself would allow.
+        """Return whether other programs leave too little memory for a load, whatever the limit is.
 
         Args:
             granted: Bytes of loads that are about to begin.
