@@ -9,7 +9,6 @@ import attrs
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.detection.parser_choice import choose_parsers
 from greenroom.engine.adapters.reasoning.switches import PromptChanges, ReasoningSwitches
-from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
 from greenroom.engine.adapters.templates.template_probe import probe_template
 from greenroom.engine.catalog.kinds.families import FAMILIES, FamilyTraits
 from greenroom.engine.formats.registry import REASONING_PARSERS, TOOL_PARSERS
@@ -73,3 +72,28 @@ def _known_switches(family: FamilyTraits) -> ReasoningSwitches | None:
     if family.empty_reasoning:
         return ReasoningSwitches(PromptChanges(), PromptChanges(prompt_end=family.empty_reasoning))
     return None
+
+
+_END_OF_TURN_TOKENS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|flush|>",
+    "<|calls|>",
+)
+"""Tokens that end a turn in any vocabulary that has them, declared as such or not."""
+
+
+def find_stop_token_ids(tokenizer: ChatTokenizer, of_family: tuple[str, ...]) -> frozenset[int]:
+    """Return the ids of the tokens that end a turn: declared, well-known and the family's.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        of_family: End-of-turn tokens of the model's family.
+    """
+    added = tokenizer.added_tokens
+    ends = {added[token] for token in (*_END_OF_TURN_TOKENS, *of_family) if token in added}
+    return tokenizer.eos_token_ids | ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from quart import Blueprint, Response
@@ -11,10 +12,12 @@ from greenroom.http.answering.http_responses import json_response, large_json_re
 from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.encoding.vectors import in_order, numbers_of
-from greenroom.http.ollama.embedding_body import embed_body, old_embeddings_body
+from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.http.encoding.vectors import in_order, numbers_of, vector_json
+from greenroom.http.ollama.answer_body import nanoseconds
 from greenroom.http.ollama.embedding_request import parse_embed, parse_old_embeddings
 from greenroom.http.ollama.loading import load_or_unload
+from greenroom.schemas.events.events import Finished
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest
@@ -53,3 +56,32 @@ def embedding_routes(services: RouteServices) -> Blueprint:
         return json_response(old_embeddings_body(results.events))
 
     return routes
+
+
+def embed_body(name: str, vectors: Sequence[Vector], finished: Finished | None) -> bytes:
+    """Return the response to `/api/embed`, with vectors scaled to length 1.
+
+    Args:
+        name: Model name from the request.
+        vectors: Vectors in the order of their texts.
+        finished: Final event; None if the model was only loaded.
+    """
+    head = json_bytes({"model": name}).removesuffix(b"}")
+    embeddings = b",".join(vector_json(vector, unit=True) for vector in vectors)
+    ending = {} if finished is None else _ending(finished)
+    tail = json_bytes(ending).removeprefix(b"{")
+    return b'%b,"embeddings":[%b]%b%b' % (head, embeddings, b"," if ending else b"", tail)
+
+
+def old_embeddings_body(vectors: Sequence[Vector]) -> bytes:
+    """Return the response to `/api/embeddings`: the vector unscaled, or an empty one for an empty text."""
+    return b'{"embedding":%b}' % (vector_json(vectors[0]) if vectors else b"[]")
+
+
+def _ending(finished: Finished) -> dict[str, int]:
+    timing = finished.timing
+    return {
+        "total_duration": nanoseconds(timing.queued + timing.prefill),
+        "load_duration": nanoseconds(timing.queued),
+        "prompt_eval_count": finished.usage.prompt,
+    }

@@ -8,9 +8,14 @@ from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.ollama.answer_routes import answer_routes
 from greenroom.http.ollama.embedding_routes import embedding_routes
-from greenroom.http.ollama.errors import error_members
 from greenroom.http.ollama.model_routes import model_routes
 from greenroom.http.ollama.pull_routes import pull_routes
+from greenroom.schemas.problems import Problem
+
+
+def error_members(problem: Problem, _request_id: str | None) -> dict[str, str]:
+    """Return the members of an error document that Ollama's clients read."""
+    return {"error": problem.detail}
 
 
 def _routes(services: RouteServices) -> tuple[Blueprint, ...]:

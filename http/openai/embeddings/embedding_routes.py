@@ -1,7 +1,8 @@
-"""The route `POST /v1/embeddings`."""
+"""The route `POST /v1/embeddings`: its request, and vectors in the answer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from quart import Blueprint, Response
@@ -10,11 +11,15 @@ from greenroom.http.answering.collecting.collected_results import collect_result
 from greenroom.http.answering.http_responses import large_json_response
 from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
 from greenroom.http.answering.requests.current_request import request_client, request_id
+from greenroom.http.answering.requests.embedding_limits import checked_embedding
+from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_priority
 from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.encoding.vectors import in_order, numbers_of
-from greenroom.http.openai.embeddings.embedding_formatter import embedding_list
-from greenroom.http.openai.embeddings.embedding_request import parse_embedding_request
+from greenroom.http.encoding.json_encoding import json_bytes
+from greenroom.http.encoding.vectors import in_order, numbers_of, vector_base64, vector_json
+from greenroom.schemas.events.events import Usage
 from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.embeddings import EmbeddingsRequest
 
@@ -37,3 +42,42 @@ def embedding_routes(services: RouteServices) -> Blueprint:
         )
 
     return routes
+
+
+def embedding_list(model: str, vectors: Sequence[Vector], usage: Usage, encoding_format: str) -> bytes:
+    """Return the response as JSON; this is slow for many vectors, but releases the GIL between them.
+
+    Args:
+        vectors: Vectors in the order of their texts.
+        encoding_format: `float` or `base64`.
+    """
+    encode = vector_base64 if encoding_format == "base64" else vector_json
+    entries = b",".join(
+        b'{"object":"embedding","index":%d,"embedding":%b}' % (vector.index, encode(vector))
+        for vector in vectors
+    )
+    tokens = {"prompt_tokens": usage.prompt, "total_tokens": usage.prompt}
+    tail = json_bytes({"model": model, "usage": tokens}).removeprefix(b"{")
+    return b'{"object":"list","data":[%b],%b' % (entries, tail)
+
+
+def parse_embedding_request(
+    wire: EmbeddingsRequest, body: JsonObject, request_id: str, client: str = ""
+) -> InferenceRequest:
+    """Parse an embedding request into a protocol-independent one.
+
+    Args:
+        client: See `InferenceRequest`.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    asked = EmbeddingInput(
+        wire.input.texts,
+        dimensions=wire.dimensions,
+        input_type=wire.input_type,
+        instruction=wire.instruction,
+        truncate=wire.truncate is not None and wire.truncate.cut,
+    )
+    key, priority = parse_model_key(wire.model), parse_priority(body)
+    return InferenceRequest(request_id, key, checked_embedding(asked), client=client, priority=priority)
