@@ -24,7 +24,7 @@ class AuditRow:
         prompt_tokens, cached_tokens, generated_tokens: Sums over its prompts; None if unknown.
         error: Code of its problem; empty if it had none.
         background: True if it went on after its response.
-        backend: The computer of its answer.
+        backend: Backend that computed its answer.
         body: Beginning of its body; empty unless the operator lets the audit keep content.
         answer: Beginning of the raw answer; likewise.
     """

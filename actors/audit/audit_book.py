@@ -100,7 +100,7 @@ class AuditBook:
             found.row = attrs.evolve(found.row, answer=_bounded(answer, MAX_CONTENT))
 
     def hold(self, request_id: str, model: str = "", *, background: bool = False) -> None:
-        """Keep a row open for a model or a run, until as many calls of `release`."""
+        """Keep a row open for a model or a run, until `release` has been called as often as this."""
         if (found := self._find(request_id)) is not None:
             found.halves += 1
             if model:

@@ -87,7 +87,8 @@ class ListedModels(NamedModels):
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
         """Return the description of a model, or of all if `name` is None; or a 404 with similar names.
 
-        All are the models, their exact aliases, and the profiles; the same object while nothing has changed.
+        The list of all has models, their exact aliases, and profiles; it is the same object while nothing
+        has changed.
         """
         limits = self._limits()
         if name is not None:

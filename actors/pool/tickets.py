@@ -22,7 +22,7 @@ class Ticket:
 
     Args:
         slots: Number of slots that it needs.
-        priority: Steps by which it waits behind others.
+        priority: Priority: each step above 0 puts it further behind other requests.
         timeout: Longest wait in seconds, loads not counted; None for no limit.
         since: Time of its arrival, by `time.monotonic()`.
         status: Last status sent to its client; None before the first.

@@ -27,7 +27,7 @@ class WaitingTimes:
         self._waits = Waits()
 
     def wait_for(self, awaited: Awaited) -> None:
-        """Begin to wait for something else; time before the first wait counts for that one."""
+        """Begin to wait for something else; time before the first call counts for the first wait."""
         if self._awaited is not None:
             self._add(self._awaited)
         elif awaited == "preparing":  # served at once

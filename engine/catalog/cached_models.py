@@ -1,4 +1,4 @@
-"""Complete models in the hub's cache, looked through again only where files have changed."""
+"""Complete models in the hub's cache; a model's folder is read again only if its files have changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.engine.catalog.hub.hub_cache import find_cached_model, list_cache
 
 
 class CachedModels:
-    """The hub's cache folder, with what was found in it at the last look.
+    """The hub's cache folder, with the models that the last scan has found in it.
 
     Args:
         cache: Path of the cache folder.

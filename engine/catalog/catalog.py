@@ -45,8 +45,8 @@ class Catalog:
         aliases: Further names and patterns with their models; a model's own name precedes a pattern.
         profiles: Models by name of profile.
         model_dirs: Folders of models' folders.
-        default: Models that `default` may mean, of which the first usable one does; by default the first
-            model.
+        default: Candidates for the name `default`, which means the first usable one; without any, it means
+            the first model.
         allow_downloads: Whether a hub id that is not listed means that model.
         failed: Predicate for models that could not be loaded, which `default` passes over.
     """

@@ -86,7 +86,8 @@ def choose_reasoning_parser(own: ReasoningParser, answers: Sequence[Answer]) -> 
 def reasons(answer: Answer, parser: ReasoningParser) -> bool:
     """Return whether a parser finds reasoning in an answer, and an answer behind it unless that was cut off.
 
-    Without a text behind it, all of the output counts as reasoning wherever the prompt has opened it.
+    The answer is needed as proof: if the prompt has opened reasoning, an output without an end marker counts
+    as reasoning as a whole.
     """
     read = _read(answer, _NO_CALLS, parser)
     return bool(read.reasoning.strip()) and (bool(read.text.strip()) or not answer.is_whole)

@@ -15,7 +15,8 @@ import click
 def command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Search the hub for models in MLX's format, the most downloaded first.
 
-    In a pipe each model is a line, with tabs between its id, its downloads, its likes and what is to know.
+    In a pipe each model is a line, with tabs between its id, its downloads, its likes,
+    and whether it is here or gated.
 
     \b
     Examples:

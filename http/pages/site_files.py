@@ -44,7 +44,7 @@ class SiteFile:
 
 @cache
 def site_files() -> Mapping[str, SiteFile]:
-    """Return all files by name, with `/` between folders; a name that is not here is nowhere."""
+    """Return all files by name, with `/` between folders; no other file is served."""
     found: dict[str, SiteFile] = {}
     for path in sorted(COMPRESSED.rglob("*.gz")):
         name = path.relative_to(COMPRESSED).as_posix().removesuffix(".gz")

@@ -28,7 +28,7 @@ def status_of_signal(number: int) -> int:
 
 
 class Restart(Enum):
-    """Use of a new process after an exit status, in the words of the notes."""
+    """The answer to whether a new process helps after an exit status, in the words of the notes."""
 
     NO = "no"
     AT_ONCE = "at once"

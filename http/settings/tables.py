@@ -103,7 +103,7 @@ def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
 
 
 def _check_name(name: str, values: Mapping[str, Any], place: str) -> None:
-    """Refuse aliases of a pattern, and all settings of `default` but aliases, since it is a name itself."""
+    """Refuse aliases in a pattern's table, and all but aliases in that of `default`, which is no model."""
     if values.get("alias") and is_pattern(name):
         raise BadTableError(f"{place}: an alias needs one model, and this name is a pattern")
     if name == "default" and (others := values.keys() - {"alias"}):

@@ -193,7 +193,7 @@ class RequestInFlight:
     Args:
         state: `preparing` uses a model without its weights, `waiting` waits for it, `running` is answered.
         choices: Number of answers that it generates at once.
-        priority: Steps by which it waits behind others.
+        priority: Priority: each step above 0 puts it further behind other requests.
         seconds: Seconds since its arrival.
         rows: Answers that are being computed for it, as of at most a second ago.
     """

@@ -29,7 +29,7 @@ class KeyBody:
         tools: Names and patterns of the tools that its requests may declare; empty for all.
         requests_per_minute: Limit on its requests; null for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; null for none.
-        priority: Steps by which its requests wait behind those of others; below 0, go before them.
+        priority: Priority of its requests: above 0 they wait behind others, below 0 they go before others.
         admin: True if it opens the routes for operators.
         expires: Unix time in seconds from which on it opens nothing; null for never.
     """

@@ -187,7 +187,8 @@ class InferenceRequest:
         overflow: Handling of a conversation that is too long; other input is always rejected.
         adapter: Name of the LoRA adapter to apply; None for the base model alone.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
-        priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`); at least 0.
+        priority: Priority, at least 0: each step puts it further behind other requests
+            (`greenroom.schemas.messages.priority`).
         key_priority: Steps that the operator has given the caller's key, which add to `priority`.
         allowed: Names and patterns of the models that the caller may use; empty for all.
         cache_salt: Name of those with whom it shares computed prefixes; empty for all.

@@ -87,7 +87,7 @@ class RequestStatus:
     Args:
         state: `preparing` uses a model without its weights, `waiting` waits for slots, `running` has them.
         slots: Number of answers that it generates at once.
-        priority: Steps by which it waits behind others.
+        priority: Priority: each step above 0 puts it further behind other requests.
         seconds: Seconds since its arrival.
     """
 

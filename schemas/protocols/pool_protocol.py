@@ -106,7 +106,8 @@ class Acquire:
         adapter: Name of the LoRA adapter that the request applies; None for none.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting,
             or that of an earlier request.
-        priority: Steps by which it waits behind others (`greenroom.schemas.messages.priority`).
+        priority: Priority: each step above 0 puts it further behind other requests
+            (`greenroom.schemas.messages.priority`).
         limited: True if it fails after the setting `queue_timeout`.
         without: Models of the list `default` that were tried in vain for this request, by their own ids.
         allowed: Names and patterns of the models that the caller may use; empty for all.

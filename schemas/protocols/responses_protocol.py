@@ -26,7 +26,7 @@ class RunStarted:
 
 @attrs.frozen
 class Heartbeat:
-    """A log entry for a period without other events; as an entry, all subscribers number it alike.
+    """A log entry for a period without other events; it has the same number for all subscribers.
 
     Args:
         news: Latest status of the queue or progress of the prompt, if the run waits for one of these.

@@ -22,7 +22,7 @@ class Caller:
         tools: Names and patterns of the tools that its requests may declare; empty for all.
         requests_per_minute: Limit on its requests; None for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
-        priority: Steps by which its requests wait behind those of others; below 0, go before them.
+        priority: Priority of its requests: above 0 they wait behind others, below 0 they go before others.
         expires: Unix time in seconds at which the key expires; None for never.
     """
 
@@ -48,5 +48,5 @@ STRANGER = Caller(owner=STRANGERS, admin=False)
 
 
 def is_allowed(patterns: Sequence[str], name: str) -> bool:
-    """Return whether a name is among names and patterns; none of them allow every name."""
+    """Return whether names and patterns allow a name; an empty list allows every name."""
     return not patterns or any(fnmatchcase(name, each) for each in patterns)

@@ -24,7 +24,7 @@ class Images:
         one_of=get_args(Fetching),
     )
     images_fetch_hosts: tuple[str, ...] = setting(
-        (), "Hosts that may have private addresses and any port when files are fetched."
+        (), "Hosts from which files are fetched even at a private address, and at any port."
     )
     images_greedy: bool = setting(
         True, "Use temperature 0 for requests with images, unless they or `temperature` set another."
@@ -37,8 +37,8 @@ class Images:
     )
     images_history: ImageHistory = setting(
         "all",
-        "Images that the model sees: `all`, or with `last` those of the last user's message, which is then "
-        "answered alone.",
+        "Images that the model sees: `all`, or `last`: those of the last user's message. If it has any, only "
+        "system messages are kept before it.",
         one_of=get_args(ImageHistory),
     )
     images_max_count: int = setting(

@@ -27,7 +27,7 @@ class KeyRecord:
         caller: Rights of the requests that use it; the owner is the key's id.
         created: Unix time in seconds.
         revoked: Unix time in seconds at which it was revoked; None if it was not.
-        is_off: True if keys were switched off since: it no longer makes requests need one.
+        is_off: True if keys were switched off after it was made, so that it no longer locks the server.
     """
 
     name: str

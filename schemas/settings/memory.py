@@ -35,7 +35,9 @@ class Memory:
         low=0,
     )
     isolate_prefixes: bool = setting(
-        False, "Share no computed prefixes between API keys, whose response times would tell of each other."
+        False,
+        "Reuse cached prefixes only among requests with the same API key. Otherwise response times can tell "
+        "a client what others have sent.",
     )
     prefix_cache_dir: str | None = setting(
         None, "Folder that keeps the prefix cache over restarts; its files contain the prompts."

@@ -35,8 +35,8 @@ class Speed:
     )
     max_stall: float = setting(
         2.0,
-        "Length of a prefill chunk, in decode steps of the running streams. A larger value answers new "
-        "prompts sooner and delays the streams more; inf computes prompts whole.",
+        "Longest pause of running streams for a chunk of a prompt, in decode steps. A larger value answers "
+        "new prompts sooner and delays the streams more; inf computes prompts whole.",
         above=0,
     )
     min_prefill_chunk: int = setting(

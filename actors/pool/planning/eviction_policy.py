@@ -14,7 +14,7 @@ memory is freed for it:
    have no model paused before they have waited for some time.
 
 Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
-beside these, and its requests are refused. A model that takes no room is loaded at once, and stays.
+beside these, and its requests are refused. A model that needs no memory here is loaded at once, and stays.
 
 Memory that the pool counts as free, but cannot be had, is waited for: meanwhile prefixes of unloaded models
 are dropped, idle models unloaded and caches released, in this order.

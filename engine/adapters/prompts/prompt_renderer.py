@@ -108,7 +108,7 @@ class PromptRenderer:
         *,
         native: bool,
     ) -> tuple[str, tuple[int, ...]]:
-        """Return the prompt's text, and the numbers of the images that were content parts."""
+        """Return the prompt's text, and the numbers of the images that the template got as content parts."""
         described = tuple(tool for tool in offered if tool.described)
         instructions = "" if native or not described else self._tool_instructions(described)
         render = partial(

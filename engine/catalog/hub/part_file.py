@@ -18,7 +18,7 @@ _PIECE = 4 << 20
 class PartFile:
     """The part of a file that has arrived, with its hash so far. Methods block; one thread at a time.
 
-    A part is named by the hash of the whole file: a part of a file that has changed on the hub is another's.
+    A part is named by the hash of the whole file, so a part of an older version is never continued.
 
     Args:
         blob: Path of the whole file in the cache.

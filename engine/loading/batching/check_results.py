@@ -30,7 +30,7 @@ class CheckResults:
 
     @property
     def batching(self) -> Batching:
-        """Resulting restriction; unchecked work is computed alone."""
+        """Kinds of batching that the check has found correct; what it has not checked yet is not batched."""
         decode = self.decode is True
         reason = self.reason or ("" if self.complete else _UNPROVED)
         return Batching(decode and self.prefill is True, decode, reason)

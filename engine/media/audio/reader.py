@@ -136,7 +136,7 @@ class RecordingReader:
             self._blocks.put(invalid("The file cannot be decoded.", self._param))
 
     def _in_blocks(self, pieces: Iterator[Samples], size: int) -> Iterator[None]:
-        """Queue blocks of one size, except for the last, until closed; yield where a turn may end."""
+        """Queue blocks of `size` samples, the last perhaps shorter; yield where others may be decoded."""
         held = np.zeros(0, np.float32)
         for count, piece in enumerate(pieces, 1):
             DECODERS.beat(self)

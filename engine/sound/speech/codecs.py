@@ -1,7 +1,7 @@
 """Audio codecs that a speech model uses beside its own weights.
 
-The library's code of some architectures reads a codec when it is imported, into a variable of its module. No
-parameter of the model has it, and it stays after the model is gone.
+For some architectures, the library's code loads a codec at import, into a variable of its module. So the
+codec is no parameter of the model, and it stays in memory when the model is unloaded.
 """
 
 from __future__ import annotations

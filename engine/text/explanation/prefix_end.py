@@ -16,7 +16,7 @@ def explain_prefix_end(
     known: int | None,
     seconds: float,
 ) -> PrefixEnd:
-    """Return the end of a prompt's cached prefix.
+    """Return the reason why a prompt's cached prefix ended, and what that cost.
 
     Args:
         difference: Difference from the client's nearest earlier prompt; None if there is none.

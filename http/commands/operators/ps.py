@@ -22,20 +22,20 @@ REQUEST_COLUMNS = ("request", "model", "stage", "prompt", "cached", "generated",
 
 
 @click.command("ps")
-@click.option("--watch", is_flag=True, help="Show it anew until interrupted.")
+@click.option("--watch", is_flag=True, help="Update the list until interrupted.")
 @click.option(
     "--interval",
     type=click.IntRange(1, 3_600),
     default=1,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two updates of `--watch`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each look.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each update.")
 @url_option
 def command(watch: bool, interval: int, as_json: bool, url: str) -> None:
     """List the models in the memory of a running server, and its requests.
 
-    In a pipe each model and each answer is a line with tabs; a blank line ends each look of `--watch`.
+    In a pipe each model and each answer is a line with tabs; a blank line ends each update of `--watch`.
 
     \b
     Examples:

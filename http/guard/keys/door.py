@@ -42,7 +42,7 @@ class Head:
 
 
 class Door:
-    """Admits requests by API key: tells their callers, and refuses strangers while keys are needed.
+    """Admits requests by API key: identifies their callers, and refuses strangers while keys are needed.
 
     Args:
         ring: Valid keys.

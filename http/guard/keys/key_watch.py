@@ -22,7 +22,7 @@ from greenroom.schemas.protocols.operator_protocol import CancelRequest, Request
 log = get_logger(actor="http")
 
 INTERVAL = 0.5
-"""Seconds between two looks for changes of other processes."""
+"""Seconds between two checks for changes by other processes."""
 
 
 class KeyWatch:

@@ -60,7 +60,7 @@ class HostTensor:
         return self if stop is None else HostTensor(self.dtype, self.words[:, :, start:stop])
 
     def to_array(self) -> mx.array:
-        """Return a copy as an MLX array, in the order that `view` needs whatever part this is."""
+        """Return a copy as an MLX array; it is made contiguous first, since `view` needs that."""
         return mx.array(np.ascontiguousarray(self.words)).view(_DTYPES[self.dtype])
 
 

@@ -97,7 +97,7 @@ class DiskTier:
         )
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest prefix of a prompt, given as packed token ids that is on disk."""
+        """Return the longest prefix of a prompt (packed token ids) that is on disk."""
         if self._scan is not None:
             try:
                 self._scan.result(_SCAN_TIMEOUT)
