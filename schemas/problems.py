@@ -198,7 +198,7 @@ def model_broken(what: str, param: str | None = None) -> Problem:
     """Return the problem of a model that computed NaN or infinity for `what`."""
     detail = (
         f"What the model computed for {what} is no number (NaN or infinity): its weights are broken, or its "
-        "numbers too coarse for it (setting dtype)."
+        "number format is too coarse (setting dtype)."
     )
     return Problem(503, "model_broken", detail, param)
 

@@ -139,7 +139,7 @@ class Connection:
 
 
 def _address(family: int, name: Any) -> tuple[str, int] | None:
-    """Return an address as ASGI has it; the processes of a Unix socket are this machine's own."""
+    """Return a client's address as ASGI has it; all clients of a Unix socket share one name."""
     return (UNIX_CLIENT, 0) if family == AF_UNIX else parse_socket_addr(family, name)
 
 

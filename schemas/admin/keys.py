@@ -125,7 +125,8 @@ def key_report(record: KeyRecord) -> KeyReport:
 def _check(body: KeyBody, now: float) -> None:
     if KEY_NAME.fullmatch(body.name) is None:
         detail = (
-            "`name` must have 1 to 64 ASCII letters, digits, spaces, or `.`, `_`, `@`, `-`, no sign first."
+            "`name` must have 1 to 64 ASCII letters, digits, spaces, or `.`, `_`, `@`, `-`, and begin with a "
+            "letter or digit."
         )
         raise invalid(detail, "name")
     for name, patterns in (("models", body.models), ("tools", body.tools)):

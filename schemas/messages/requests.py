@@ -189,7 +189,7 @@ class InferenceRequest:
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
         priority: Priority, at least 0: each step puts it further behind other requests
             (`greenroom.schemas.messages.priority`).
-        key_priority: Steps that the operator has given the caller's key, which add to `priority`.
+        key_priority: Priority that the operator has given the caller's key; it is added to `priority`.
         allowed: Names and patterns of the models that the caller may use; empty for all.
         cache_salt: Name of those with whom it shares computed prefixes; empty for all.
         defaults: Parameters of the profile that the client named, for those that it did not set.

@@ -50,7 +50,9 @@ def store_slow() -> Problem:
 
 def disk_reserved(reserved: int) -> Problem:
     """Return the problem of a disk whose free space has reached the reserve."""
-    detail = f"Of the database's disk {reserved >> 20} MB stay free, and fewer are left. Nothing was stored."
+    detail = (
+        f"The database's disk has less than the {reserved >> 20} MB that must stay free. Nothing was stored."
+    )
     return Problem(507, "storage_full", detail)
 
 

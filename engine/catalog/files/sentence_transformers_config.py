@@ -154,7 +154,7 @@ def _modules(folder: Path) -> list[tuple[str, str]] | None:
     modules = []
     for module in listed:
         if not isinstance(module, dict):
-            raise ValueError("its modules.json lists what is no module")
+            raise ValueError("its modules.json has an entry that is no module")
         kind, path = str(module.get("type", "")).rpartition(".")[2], str(module.get("path", ""))
         if kind not in (*_LAYERS, *_WITHOUT_EFFECT, "Pooling", "Normalize"):
             raise ValueError(f"its vectors need a module '{kind}', which is not known here")

@@ -142,7 +142,7 @@ def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
         if type(size) is not int or size < 0 or not isinstance(digest, str):
             raise ValueError(f"it lists '{_shown(entry.path)}' without a size or a hash")
         if not _DIGEST.fullmatch(digest):
-            raise ValueError(f"it lists '{_shown(entry.path)}' with a hash that is none")
+            raise ValueError(f"it lists '{_shown(entry.path)}' with an invalid hash")
         check_path(entry.path)
         files[entry.path] = RemoteFile(entry.path, size, digest)
         if len(files) > _MOST_FILES:
@@ -152,7 +152,7 @@ def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
         inside = path
         while (inside := inside.rpartition("/")[0]) and inside not in folders:
             if inside in files:
-                raise ValueError(f"'{_shown(inside)}' is a file and a folder in it")
+                raise ValueError(f"'{_shown(inside)}' is both a file and a folder in it")
             folders.add(inside)
             if len(folders) > _MOST_FILES:
                 raise ValueError(f"it has more than {_MOST_FILES:,} folders")

@@ -91,7 +91,7 @@ class Instructions:
 
     def _known(self) -> str:
         names = dict.fromkeys((*self.prompts, "query", "document"))
-        return f"What it knows as `input_type`: {', '.join(names)}."
+        return f"Its values of `input_type` are: {', '.join(names)}."
 
 
 def instructions_of(model: str, files: SentenceTransformersConfig) -> Instructions:

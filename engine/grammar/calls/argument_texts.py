@@ -82,8 +82,8 @@ def string_content(schema: Mapping[str, Any], tags: Collection[str], trimmed: bo
 def unlike(types: Collection[str], behind: str) -> str:
     """Return the terminal expression of texts that cannot be mistaken for values of other types.
 
-    The text also must not start with such a value followed by the start of `behind`: a lexer would continue
-    that text where the value ends.
+    Nor may a text begin with such a value and the first character of `behind`: behind a value of another
+    type, the lexer would otherwise take the end tag for more text.
     """
     kinds = {"number" if name == "integer" else name for name in types}
     alike = [text for name, text in _LOOKS_LIKE.items() if name in kinds]

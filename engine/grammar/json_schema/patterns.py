@@ -164,7 +164,7 @@ def portable_pattern(pattern: str, param: str) -> str:
         ProblemError: 400 for look-arounds, back-references and other parts that no grammar can enforce.
     """
     if len(pattern) > MAX_PATTERN:
-        raise invalid(f"A regular expression may have {MAX_PATTERN} characters", param)
+        raise invalid(f"A regular expression may have at most {MAX_PATTERN} characters", param)
     return _PatternRewriter(pattern, param).rewrite()
 
 

@@ -30,10 +30,12 @@ def check_lark(grammar: str, param: str) -> None:
             intersects too much, or embeds a schema that cannot be enforced.
     """
     if len(grammar) > limits.MAX_GRAMMAR:
-        raise invalid(f"A grammar may have {limits.MAX_GRAMMAR:,} characters", param, "grammar_too_large")
+        raise invalid(
+            f"A grammar may have at most {limits.MAX_GRAMMAR:,} characters", param, "grammar_too_large"
+        )
     summary = summarize_grammar(grammar)
     if any(len(expression) > limits.MAX_PATTERN for expression in summary.expressions):
-        detail = f"A regular expression may have {limits.MAX_PATTERN:,} characters"
+        detail = f"A regular expression may have at most {limits.MAX_PATTERN:,} characters"
         raise invalid(detail, param, "grammar_too_large")
     _check_paths(summary, param)
     budget = ConstraintBudget()
@@ -60,7 +62,7 @@ def check_compiles(grammar: str, param: str) -> None:
 
 def _check_paths(summary: GrammarSummary, param: str) -> None:
     too_long = invalid(
-        f"The rules of a grammar may refer to one another through {limits.MAX_PATH} levels",
+        f"The rules of a grammar may refer to one another through at most {limits.MAX_PATH} levels",
         param,
         "grammar_too_large",
     )
@@ -84,8 +86,8 @@ def _check_combinations(summary: GrammarSummary, param: str) -> None:
     branches = math.prod(summary.definitions[name].branches for name in combined & summary.definitions.keys())
     if summary.intersections >= limits.MAX_INTERSECTED or branches > limits.MAX_BRANCHES:
         raise _unsupported(
-            f"A grammar may intersect {limits.MAX_INTERSECTED} expressions, with {limits.MAX_BRANCHES:,} "
-            "combinations of the classes in them",
+            f"A grammar may intersect at most {limits.MAX_INTERSECTED} expressions, with "
+            f"{limits.MAX_BRANCHES:,} combinations of the classes in them",
             param,
         )
 

@@ -114,7 +114,7 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
             return text.terminal(f"/{anchored_pattern(pattern, response_format.param)}/")
         case ChoiceFormat(choices):
             if sum(map(len, choices)) > limits.MAX_GRAMMAR:
-                detail = f"All choices together may have {limits.MAX_GRAMMAR:,} characters"
+                detail = f"All choices together may have at most {limits.MAX_GRAMMAR:,} characters"
                 raise invalid(detail, response_format.param)
             if not choices or not all(choices):
                 raise invalid("At least one choice is needed, and none may be empty", response_format.param)

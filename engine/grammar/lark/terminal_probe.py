@@ -45,5 +45,7 @@ def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     # Terminals that match nothing are harmless here; the real compilation refuses them.
     error = matcher.get_error()
     if error and not error.startswith("NoExtensionBias"):
-        detail = f"What '&' and '~' combine cannot be compiled: {error.split(chr(10))[0][:300]}"
+        detail = (
+            f"The expressions that '&' or '~' combines cannot be compiled: {error.split(chr(10))[0][:300]}"
+        )
         raise invalid(detail, param, "unsupported_grammar")

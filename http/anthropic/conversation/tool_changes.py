@@ -61,6 +61,6 @@ def _define(definition: Any, shelf: ToolShelf, field: str) -> str:
         wire = structure(definition, ToolParam, ANTHROPIC)
     except ProblemError as error:
         name = f"{field}.{error.problem.param}" if error.problem.param else field
-        raise invalid(f"`{name}` is not what a tool may hold.", name) from None
+        raise invalid(f"`{name}` is not valid in a tool definition.", name) from None
     tool = parse_tool(wire, field)
     return "" if tool is None else tool_definition(shelf.add(tool))

@@ -55,7 +55,13 @@ def command() -> None:
 @click.option("--tools", multiple=True, metavar="TOOL", help="Tool or pattern its requests may declare.")
 @click.option("--requests-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its requests.")
 @click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its tokens.")
-@click.option("--priority", type=int, default=0, metavar="N", help="Its priority, and its best; lower first.")
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Priority of its requests, which may only raise it; lower goes first.",
+)
 @click.option("--admin", is_flag=True, help="Open the routes for operators too.")
 @click.option("--expires", metavar="TIME", help="Time such as 2027-01-31, or 12h, 30d, 4w from now.")
 @_place

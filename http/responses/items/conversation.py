@@ -153,7 +153,7 @@ class Conversation:
         new = [tool for tool in tools if tool.name not in self._loaded]
         self._loaded.update(tool.name for tool in new)
         if len(self._loaded) > MAX_TOOLS:
-            raise invalid(f"With those of `{field}` there are more than {MAX_TOOLS} tools.", f"{field}.tools")
+            raise invalid(f"`{field}` brings the request to more than {MAX_TOOLS} tools.", f"{field}.tools")
         if new:
             self.tools += new
             self._end_turn()
@@ -218,7 +218,7 @@ def _not_stored(ident: str, field: str) -> ProblemError:
 
 
 def _not_ours(field: str) -> ProblemError:
-    detail = f"`{field}` is not what this server has sealed: send it as it came."
+    detail = f"`{field}` was not encrypted by this server, or was changed: send it back as it came."
     return invalid(detail, field, "invalid_encrypted_content")
 
 

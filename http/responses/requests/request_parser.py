@@ -139,7 +139,9 @@ def _is_stored(wire: ResponseRequest, storing: bool) -> bool:
         raise ProblemError(storing_disabled())
     stored = storing if wire.store is None else wire.store
     if wire.background and not stored:
-        detail = "`background` needs `store`: what nobody waits for can only be read where it is kept."
+        detail = (
+            "`background` needs `store`: a response in the background can only be read once it is stored."
+        )
         raise invalid(detail, "background")
     return stored
 
@@ -159,7 +161,7 @@ def _sampling_defaults(settings: Settings, copied: Callable[[str], Profile | Non
 def _continued(wire: PromptRequest) -> tuple[str | None, str | None]:
     """Return the ids of the previous response and of the conversation."""
     if wire.conversation is not None and wire.conversation_id is not None:
-        detail = "`conversation` and `conversation_id` are two names for one thing."
+        detail = "`conversation` and `conversation_id` are the same field: send one of them."
         raise invalid(detail, "conversation_id")
     conversation = wire.conversation.id if wire.conversation else wire.conversation_id
     return wire.previous_response_id, conversation
@@ -167,7 +169,7 @@ def _continued(wire: PromptRequest) -> tuple[str | None, str | None]:
 
 def _items(wire: PromptRequest, field: str, *, needed: bool) -> tuple[Item, ...]:
     if wire.input is not None and wire.messages is not None:
-        raise invalid("`input` and `messages` are two names for one thing.", "messages")
+        raise invalid("`input` and `messages` are the same field: send one of them.", "messages")
     given = wire.messages if wire.input is None else wire.input
     if given is None and needed:
         raise missing("input")

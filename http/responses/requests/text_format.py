@@ -21,7 +21,7 @@ def parse_text_format(wire: PromptRequest) -> tuple[ResponseFormat | None, JsonO
     """
     named = wire.text.format if wire.text else None
     if named is not None and wire.response_format is not None:
-        raise invalid("`text.format` and `response_format` are two names for one thing.", "response_format")
+        raise invalid("`text.format` and `response_format` are the same field: send one.", "response_format")
     if named is not None:
         return _format(named, "text.format")
     if wire.response_format is None:

@@ -28,7 +28,9 @@ def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool,
         if tool is None:
             continue
         if tool.name in parsed:
-            raise invalid(f"`{name}.name` is {tool.name[:80]!r}, as that of another tool.", f"{name}.name")
+            raise invalid(
+                f"`{name}.name` is {tool.name[:80]!r}, which another tool already has.", f"{name}.name"
+            )
         parsed[tool.name] = tool
     log_left_out(tool.param.type for tool in tools if isinstance(tool.param, HostedTool))
     return tuple(parsed.values())

@@ -130,7 +130,7 @@ class SpeechAdapter:
     def _reference(self, speech: SpeechInput, client: str) -> PreparationSteps[Reference | None]:
         if speech.reference is None:
             if speech.reference_text:
-                raise invalid("`ref_text` says what is said in `ref_audio`, which is missing.", "ref_text")
+                raise invalid("`ref_text` is the transcript of `ref_audio`, which is missing.", "ref_text")
             return None
         if not self._abilities.clones:
             detail = f"'{self._model}' cannot imitate a voice: leave `ref_audio` out."

@@ -72,7 +72,7 @@ def checked_name(name: str, param: str) -> str:
         ProblemError: 400 that names the field.
     """
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise invalid(f"`{param}` is no name: letters, digits, '-', '_' and spaces.", param)
+        raise invalid(f"`{param}` is no valid name: use letters, digits, '-', '_' and spaces.", param)
     return name
 
 
