@@ -27,7 +27,7 @@ class HeldPrefixes:
         self.account, self._folders[model] = account, folder
 
     def drop_deleted(self) -> None:
-        """Drop the held prefixes of models whose folders were deleted; stats the folders of all loads so
+        """Drop the held prefixes of models whose folders were deleted; checks the folders of all loads so
         far."""
         for model, folder in list(self._folders.items()):
             if not folder.is_dir():

@@ -44,7 +44,7 @@ class Ticket:
 
     @property
     def turn(self) -> float:
-        """Time by which it is ordered among others."""
+        """Time by which the queue is sorted: its arrival, put off by its priority."""
         return turn_of(self.since, self.priority)
 
     def has_waited_too_long(self, now: float, *, loading: bool) -> bool:

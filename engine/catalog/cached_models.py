@@ -23,7 +23,7 @@ class CachedModels:
         self._known: dict[str, tuple[str, CatalogEntry | None]] = {}
 
     def entries(self) -> Iterator[CatalogEntry]:
-        """Yield the entries of the complete models, sorted by id; of unchanged ones only stats are read."""
+        """Yield the entries of the complete models, sorted by id; of an unchanged model no file is read."""
         for hub_id in list_cached_ids(self._cache):
             entry = self.entry(hub_id)
             if entry is not None:

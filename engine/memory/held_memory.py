@@ -88,7 +88,7 @@ class HeldMemory:
             return self._pop((owner, name))
 
     def drop(self, nbytes: int) -> list[HeldPiece]:
-        """Drop the oldest pieces, at least so many bytes; return them, to be destroyed without the lock."""
+        """Drop the oldest pieces, at least `nbytes` bytes; return them, to be destroyed without the lock."""
         dropped: list[HeldPiece] = []
         with self._lock:
             while nbytes > 0 and self._pieces:
@@ -99,7 +99,7 @@ class HeldMemory:
         return dropped
 
     def limit(self, owner: str, nbytes: int) -> None:
-        """Drop an owner's oldest pieces until it has at most so many bytes."""
+        """Drop an owner's oldest pieces until it has at most `nbytes` bytes."""
         dropped = list[HeldPiece | None]()
         with self._lock:
             own = [(key, piece.nbytes) for key, piece in self._pieces.items() if key[0] == owner]

@@ -12,7 +12,7 @@ from pathlib import Path
 from greenroom.http.process.runtime_file import RunningServer, running_servers
 
 _LOOK = 0.1
-"""Seconds between looks for the server."""
+"""Seconds between checks whether the server is ready."""
 _END_SECONDS = 40.0
 
 

@@ -22,7 +22,7 @@ from greenroom.schemas.protocols.pool_protocol import PoolMessage
 log = get_logger(actor="http")
 
 INTERVAL = 0.1
-"""Seconds between looks at the clock."""
+"""Seconds between checks for overdue requests."""
 _ALL = "*"
 
 

@@ -116,7 +116,7 @@ def _context(model: ModelDescription) -> int | None:
 
 
 def _parameters(model: ModelDescription) -> list[tuple[str, Any]]:
-    """Return the values that hold for requests that set none; Continue reads its context from `num_ctx`."""
+    """Return the default parameters of requests; the client Continue reads the context from `num_ctx`."""
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     values = {**model.generation, **model.generation_defaults}
     given = [(name.replace("repetition", "repeat"), values[name]) for name in names if name in values]

@@ -14,7 +14,7 @@ class RequestQueued:
     """A request that begins to wait for a model.
 
     Args:
-        turn: Time by which it is ordered among others; None for its arrival, `now`.
+        turn: Time by which the queue is sorted (`turn_of`); None for its arrival, `now`.
     """
 
     key: ModelKey

@@ -12,7 +12,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.download_protocol import FoundModel
 
 SEARCH_SECONDS = 30.0
-"""Longest search."""
+"""Time limit of a search."""
 
 
 def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:

@@ -79,7 +79,7 @@ def _show(looks: Iterable[dict[str, Any]], *, live: bool) -> None:
 
 
 def tables(look: dict[str, Any]) -> Group:
-    """Return a look at a server as tables for the terminal."""
+    """Return the state of a server as tables for the terminal."""
     from rich.console import Group
     from rich.table import Table
 

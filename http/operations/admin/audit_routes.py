@@ -26,7 +26,7 @@ from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudi
 MOST = 1_000
 """Most rows of a page."""
 _POLL = 0.25
-"""Seconds between looks at the latest rows; a wake-up for each row would cost the requests."""
+"""Seconds between checks for new rows; a wake-up for each row would slow the requests down."""
 
 
 def audit_routes(services: RouteServices) -> Blueprint:

@@ -27,7 +27,7 @@ from greenroom.schemas.protocols.operator_protocol import ModelNews, WatchModels
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 _POLL = 0.25
-"""Seconds between looks at the log; threads write it, and a wake-up for each line would cost them."""
+"""Seconds between checks for new lines; a wake-up for each would slow down the threads that log."""
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 

@@ -93,7 +93,7 @@ class CompactionLimits:
 
     @classmethod
     def within(cls, context: int) -> CompactionLimits:
-        """Return the limits for a context of so many tokens."""
+        """Return the limits for a context of `context` tokens."""
         return cls(
             max(1, min(SUMMARY_TOKENS, context // _SUMMARY_SHARE)),
             min(KEPT_TURNS, 3 * context // _TURNS_SHARE),

@@ -34,7 +34,7 @@ _EVALUATED_AFTER = 2
 """Steps after which a copy on the device is certainly done, so that reading it does not block."""
 
 _DOUBTFUL = 1024
-"""Most files removed after a crash: so many launches later, earlier files are known to be good."""
+"""Most files removed after a crash; older files are known to be good, since as many launches came after."""
 
 _MAX_FAILURES = 3
 """Successive failed writes after which no more are tried."""
