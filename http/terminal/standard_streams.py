@@ -47,7 +47,8 @@ def read_lines() -> Iterator[tuple[str, int]]:
         raise click.UsageError(f"stdin: {error.strerror or error}") from error
 
 
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"}
+_ALL_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_CONTROLS = {code: escaped for code, escaped in _ALL_CONTROLS.items() if chr(code) not in "\t\n\r"}
 
 
 def for_terminal(text: str) -> str:
@@ -56,6 +57,11 @@ def for_terminal(text: str) -> str:
     A document in the prompt may make the model write sequences that set the clipboard or hide earlier output.
     """
     return text.translate(_CONTROLS)
+
+
+def for_line(text: str) -> str:
+    """Return text with line breaks and tabs escaped too: in a list, they would feign a line of the list."""
+    return text.translate(_ALL_CONTROLS)
 
 
 def try_print(text: str) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import click
 
 from greenroom.http.commands.operators.admin_client import AdminClient, url_option
-from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.http.terminal.standard_streams import for_line
 from greenroom.schemas.audit import Ending
 
 
@@ -73,7 +73,7 @@ def _line(entry: Mapping[str, Any]) -> str:
         f"{entry['seconds']:.2f}",
         entry["error"],
     )
-    return for_terminal("  ".join(word for word in words if word))
+    return for_line("  ".join(word for word in words if word))
 
 
 def _number(value: int | None) -> str:

@@ -17,7 +17,7 @@ import click
 
 from greenroom.http.commands.operators.admin_client import AdminClient, check_url
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.http.terminal.standard_streams import for_line, for_terminal
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _line(key: Mapping[str, Any], now: float) -> str:
             rights.append(f"{limit} {name}/min")
     if key["priority"]:
         rights.append(f"priority {key['priority']}")
-    return for_terminal("  ".join((key["id"], key["name"], state, *rights)))
+    return for_line("  ".join((key["id"], key["name"], state, *rights)))
 
 
 def _day(unix_time: float) -> str:

@@ -12,7 +12,7 @@ import click
 
 from greenroom.http.commands.operators.admin_client import AdminClient, url_option
 from greenroom.http.terminal.byte_sizes import byte_size
-from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.http.terminal.standard_streams import for_line
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -101,7 +101,7 @@ def _model_rows(models: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         if state == "loading":
             state = f"loading {model['load_progress']:.0%}"
         counts = str(model["running"]), str(model["waiting"])
-        yield for_terminal(model["id"]), state, byte_size(model["bytes"]), *counts, _stays(model)
+        yield for_line(model["id"]), state, byte_size(model["bytes"]), *counts, _stays(model)
 
 
 def _stays(model: dict[str, Any]) -> str:
@@ -115,7 +115,7 @@ def _stays(model: dict[str, Any]) -> str:
 def _request_rows(requests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each answer, or one for a request without any yet."""
     for request in requests:
-        names, seconds = (for_terminal(request["id"]), for_terminal(request["model"])), request["seconds"]
+        names, seconds = (for_line(request["id"]), for_line(request["model"])), request["seconds"]
         for row in request["rows"]:
             tokens = row["prompt_tokens"], row["cached_tokens"], row["generated_tokens"]
             yield *names, row["stage"], *map(str, tokens), f"{seconds:.1f}"

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import click
 
 from greenroom.http.commands.operators.admin_client import AdminClient, url_option
-from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.http.terminal.standard_streams import for_line
 
 COLUMNS = (
     "day",
@@ -49,5 +49,5 @@ def command(since: str | None, key: str | None, as_json: bool, url: str) -> None
         return
     click.echo("\t".join(COLUMNS))
     for entry in entries:
-        shown = {**entry, "key": for_terminal(entry["key"]) or "-", "seconds": f"{entry['seconds']:.1f}"}
+        shown = {**entry, "key": for_line(entry["key"]) or "-", "seconds": f"{entry['seconds']:.1f}"}
         click.echo("\t".join(str(shown[name]) for name in COLUMNS))

@@ -150,3 +150,9 @@ def test_commands_find_a_running_server_and_say_when_they_need_an_admin_key(tmp_
             assert refused.returncode == 1
             assert "needs an admin key" in refused.stderr
             assert "GREENROOM_API_KEY" in refused.stderr
+
+
+def test_a_client_writes_no_lines_of_its_own_into_the_audit(server: ServerProcess) -> None:
+    httpx2.get(f"{server.address}/nope/%0A9%20%20forged%0D%09%1B[2J")
+    [line] = on(server, "audit", "--limit", "1", "--status", "404").splitlines()
+    assert "GET /nope/\\x0a9  forged\\x0d\\x09\\x1b[2J" in line
