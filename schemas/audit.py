@@ -11,7 +11,7 @@ Ending = Literal["answered", "refused", "cancelled", "timed_out", "failed"]
 
 @attrs.frozen
 class AuditRow:
-    """The record of an ended request, without anything that it said.
+    """The record of an ended request; it has no content of the request unless the operator wants that.
 
     Args:
         time: Unix time of its arrival, in seconds.

@@ -114,5 +114,5 @@ class SequenceMetrics:
         return attrs.evolve(self._preempted, seconds=seconds)
 
     def cached(self, image_tokens: int) -> CachedTokens:
-        """Return the cached tokens by where they were found; `image_tokens` had cached features."""
+        """Return the numbers of cached tokens by place; of `image_tokens` tokens, features were cached."""
         return CachedTokens(self.cached_tokens - self.disk_tokens, self.disk_tokens, image_tokens)
