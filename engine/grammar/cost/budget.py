@@ -28,8 +28,7 @@ class ConstraintBudget:
 
         Args:
             resource: Resource to charge.
-            amount: Amount to charge; it may far exceed the rest, since products are computed, not carried
-                out.
+            amount: Amount to charge; it is charged before the work begins, so it may far exceed the rest.
             param: Path of the schema in the request.
 
         Raises:
@@ -38,5 +37,5 @@ class ConstraintBudget:
         self._left[resource] -= amount
         if self._left[resource] < 0:
             total = f"{_TOTALS[resource]:,} {resource}"
-            detail = f"{param} is too large: the schemas and grammars of a request may take {total} together"
+            detail = f"{param} is too large: a request's schemas and grammars may take at most {total} together"
             raise invalid(detail, str(param), "schema_too_large")

@@ -9,7 +9,7 @@ import mlx.nn as nn
 
 
 class NgramContext(nn.Module):  # type: ignore[misc]
-    """LongCat's n-gram embeddings, with a right context in padded batches.
+    """LongCat's n-gram embeddings, with the correct context in padded batches.
 
     The library keeps padding in the context, and too few tokens of short rows. Here each row's context is its
     own last tokens. A shorter one is padded on the left with token 0, which the embeddings read before a

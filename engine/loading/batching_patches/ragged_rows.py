@@ -16,7 +16,7 @@ class RaggedRows(nn.Module):  # type: ignore[misc]
 
     The input is cut wherever a row ends. The block computes one piece after the other, as it does with the
     chunks of a prompt, and each piece has only the rows that reach into it: no padding is left. This is
-    right for any block, and takes as many calls as there are different lengths.
+    correct for any block, and takes as many calls as there are different lengths.
 
     Args:
         block: Called with `x` `[rows, tokens, …]` and, among its other arguments, a cache of arrays
