@@ -37,5 +37,7 @@ class ConstraintBudget:
         self._left[resource] -= amount
         if self._left[resource] < 0:
             total = f"{_TOTALS[resource]:,} {resource}"
-            detail = f"{param} is too large: a request's schemas and grammars may take at most {total} together"
+            detail = (
+                f"{param} is too large: a request's schemas and grammars may take at most {total} together"
+            )
             raise invalid(detail, str(param), "schema_too_large")
