@@ -107,7 +107,6 @@ class _Fetch:
         self._meter = ProgressMeter(report)
         self._source = hub_address()
         self._parts: dict[str, PartFile] = {}
-        self._there = 0
 
     async def run(self) -> Path:
         wish = self._wish
