@@ -140,6 +140,29 @@ def test_a_hostile_title_names_no_path_and_turns_no_letters(page: Page, download
         assert [path.name for path in downloads.iterdir()] == ["bashrcfdpexe img srcx.json"]
 
 
+@pytest.mark.parametrize("settings", ["null", '{"schema": {"type": "object"}, "tools": [1], "system": 5}'])
+def test_a_conversation_of_another_client_goes_on(page: Page, settings: str) -> None:
+    output = [{"type": "input_text", "text": "17 degrees"}, {"type": "input_text", "text": "and rain"}]
+    items = [
+        {"id": "i1", "type": "message", "role": "user", "content": "Weather?"},
+        {"id": "i2", "type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+        {"id": "i3", "type": "function_call_output", "call_id": "c1", "output": output},
+    ]
+    with standing_in() as server:
+        described = {"id": "conv_1", "metadata": {"model": "stand-in", "settings_0": settings}}
+        server.documents["/v1/conversations"] = {"data": [], "has_more": False}
+        server.documents["/v1/conversations/conv_1"] = described
+        server.documents["/v1/conversations/conv_1/items"] = {"data": items, "has_more": False, "last_id": ""}
+        page.open(server.address, "#chat/conv_1")
+        page.wait(lambda: "17 degrees\nand rain" in page.texts(".entry pre"))
+        page.press("Settings")
+        page.ask("And tomorrow?")
+        page.wait(lambda: page.answers())
+        sent = {item.get("type"): item for item in server.asked[-1]["input"]}
+        assert sent["function_call_output"]["output"] == output
+        assert not {"instructions", "tools", "text"} & set(server.asked[-1])
+
+
 def test_a_retry_of_an_earlier_answer_begins_a_branch(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.ask("What is 1 plus 7?")

@@ -4,7 +4,7 @@ import { seconds } from '../formats.js';
 import { copyText } from '../markdown.js';
 import { MarkdownView } from '../markdown_view.js';
 import { imageAddress } from './attachments.js';
-import { textOf } from './items.js';
+import { outputText, textOf } from './items.js';
 import { smallPrint, waitingLine } from './small_print.js';
 import { speak } from './sound.js';
 
@@ -117,7 +117,7 @@ function AnswerEntry({ entry, index, isLast, acts, idle, voice }) {
 
 function ResultsEntry({ entry }) {
   return html`<article class="entry" aria-label="Tool result"><header>Tool result</header>
-    ${entry.results.map(({ output }) => html`<details class="fold" open><summary>Result</summary><pre tabindex="0">${output}</pre></details>`)}
+    ${entry.results.map(({ output }) => html`<details class="fold" open><summary>Result</summary><pre tabindex="0">${outputText(output)}</pre></details>`)}
   </article>`;
 }
 

@@ -1,5 +1,5 @@
 // A conversation as a file.
-import { itemsOf, textOf } from './items.js';
+import { itemsOf, outputText, textOf } from './items.js';
 
 function download(name, type, text) {
   const link = document.createElement('a');
@@ -20,7 +20,7 @@ function fenced(text) {
 function markdownOf(entry) {
   if (entry.kind === 'user') return `## You\n\n${textOf(entry)}`;
   if (entry.kind === 'results') {
-    return entry.results.map(({ output }) => `## Tool result\n\n${fenced(output)}`).join('\n\n');
+    return entry.results.map(({ output }) => `## Tool result\n\n${fenced(outputText(output))}`).join('\n\n');
   }
   const parts = entry.parts.map((part) => {
     if (part.type === 'reasoning') return `<details><summary>Reasoning</summary>\n\n${fenced(part.live.text)}\n\n</details>`;

@@ -31,6 +31,10 @@ export function itemsOf(entry) {
   });
 }
 
+// The result of a call is a text, or a list of parts.
+export const outputText = (output) => (Array.isArray(output)
+  ? output.map((part) => String(part?.text ?? `[${part?.type}]`)).join('\n') : String(output));
+
 const joined = (pieces) => (pieces || []).map((piece) => piece.text || '').join('');
 
 function partOf(item) {
@@ -52,7 +56,7 @@ export function entriesOf(items) {
   for (const item of items) {
     const last = entries.at(-1);
     if (item.type === 'function_call_output') {
-      const result = { callId: item.call_id, output: String(item.output) };
+      const result = { callId: item.call_id, output: item.output };
       if (last?.kind === 'results') last.results.push(result);
       else entries.push(resultsEntry([result]));
     } else if (item.role === 'user') {

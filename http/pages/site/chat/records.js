@@ -30,9 +30,10 @@ function settingsOf(metadata) {
   let written = '';
   for (let index = 0; metadata[`settings_${index}`]; index += 1) written += metadata[`settings_${index}`];
   try {
-    return JSON.parse(written || '{}');
+    // Another client may have written anything: the settings of this page are texts.
+    return Object.fromEntries(Object.entries(JSON.parse(written || '{}') || {}).filter(([, value]) => typeof value === 'string'));
   } catch {
-    return {}; // another client's
+    return {};
   }
 }
 
