@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +20,9 @@ _REPLACES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CODEX_CA_CERTIFICATE")
 
 
 def make_bundle(certificate: Path) -> str:
-    """Return the public authorities, those that this machine trusts, and a server's own chain, as PEM.
+    """Return the public authorities, those that this machine and its user trust, and a server's own chain.
+
+    All are PEM.
 
     Raises:
         OSError: The server's file cannot be read.
@@ -26,7 +31,8 @@ def make_bundle(certificate: Path) -> str:
 
     machine = ssl.create_default_context()  # it reads the user's SSL_CERT_FILE, too
     own = (ssl.DER_cert_to_PEM_cert(each) for each in machine.get_ca_certs(binary_form=True))
-    return "\n".join((certifi.contents(), *own, *_certificates_in(certificate.read_text())))
+    public, chain = map(_certificates_in, (certifi.contents(), certificate.read_text()))
+    return "\n".join(dict.fromkeys((*public, *own, *_named_by_user(), *chain)))
 
 
 def is_self_signed(certificate: Path) -> bool:
@@ -73,6 +79,13 @@ def with_bundle(started: Launch, folder: Path, bundle: str) -> Launch:
         {**started.files, FILE: bundle},
         started.removed,
     )
+
+
+def _named_by_user() -> Iterator[str]:
+    """Yield the certificates that the user's own variables name, since the bundle takes their place."""
+    for path in filter(None, map(os.environ.get, (*_ADDS, *_REPLACES))):
+        with contextlib.suppress(OSError, ValueError):  # a folder, or nothing that clients could read
+            yield from _certificates_in(Path(path).read_text())
 
 
 def _verify(url: str, bundle: str) -> None:

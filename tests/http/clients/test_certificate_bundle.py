@@ -68,6 +68,21 @@ def test_a_bundle_has_the_public_authorities_and_the_servers_chain_but_never_its
     assert is_self_signed(write_self_signed(tmp_path))
 
 
+@pytest.mark.parametrize("variable", ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CODEX_CA_CERTIFICATE"])
+def test_a_bundle_keeps_the_authorities_that_the_user_has_named(
+    tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, named = trustme.CA(), tmp_path / "own authority.pem"
+    authority.cert_pem.write_to_path(str(named))
+    certificate = write_self_signed(tmp_path)
+    monkeypatch.setenv(variable, str(named))
+    assert authority.cert_pem.bytes().decode() in make_bundle(certificate)
+    for useless in (tmp_path, tmp_path / "missing", certificate.with_suffix(".bin")):
+        certificate.with_suffix(".bin").write_bytes(b"\xff\xfe")
+        monkeypatch.setenv(variable, str(useless))
+        ssl.create_default_context(cadata=make_bundle(certificate))
+
+
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `greenroom launch` with a client that asks the server by Python's own means."""
     program = tmp_path / "bin" / "llm"
