@@ -82,11 +82,12 @@ def tables(look: dict[str, Any]) -> Group:
     """Return the state of a server as tables for the terminal."""
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
         made = Table(*columns, box=None, pad_edge=False, header_style="bold")
         for row in rows:
-            made.add_row(*row)
+            made.add_row(*map(Text, row))  # no markup: brackets of a name are its own
         return made
 
     models = table(MODEL_COLUMNS, _model_rows(look["models"]))

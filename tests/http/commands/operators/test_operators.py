@@ -95,7 +95,7 @@ def test_ps_watches_a_request_until_it_is_cancelled(server: ServerProcess) -> No
 
 def test_the_tables_of_the_terminal() -> None:
     model = {
-        "id": "org/na\x1b]me",
+        "id": "org/na\x1b]me[it]",
         "state": "loading",
         "load_progress": 0.421,
         "bytes": 2_500_000_000,
@@ -111,7 +111,7 @@ def test_the_tables_of_the_terminal() -> None:
     look = {"models": [model], "requests": [request, waiting]}
     Console(file=file, width=100, no_color=True).print(tables(look))
     lines = [line.split() for line in file.getvalue().splitlines() if line.strip()]
-    assert lines[1] == ["org/na\\x1b]me", "loading", "42%", "2.5", "GB", "0", "1"]
+    assert lines[1] == ["org/na\\x1b]me[it]", "loading", "42%", "2.5", "GB", "0", "1"]
     assert lines[3] == ["req_1", "org/other", "decode", "1200", "1024", "77", "3.2"]
     assert lines[4] == ["req_2", "org/other", "waiting", "3.2"]
     assert "\x1b" not in file.getvalue()
