@@ -24,20 +24,20 @@ KEY_VARIABLE = "GREENROOM_API_KEY"
 
 
 def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Return the address of a server without a slash at its end.
+    """Return the address of a server without a slash at its end, or that of its Unix socket.
 
     Raises:
-        BadParameter: It is no URL.
+        BadParameter: It is neither a URL nor `unix:/PATH`.
     """
-    if text is None:
-        return None
+    if text is None or text.startswith("unix:/"):
+        return text
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable:
-        raise click.BadParameter(f"'{text}' is not a URL such as {DEFAULT_URL}")
+        raise click.BadParameter(f"'{text}' is neither a URL such as {DEFAULT_URL} nor unix:/PATH")
     return text.rstrip("/")
 
 
@@ -58,7 +58,9 @@ def check_client_url(ctx: click.Context, option: click.Parameter, text: str | No
 def url_option(command: F) -> F:
     """Give a command the option `--url`, the address of the server."""
     option = click.option(
-        "--url", callback=_choose_url, help=f"Address of the server [default: a running one, {DEFAULT_URL}]."
+        "--url",
+        callback=_choose_url,
+        help=f"Address of the server, or unix:/PATH [default: a running one, {DEFAULT_URL}].",
     )
     return option(command)
 
@@ -70,11 +72,10 @@ def _choose_url(ctx: click.Context, option: click.Parameter, text: str | None) -
 
     from greenroom.http.process.runtime_file import running_servers
 
-    addresses = (address for server in running_servers() for address in server.addresses)
-    found = [address for address in addresses if not address.startswith("unix:")]
+    found = [address for server in running_servers() for address in server.addresses]
     if not found or any(map(_is_default, found)):
         return DEFAULT_URL
-    return found[0]
+    return min(found, key=lambda address: address.startswith("unix:"))
 
 
 def _is_default(address: str) -> bool:
@@ -82,7 +83,9 @@ def _is_default(address: str) -> bool:
 
 
 def _place(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of a URL; all names of loopback are one."""
+    """Return scheme, host and port of a URL, or the path of a Unix socket; all names of loopback are one."""
+    if url.startswith("unix:"):
+        return "unix", url.removeprefix("unix:"), None
     parts = urlsplit(url)
     host = "localhost" if parts.hostname in ("127.0.0.1", "::1") else parts.hostname or ""
     return parts.scheme, host, parts.port
@@ -110,11 +113,13 @@ class AdminClient:
     Without one, a server of the same user on this machine takes the key of its runtime file.
 
     Args:
-        url: Address of the server.
+        url: Address of the server, or `unix:/PATH`.
     """
 
     def __init__(self, url: str) -> None:
         import httpx2
+
+        from greenroom.http.terminal.chosen_server import base_of, socket_path
 
         self._url = url
         # A load or a drain may take long. Proxies of the environment would hide that we are on its machine.
@@ -123,8 +128,9 @@ class AdminClient:
         headers = key_headers() or ({} if own is None else {"Authorization": f"Bearer {own.key}"})
         # A locked file of the same user names the address of its own server, whatever its certificate says.
         verify = own is None
+        transport = httpx2.HTTPTransport(verify=verify, trust_env=False, uds=socket_path(url))
         self._http = httpx2.Client(
-            base_url=url, timeout=timeout, trust_env=False, headers=headers, verify=verify
+            base_url=base_of(url), timeout=timeout, trust_env=False, headers=headers, transport=transport
         )
 
     def close(self) -> None:
