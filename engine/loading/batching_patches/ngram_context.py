@@ -9,11 +9,10 @@ import mlx.nn as nn
 
 
 class NgramContext(nn.Module):  # type: ignore[misc]
-    """LongCat's n-gram embeddings, with the correct context in padded batches.
+    """LongCat's n-gram embeddings, mended: their own context holds padding, and too few tokens of short rows.
 
-    The library keeps padding in the context, and too few tokens of short rows. Here each row's context is its
-    own last tokens. A shorter one is padded on the left with token 0, which the embeddings read before a
-    row's first token anyway, so every context has the same width.
+    Before a row's first token they read token 0. So a context that is padded on the left with token 0 gives
+    the same result and has the same width in every row.
     """
 
     def __init__(self, embeddings: Any) -> None:

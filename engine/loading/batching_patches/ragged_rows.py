@@ -12,11 +12,11 @@ from greenroom.engine.kv_cache.caches import KnownLengths
 
 
 class RaggedRows(nn.Module):  # type: ignore[misc]
-    """Wrapper of a recurrent block, which keeps right padding from changing the state of a row.
+    """A recurrent block, kept from updating its state with the padding on the right of a row.
 
-    The input is cut wherever a row ends. The block computes one piece after the other, as it does with the
-    chunks of a prompt, and each piece has only the rows that reach into it: no padding is left. This is
-    correct for any block, and takes as many calls as there are different lengths.
+    The input is cut wherever a row ends, and the block computes each piece with the rows that reach so far,
+    from the state in which the piece before left them: what it does with a prompt in chunks, and right
+    however the block is made. With r different lengths that is r calls, of no padding at all.
 
     Args:
         block: Called with `x` `[rows, tokens, …]` and, among its other arguments, a cache of arrays
@@ -41,10 +41,7 @@ class RaggedRows(nn.Module):  # type: ignore[misc]
 
 
 def _tokens_left(cache: Any) -> list[int]:
-    """Return the number of tokens left in each row.
-
-    Numbers that the host keeps come first: reading them from the device in every layer would wait for it.
-    """
+    """Return the tokens of each row, as the host knows them: every layer would wait for the device."""
     known: KnownLengths | None = getattr(cache, "known_lengths", None)
     if known is not None and known.lengths is cache.lengths:
         return known.tokens
