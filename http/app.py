@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -89,7 +90,7 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
     respond, requests = answer_errors(app, PROTOCOLS), HttpRequests()
-    _guard(app, services, respond, requests)
+    _Guard(app, services, respond, requests)
     _inspect(app, services.refs.inspector)
     app.register_blueprint(page_routes())
     app.register_blueprint(health_routes(services.refs))
@@ -109,68 +110,92 @@ def web_sockets(app: QuartTrio, services: RouteServices) -> WebSockets:
     return {"/v1/responses": ResponseSockets(app, services)}
 
 
-def _guard(
-    app: QuartTrio,
-    services: RouteServices,
-    respond: Callable[[Problem], Response],
-    requests: HttpRequests,
-) -> None:
-    host_guard, answers, audit = services.hosts, services.answers, services.refs.audit
-    door = services.door
-    services.refs.meter.follow(door.limits.spend)
+class _Guard:
+    """Checks of a request before its body is read, and the headers of its response.
 
-    async def check_request() -> Response | None:
+    Args:
+        app: Application with the routes that a preflight asks about.
+        respond: Function that makes the response of a problem.
+        requests: Counts of the answered requests.
+    """
+
+    def __init__(
+        self,
+        app: QuartTrio,
+        services: RouteServices,
+        respond: Callable[[Problem], Response],
+        requests: HttpRequests,
+    ) -> None:
+        self._app, self._respond, self._requests = app, respond, requests
+        self._hosts, self._answers, self._door = services.hosts, services.answers, services.door
+        self._deadlines, self._audit = services.deadlines, services.refs.audit
+        services.refs.meter.follow(self._door.limits.spend)
+        app.before_request(self._check)
+        app.after_request(self._finish)
+
+    async def _check(self) -> Response | None:
+        """Admit a request, or answer a preflight.
+
+        Raises:
+            ProblemError: The request is refused.
+        """
         state = request.scope["state"]
         state["request_id"], state["client_ids"] = new_request_id(), client_ids(request.headers)
-        if audit is not None:
+        if self._audit is not None:
             protocol = protocol_name(request.path, request.headers, PROTOCOLS)
-            begin_audit(audit.book, protocol, on_socket=socket_request() is not None)
-        refusal = host_guard.find_problem(request.headers, request.scheme)
-        if refusal is not None:
-            raise ProblemError(refusal)
+            begin_audit(self._audit.book, protocol, on_socket=socket_request() is not None)
+        _raise_if(self._hosts.find_problem(request.headers, request.scheme))
         if request.method == "OPTIONS":
-            if "Origin" in request.headers:
-                methods = {method for rule in app.url_map.iter_rules() for method in rule.methods or ()}
-                return Response(status=204, headers=host_guard.preflight_headers(request.headers, methods))
-            return None
-        # Before a body is read: most of them are refused by their heads alone.
-        state["caller"] = await door.admit(_head())
-        state["ring"] = door.ring
-        if request.method == "POST" and not request.path.startswith("/admin/"):
-            door.limits.admit(state["caller"])
-        request_resources().callback(door.ring.attend_request(state["caller"], state["request_id"]))
-        state[BODY_LIMIT], leave = services.deadlines.attend(state["request_id"], request.path)
-        request_resources().callback(leave)
+            return self._preflight() if "Origin" in request.headers else None
+        await self._admit(state)
         if request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
-            refusal = host_guard.find_body_problem(_body_type(), request.headers)
-            if refusal is not None:
-                raise ProblemError(refusal)
+            _raise_if(self._hosts.find_body_problem(_body_type(), request.headers))
         return None
 
-    async def finish(response: Response) -> Response:
+    def _preflight(self) -> Response:
+        methods = {method for rule in self._app.url_map.iter_rules() for method in rule.methods or ()}
+        return Response(status=204, headers=self._hosts.preflight_headers(request.headers, methods))
+
+    async def _admit(self, state: dict[str, Any]) -> None:
+        """Check the API key and its limits, and begin the request's time.
+
+        That is done before a body is read: most refused requests are refused by their heads alone.
+        """
+        state["caller"] = await self._door.admit(_head())
+        state["ring"] = self._door.ring
+        if request.method == "POST" and not request.path.startswith("/admin/"):
+            self._door.limits.admit(state["caller"])
+        resources = request_resources()
+        resources.callback(self._door.ring.attend_request(state["caller"], state["request_id"]))
+        state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], request.path)
+        resources.callback(leave)
+
+    async def _finish(self, response: Response) -> Response:
         try:
-            paced = paced_response(answers, response)
+            paced = paced_response(self._answers, response)
         except ProblemError as refusal:
-            paced = respond(refusal.problem)
-        requests.record(request, paced)
+            paced = self._respond(refusal.problem)
+        self._requests.record(request, paced)
         if (audited := audited_request()) is not None:
             audited.status = paced.status_code
-        return add_headers(paced)
+        self._add_headers(paced)
+        return paced
 
-    def add_headers(response: Response) -> Response:
+    def _add_headers(self, response: Response) -> None:
         ids = request_id_headers(request_id()) | request.scope["state"]["client_ids"].headers
         response.headers.update(ids | notice_headers())
         if (known := request.scope["state"].get("caller")) is not None:
             anthropic = protocol_name(request.path, request.headers, PROTOCOLS) == "anthropic"
-            response.headers.update(door.limits.headers(known, anthropic=anthropic))
+            response.headers.update(self._door.limits.headers(known, anthropic=anthropic))
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
-        if origin is not None and host_guard.allows_origin(origin):
-            response.headers.update(host_guard.cors_headers(origin))
-        return response
+        if origin is not None and self._hosts.allows_origin(origin):
+            response.headers.update(self._hosts.cors_headers(origin))
 
-    app.before_request(check_request)
-    app.after_request(finish)
+
+def _raise_if(problem: Problem | None) -> None:
+    if problem is not None:
+        raise ProblemError(problem)
 
 
 def _inspect(app: QuartTrio, inspector: Inspector | None) -> None:

@@ -163,7 +163,7 @@ class Catalog:
         return self._all().get(model)
 
     def _of_folder(self, name: str) -> CatalogEntry | None:
-        """Return the entry of a folder by its path, as commands of this machine name it."""
+        """Return the entry of a model by the absolute path of its folder, which Greenroom's commands send."""
         entries = self._all().values() if name.startswith("/") else ()
         return next((entry for entry in entries if entry.hub_id is None and str(entry.folder) == name), None)
 

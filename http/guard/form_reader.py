@@ -56,7 +56,7 @@ class FormReader:
         self.folder = UploadFolder(max_bytes)
 
     async def read(self, request: Request, resources: ExitStack) -> Form:
-        """Read a form.
+        """Read the fields and the file of a request's multipart form.
 
         Args:
             resources: Resources of the request; the file is deleted when they close.

@@ -18,7 +18,7 @@ _LATEST = 253_402_300_799
 
 
 def tagged(model: ModelDescription) -> dict[str, Any]:
-    """Return a model's entry in the list of models."""
+    """Return a model's entry in the answer to `/api/tags`."""
     identity = f"{model.id}\0{model.created}"
     return {
         "name": model.id,

@@ -63,7 +63,7 @@ class RecordingReader:
 
     @property
     def is_open(self) -> bool:
-        """True if the recording has a decoder: from its first turn to its end."""
+        """True while the recording's file is open in a decoder: from the first decoded block to the last."""
         return self._begun and not self._decoded
 
     @property

@@ -73,7 +73,7 @@ class SequenceMetrics:
         self._awaited, self._awaited_since = awaited, now
 
     def start(self) -> None:
-        """Record that prefill begins; only the first time counts."""
+        """Record the time at which prefill begins; later calls, after a preemption, change nothing."""
         if self.started_at is None:
             self.started_at = time.perf_counter()
             self._waited_before_start = sum(self._waited.values())

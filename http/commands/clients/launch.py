@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from greenroom.http.commands.operators.admin_client import check_client_url
+from greenroom.http.process.exit_status import status_of_signal
 
 if TYPE_CHECKING:
     from greenroom.http.clients.launch import Launch
@@ -87,7 +88,7 @@ def _run(launched: LaunchedClient, started: Launch, *, is_own: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: process.send_signal(received))
     status = process.wait()
-    return 128 - status if status < 0 else status
+    return status_of_signal(-status) if status < 0 else status
 
 
 def _take_interrupts() -> None:

@@ -25,12 +25,11 @@ from greenroom.http.clients.launched import LaunchedClient
 from greenroom.http.clients.own_server import own_server
 from greenroom.http.clients.server_facts import NO_KEY, ServerFacts, facts_of
 from greenroom.http.commands.operators.admin_client import NO_SOCKETS
+from greenroom.http.process.exit_status import status_of_signal
 from greenroom.http.process.runtime_file import RunningServer, running_servers
 from greenroom.http.terminal.chosen_server import ServedModels
 from greenroom.http.terminal.standard_streams import for_terminal
 
-SIGNALLED = 128
-"""Exit status of a command that a signal ended, less the signal's number."""
 _SELF_SIGNED = (
     "takes no self-signed certificate: serve under one that an authority signed (mkcert makes both)"
 )
@@ -102,4 +101,4 @@ def start_trusting(
 
 
 def _leave(number: int, _frame: object) -> None:
-    sys.exit(SIGNALLED + number)
+    sys.exit(status_of_signal(number))

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from greenroom.schemas.settings.listen_address import UNIX
+
 if TYPE_CHECKING:
     import httpx2
 
@@ -29,7 +31,7 @@ def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -
     Raises:
         BadParameter: It is neither a URL nor `unix:/PATH`.
     """
-    if text is None or text.startswith("unix:/"):
+    if text is None or text.startswith(f"{UNIX}/"):
         return text
     try:
         parts = urlsplit(text)
@@ -50,7 +52,7 @@ def check_client_url(ctx: click.Context, option: click.Parameter, text: str | No
     Raises:
         BadParameter: It is no URL, or that of a Unix socket.
     """
-    if text is not None and text.startswith("unix:"):
+    if text is not None and text.startswith(UNIX):
         raise click.BadParameter(f"'{text}': {NO_SOCKETS}")
     return check_url(ctx, option, text)
 
@@ -75,7 +77,7 @@ def _choose_url(ctx: click.Context, option: click.Parameter, text: str | None) -
     found = [address for server in running_servers() for address in server.addresses]
     if not found or any(map(_is_default, found)):
         return DEFAULT_URL
-    return min(found, key=lambda address: address.startswith("unix:"))
+    return min(found, key=lambda address: address.startswith(UNIX))
 
 
 def _is_default(address: str) -> bool:
@@ -84,8 +86,8 @@ def _is_default(address: str) -> bool:
 
 def _place(url: str) -> tuple[str, str, int | None]:
     """Return scheme, host and port of a URL, or the path of a Unix socket; all names of loopback are one."""
-    if url.startswith("unix:"):
-        return "unix", url.removeprefix("unix:"), None
+    if url.startswith(UNIX):
+        return "unix", url.removeprefix(UNIX), None
     parts = urlsplit(url)
     host = "localhost" if parts.hostname in ("127.0.0.1", "::1") else parts.hostname or ""
     return parts.scheme, host, parts.port

@@ -81,7 +81,9 @@ class ContentCipher:
 
 
 class ServerCipher:
-    """The cipher with the server's key, which its store keeps: content from before a restart still decrypts.
+    """Provider of ciphers with the server's key.
+
+    The store keeps the key, so that content from before a restart still decrypts.
 
     Args:
         store: Store with the key.

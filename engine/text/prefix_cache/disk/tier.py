@@ -117,7 +117,7 @@ class DiskTier:
         return insert()
 
     def abandon(self, reading: Future[HostTensors | None]) -> None:
-        """Disable matches until a slow read is done."""
+        """Stop waiting for a slow read of a file; until it has ended, no prefix is looked up on the disk."""
         self._stuck = reading
         log.warning("prefix folder is slow", actor="model")
 
