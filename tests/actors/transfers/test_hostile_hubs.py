@@ -165,7 +165,7 @@ DEEP = [entry(f"{'/'.join(f'{n}' for _ in range(240))}/x", b"") for n in range(2
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        pytest.param([entry("config.json", CONFIG, oid="AB" * 20)], "hash that is none", id="case"),
+        pytest.param([entry("config.json", CONFIG, oid="AB" * 20)], "an invalid hash", id="case"),
         pytest.param([entry("config.json", CONFIG, size=-1)], "without a size", id="negative"),
         pytest.param([entry("config.json", CONFIG, size=True)], "without a size", id="bool"),
         pytest.param([entry("config.json", CONFIG, size="1")], "without a size", id="text"),

@@ -122,8 +122,8 @@ def test_a_wrong_name_or_address_is_one_line(server: ServerProcess, tmp_path: Pa
         (("load", "no/such", "--url", server.address), 1, "no/such"),
         (("cancel", "req_0", "--url", server.address), 1, "No request"),
         (("ps", "--url", "http://127.0.0.1:9"), 1, "no Greenroom server answers at http://127.0.0.1:9"),
-        (("ps", "--url", "ftp://localhost"), 2, "is not a URL"),
-        (("ps", "--url", "http://localhost:99999"), 2, "is not a URL"),
+        (("ps", "--url", "ftp://localhost"), 2, "is neither a URL"),
+        (("ps", "--url", "http://localhost:99999"), 2, "is neither a URL"),
         (("ps", "--interval", "0", "--url", server.address), 2, "--interval"),
     ):
         refused = run_greenroom(*arguments)
