@@ -30,15 +30,17 @@ function memoryOf(figures, granted) {
   ];
 }
 
+// Here and in the cards, what comes and goes is in an element of its own: beside it, Preact may move the buttons, which
+// then lose the focus.
 export function ModelsTab({ connection }) {
   const { found, problem, again } = usePolled(look, 2_000, [connection.restarts]);
   const places = useRef(new Map());
   if (!found) return html`<p class=${problem ? 'problem' : 'hint'}>${problem || 'Loading …'}</p>`;
   const figures = (id) => found.metrics.models.get(id) || {};
   const models = placed(places.current, found);
-  return html`${problem && html`<p class="problem">${problem}</p>`}
-    <${Account} used=${found.used} figures=${figures} limit=${connection.status?.memory_limit} />
-    ${!models.length && html`<p class="faint">No models here. “Downloads” fetches one.</p>`}
+  return html`<div>${problem && html`<p class="problem">${problem}</p>`}
+      <${Account} used=${found.used} figures=${figures} limit=${connection.status?.memory_limit} />
+      ${!models.length && html`<p class="faint">No models here. “Downloads” fetches one.</p>`}</div>
     <div class="cards">${models.map(({ id, known, used }) => html`<${ModelCard} key=${id} id=${id} known=${known} used=${used} figures=${figures(id)} phases=${found.phases.get(id)} again=${again} />`)}</div>`;
 }
 
@@ -69,11 +71,13 @@ function ModelCard({ id, known, used, figures, phases, again }) {
   return html`<article class="card" aria-label=${`Model ${id}`}>
     <h3>${id}</h3>
     <p><span class=${`state ${used?.state ?? 'idle'}`}>${used?.state ?? 'idle'}</span> <span class="faint">${[...times(used, figures), ...facts(known)].join(' · ')}</span></p>
-    ${used?.state === 'loading' && html`<progress max="1" value=${used.load_progress} aria-label="Loaded"></progress>`}
-    ${used?.download && html`<p class="faint">Downloads: ${bytes(used.download.received)} of ${bytes(used.download.nbytes)}</p>`}
-    ${isAtWork(used) && html`<${Work} model=${used} figures=${figures} phases=${phases} />`}
-    ${problem && html`<p class="problem">${String(problem)}</p>`}
-    ${used?.last_error && html`<p class="problem">Last error${used.last_error_at ? ` at ${clock(used.last_error_at)}` : ''}: ${used.last_error}</p>`}
+    <div>
+      ${used?.state === 'loading' && html`<progress max="1" value=${used.load_progress} aria-label="Loaded"></progress>`}
+      ${used?.download && html`<p class="faint">Downloads: ${bytes(used.download.received)} of ${bytes(used.download.nbytes)}</p>`}
+      ${isAtWork(used) && html`<${Work} model=${used} figures=${figures} phases=${phases} />`}
+      ${problem && html`<p class="problem">${String(problem)}</p>`}
+      ${used?.last_error && html`<p class="problem">Last error${used.last_error_at ? ` at ${clock(used.last_error_at)}` : ''}: ${used.last_error}</p>`}
+    </div>
     <${ModelActs} id=${id} used=${used} again=${again} /></article>`;
 }
 
