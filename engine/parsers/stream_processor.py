@@ -130,10 +130,13 @@ class StreamProcessor:
 
     def _feed_control_token(self, text: str, tokens: int, token: ControlToken) -> list[Delta]:
         """Feed a control token, whose text is dropped where no parser reads it."""
+        if not text.endswith(token.text):
+            return self.feed(text, tokens)
+        # A detokenizer may hold back text before a token and return it together with the token's own.
         before = text.removesuffix(token.text)
-        deltas = self.feed(before, 0) if before and before != text else []
-        if self._reasoning.in_reasoning or self._calls.in_call or not text.endswith(token.text):
-            return [*deltas, *self.feed(text.removeprefix(before) if deltas else text, tokens)]
+        deltas = self.feed(before, 0) if before else []
+        if self._reasoning.in_reasoning or self._calls.in_call:
+            return [*deltas, *self.feed(token.text, tokens)]
         leaked = self._leaked = self._leaked or LeakedTokens(*self._parsers)
         read = leaked.feed_token(token, reasoning_ended=self._reasoning.reasoning_ended, begun=self._begun)
         return [*deltas, *self.feed(read, tokens)]

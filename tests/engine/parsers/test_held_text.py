@@ -1,0 +1,112 @@
+"""Text that a detokenizer held back before a control token is read once, by every kind of tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.tool_call_parser import Release
+from greenroom.engine.text.sequences.answer_text import AnswerText
+from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
+from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS
+
+MARKERS = {
+    "glm4_native": ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    "qwen3_coder": ("<tool_call>", "</tool_call>", "<function=", "</function>", "</parameter>"),
+    "deepseek_dsml": ("｜DSML｜", "</｜DSML｜parameter>"),
+    "hunyuan_v3": ("<tool_call:opensource>", "</arg_value:opensource>", "</tool_call:opensource>"),
+    "seed_oss": ("<seed:tool_call>", "</seed:tool_call>", "</parameter>"),
+    "mlx_lm.gemma4": ("<|tool_call>", "<tool_call|>", '<|"|>'),
+    "mlx_lm.kimi_k3": ("<|open|>", "<|close|>", "<|sep|>"),
+    "mlx_lm.minicpm5": ("<function", "</function>", "<param", "</param>", "<![CDATA[", "]]>"),
+    "hermes_json": ("<tool_call>", "</tool_call>"),
+    "mistral": ("[TOOL_CALLS]", "[ARGS]"),
+}
+MENTIONED = ("<|im_start|>", "<think>", "</think>", "<tool_call>")
+VALUES = [
+    "Hello ",
+    "x = \t",
+    "a\n",
+    "a \n",
+    " ",
+    "\t",
+    "😀 ",
+    "日本 ",
+    "a  ",
+    "cat <|im_start|> x </think> y ",
+]
+
+
+def read(kind: str, markers: Sequence[str], text: str, processor: StreamProcessor) -> ParsedAnswer:
+    """Tokenize a text with the markers as tokens, and pass it through detokenizer and parsers.
+
+    Args:
+        kind: `BPE` for a byte-level vocabulary, `SPM` for one of sentencepiece, `Naive` for any.
+    """
+    from mlx_lm import tokenizer_utils
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    byte_level = kind != "SPM"
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = (
+        alphabet if byte_level else ["▁", *map(chr, range(33, 127)), *map("<0x{:02X}>".format, range(256))]
+    )
+    fast = Tokenizer(
+        models.BPE({word: at for at, word in enumerate(vocabulary)}, [], byte_fallback=not byte_level)
+    )
+    if byte_level:
+        fast.pre_tokenizer, fast.decoder = (
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            decoders.ByteLevel(),
+        )
+    else:
+        fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+        fast.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
+    names = dict.fromkeys((*markers, *MENTIONED))
+    fast.add_tokens([AddedToken(name, special=False, normalized=False) for name in names])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, clean_up_tokenization_spaces=False)
+    detokenizer = getattr(tokenizer_utils, f"{kind}StreamingDetokenizer")(tokenizer)
+    controls = {fast.token_to_id(name): ControlToken(name, False) for name in names}
+    answer = AnswerText(BoundedDetokenizer(detokenizer), processor, controls)
+    events = [event for token in fast.encode(text).ids for event in answer.add_token(token)]
+    return collect_answer([*events, *answer.end("stop", ended_by_model=True)[0]])
+
+
+def new_processor(
+    tool_format: str, release: Release = "validated", thoughts: str = "null"
+) -> StreamProcessor:
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_reasoning=thoughts != "null")
+    parsers = make_tool_parser(tool_format), make_reasoning_parser(thoughts)
+    return StreamProcessor(*parsers, prepared, lambda: "id", release=release)
+
+
+@pytest.mark.parametrize("release", ["validated", "immediate"])
+@pytest.mark.parametrize("kind", ["BPE", "SPM", "Naive"])
+@pytest.mark.parametrize("tool_format", MARKERS)
+def test_an_argument_keeps_the_white_space_before_a_token(
+    tool_format: str, kind: str, release: Release
+) -> None:
+    for value in VALUES:
+        arguments = json.dumps({"city": value}, ensure_ascii=False)
+        text = make_tool_parser(tool_format).render_all([ParsedCall("get_weather", arguments)])
+        assert text is not None
+        answer = read(kind, MARKERS[tool_format], text, new_processor(tool_format, release))
+        assert [json.loads(call.arguments) for call in answer.tool_calls] == [{"city": value}], value
+
+
+@pytest.mark.parametrize("kind", ["BPE", "SPM", "Naive"])
+def test_a_thought_keeps_the_white_space_before_a_token(kind: str) -> None:
+    text = "I said <tool_call> and 😀 <|im_start|>\t<think> once.</think>Well."
+    answer = read(kind, (), text, new_processor("hermes_json", thoughts="think_tag"))
+    assert (answer.reasoning, answer.text) == (text.partition("</think>")[0], "Well.")
