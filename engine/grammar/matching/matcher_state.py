@@ -65,7 +65,7 @@ class Transitions:
     def __init__(self, constraint: CompiledConstraint) -> None:
         self._constraint = constraint
         self._reasoning = constraint.reasoning
-        self._token_bytes = constraint.tokenizer.token_bytes if constraint.reasoning is not None else []
+        self._bytes_of = constraint.tokenizer.bytes_of
         self._stop_token_ids = constraint.tokenizer.stop_token_ids
 
     def start(self) -> MatcherState:
@@ -126,7 +126,7 @@ class Transitions:
         if found is not None:
             return self._begin_answer()
         tokens = state.reasoning_tokens + 1
-        tail = (state.tail + self._token_bytes[token])[-3:]
+        tail = (state.tail + self._bytes_of(token))[-3:]
         if self._is_spent(tokens) and not (ends_inside_character(tail) and not self._is_spent(tokens - 3)):
             return MatcherState(Phase.CLOSING)
         return attrs.evolve(state, position=position, reasoning_tokens=tokens, tail=tail)
@@ -146,7 +146,7 @@ class Transitions:
     def _look_for_reasoning(self, state: MatcherState, token: int) -> MatcherState:
         """Return the state after checking whether the text begins reasoning, may do so, or does not."""
         assert self._reasoning is not None
-        text = state.tail + self._token_bytes[token]
+        text = state.tail + self._bytes_of(token)
         start, written = self._reasoning.start.encode(), text.lstrip()
         if written.startswith(start):
             return self._begin_reasoning()

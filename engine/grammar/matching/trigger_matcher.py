@@ -42,7 +42,7 @@ class TriggerMatcher:
 
     def step(self, position: Position, token: int) -> tuple[Position, int | None]:
         """Return the position after the token, and the index of the marker it completed, if any."""
-        position, found, _ = self._read(position, self._tokenizer.token_bytes[token])
+        position, found, _ = self._read(position, self._tokenizer.bytes_of(token))
         return position, found
 
     def mask(self, position: Position) -> TokenMask | None:

@@ -44,6 +44,10 @@ class GrammarTokenizer:
         self.mask_words = (size + 31) // 32
         self._backend = backend
 
+    def bytes_of(self, token: int) -> bytes:
+        """Return a sampled token's bytes: none for an id that only pads the model's vocabulary."""
+        return self.token_bytes[token] if token < self.size else b""
+
     def special(self, text: str) -> int | None:
         """Return the id of the special token with this name; None if ordinary tokens spell the text."""
         return self._special.get(text)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
@@ -45,8 +47,9 @@ VALUES = [
 ]
 
 
-def read(kind: str, markers: Sequence[str], text: str, processor: StreamProcessor) -> ParsedAnswer:
-    """Tokenize a text with the markers as tokens, and pass it through detokenizer and parsers.
+@functools.cache
+def tokenizer_with(kind: str, added: tuple[str, ...]) -> tuple[Any, Any]:
+    """Return a tokenizer and a detokenizer of mlx-lm.
 
     Args:
         kind: `BPE` for a byte-level vocabulary, `SPM` for one of sentencepiece, `Naive` for any.
@@ -55,32 +58,33 @@ def read(kind: str, markers: Sequence[str], text: str, processor: StreamProcesso
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    byte_level = kind != "SPM"
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = (
-        alphabet if byte_level else ["▁", *map(chr, range(33, 127)), *map("<0x{:02X}>".format, range(256))]
-    )
-    fast = Tokenizer(
-        models.BPE({word: at for at, word in enumerate(vocabulary)}, [], byte_fallback=not byte_level)
-    )
-    if byte_level:
-        fast.pre_tokenizer, fast.decoder = (
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-            decoders.ByteLevel(),
-        )
-    else:
+    pieces = ["▁", *map(chr, range(33, 127)), *map("<0x{:02X}>".format, range(256))]
+    if kind == "SPM":
+        fast = Tokenizer(models.BPE({word: at for at, word in enumerate(pieces)}, [], byte_fallback=True))
         fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
         fast.decoder = decoders.Sequence(
             [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
         )
-    names = dict.fromkeys((*markers, *MENTIONED))
-    fast.add_tokens([AddedToken(name, special=False, normalized=False) for name in names])
+    else:
+        fast = Tokenizer(models.BPE({word: at for at, word in enumerate(alphabet)}, []))
+        fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        fast.decoder = decoders.ByteLevel()
+    fast.add_tokens([AddedToken(name, special=False, normalized=False) for name in added])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, clean_up_tokenization_spaces=False)
-    detokenizer = getattr(tokenizer_utils, f"{kind}StreamingDetokenizer")(tokenizer)
+    return fast, getattr(tokenizer_utils, f"{kind}StreamingDetokenizer")(tokenizer)
+
+
+def read(kind: str, markers: Sequence[str], text: str, processor: StreamProcessor) -> ParsedAnswer:
+    """Tokenize a text with the markers as tokens, and pass it through detokenizer and parsers."""
+    names = tuple(dict.fromkeys((*markers, *MENTIONED)))
+    fast, detokenizer = tokenizer_with(kind, names)
+    detokenizer.reset()
     controls = {fast.token_to_id(name): ControlToken(name, False) for name in names}
     answer = AnswerText(BoundedDetokenizer(detokenizer), processor, controls)
     events = [event for token in fast.encode(text).ids for event in answer.add_token(token)]
-    return collect_answer([*events, *answer.end("stop", ended_by_model=True)[0]])
+    events += answer.end("stop", ended_by_model=True)[0]
+    return collect_answer(event for event in events if isinstance(event, Delta))
 
 
 def new_processor(

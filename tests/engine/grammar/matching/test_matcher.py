@@ -15,7 +15,9 @@ from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.matching.token_mask import TokenMask
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.response_format import (
+    CallConstraint,
     ChoiceFormat,
     Constraint,
     JsonObjectFormat,
@@ -155,6 +157,26 @@ def test_a_thought_is_free_and_the_answer_after_it_is_held(
     assert phase_of(matcher) is Phase.ANSWER
     feed(grammars, matcher, "\n\n")
     validate(SCHEMA, grammars.walk(matcher, seed=1).text)
+
+
+@pytest.mark.parametrize("reasoning", [OPENED, CLOSED, None])
+def test_an_id_that_only_pads_the_vocabulary_is_read_as_nothing(
+    grammars: Grammars, reasoning: ReasoningConstraint | None
+) -> None:
+    tool = Tool("look", parameters=SCHEMA, strict=True)
+    calls = CallConstraint((tool,), ToolChoice("auto"), "hermes_json")
+    matcher = grammars.matcher(Constraint(calls=calls, reasoning=reasoning))
+    pads = grammars.tokenizer.size, 32 * grammars.tokenizer.mask_words + 40
+    thought = (
+        () if reasoning is None else ("So</thi", "nk>") if reasoning.opened else ("<thi", "nk>So</thi", "nk>")
+    )
+    for text in (*thought, "Look: <tool_", "call>"):
+        feed(grammars, matcher, text)
+        if phase_of(matcher) is not Phase.CALL:
+            for pad in pads:
+                matcher.accept_token(pad)
+    assert phase_of(matcher) is Phase.CALL
+    assert not set(pads) & set(allowed(matcher))
 
 
 def test_a_thought_may_be_left_out(grammars: Grammars) -> None:
