@@ -22,10 +22,13 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: run develop test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
+
+# Sets up what tests and checks need, and runs nothing: then $(BIN)/pytest tests/engine/formats, and so on.
+develop: $(VENV)/developing-$(ACCELERATOR)
 
 test: announce lint types $(VENV)/developing-$(ACCELERATOR)
 	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile

@@ -38,7 +38,9 @@ from greenroom.schemas.messages.requests import (
     TranscriptionInput,
 )
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus, PoolStatus
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ __all__ = [
     "Admitted",
     "AudioChunk",
     "ChatInput",
+    "DescribePool",
     "EmbeddingInput",
     "Failed",
     "Finished",
@@ -67,7 +70,10 @@ __all__ = [
     "InferenceRequest",
     "Message",
     "ModelKey",
+    "ModelState",
+    "ModelStatus",
     "Parameters",
+    "PoolStatus",
     "Problem",
     "ProblemError",
     "PromptProgress",

@@ -225,8 +225,9 @@ async def open_system(
     """Run the actors in their own nursery, with or without a server.
 
     On exit, children are cancelled first, then the pool and its models. The store ends after it has stored
-    their results. Threads are joined within the rest of `settings.shutdown_timeout`, even if some hang. An
-    exception of the body is raised in exception groups, as from any nursery.
+    their results. Threads are joined within the rest of `settings.shutdown_timeout`, even if some hang. The
+    body's exception leaves as it is, without the groups of the nurseries around it; only several exceptions
+    at once, such as those of the body and of a child, leave as a group.
 
     Args:
         database: Open database to use instead of the settings' `db`, created with `check_same_thread=False`
@@ -244,9 +245,21 @@ async def open_system(
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
     system: System | None = None
+    of_body: BaseException | None = None
     try:
         async with _running(actors, settings, workers) as system:
-            yield system
+            try:
+                yield system
+            except BaseException as error:
+                of_body = error
+                raise
+    except BaseExceptionGroup as group:
+        single = _single(group, of_body)
+        context = single.__context__
+        try:
+            raise single
+        finally:
+            single.__context__ = context  # not the groups that it has left
     finally:
         ended = await workers.close(max(_seconds_left(system, settings), 0.5))
         if system is not None:
@@ -289,3 +302,21 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
 def _seconds_left(system: System | None, settings: Settings) -> float:
     """Return the seconds left for the shutdown, also of a system that has not begun."""
     return settings.shutdown_timeout if system is None else system.remaining()
+
+
+def _single(group: BaseExceptionGroup[BaseException], of_body: BaseException | None) -> BaseException:
+    """Return the only exception in nested groups, or the innermost group of several."""
+    # A group that the body raised has been taken apart and put together on its way.
+    if of_body is not None and _leaves(group) == _leaves(of_body):
+        return of_body
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """Return the exceptions in nested groups."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for each in error.exceptions for leaf in _leaves(each)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -145,6 +146,10 @@ class _Guard:
             protocol = protocol_name(request.path, request.headers, PROTOCOLS)
             begin_audit(self._audit.book, protocol, on_socket=socket_request() is not None)
         _raise_if(self._hosts.find_problem(request.headers, request.scheme))
+        if request.root_path and request.scope["path"] == request.root_path:
+            # Addresses in the pages are relative to the folder that the application is mounted at.
+            folder = quote(request.root_path.rpartition("/")[2])
+            return Response("", status=308, headers={"location": f"{folder}/"})
         if request.method == "OPTIONS":
             return self._preflight() if "Origin" in request.headers else None
         await self._admit(state)
@@ -154,7 +159,9 @@ class _Guard:
 
     def _preflight(self) -> Response:
         methods = {method for rule in self._app.url_map.iter_rules() for method in rule.methods or ()}
-        return Response(status=204, headers=self._hosts.preflight_headers(request.headers, methods))
+        response = Response("", status=204, headers=self._hosts.preflight_headers(request.headers, methods))
+        del response.headers["content-length"]  # which a 204 must not have
+        return response
 
     async def _admit(self, state: dict[str, Any]) -> None:
         """Check the API key and its limits, and begin the request's time.

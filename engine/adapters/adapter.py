@@ -164,10 +164,12 @@ class Adapter(OutputAdapter):
         # If nothing is generated, the prompt may fill the context.
         fitting = tokens if raw.answered else tokens[: self.context_length - 1]
         prepared = self._prepare_tokens(fitting, parameters, DEFAULT_RAW_MAX_TOKENS, parse=False)
+        most = prepared.max_tokens if raw.answered else 0
         return attrs.evolve(
             prepared,
             tokens=tuple(tokens),
-            max_tokens=prepared.max_tokens if raw.answered else 0,
+            max_tokens=most,
+            parameters=attrs.evolve(prepared.parameters, max_tokens=most),
             stop_token_ids=prepared.stop_token_ids | self._raw_prompts.stop_tokens(raw),
             echo=echo,
         )
@@ -216,12 +218,12 @@ class Adapter(OutputAdapter):
     ) -> PreparedPrompt:
         remaining = remaining_context(tokens, self.context_length)
         check_logit_bias(parameters.logit_bias, self.tokenizer)
-        length = parameters.max_tokens or max(1, default_length)
+        most = min(parameters.max_tokens or max(1, default_length), remaining)
         return PreparedPrompt(
             tokens=tuple(tokens),
             stop_token_ids=self.stop_token_ids | frozenset(parameters.stop_token_ids),
-            max_tokens=min(length, remaining),
-            parameters=parameters,
+            max_tokens=most,
+            parameters=attrs.evolve(parameters, max_tokens=most),
             stop=parameters.stop,
             parse=parse,
             end_of_turn_ids=self.stop_token_ids,

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import trio
-from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable
+from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, ConnectionState
 from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
@@ -33,8 +33,9 @@ class RequestConnection(TrioASGIHTTPConnection):
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer the request, and release its resources even if the response never started."""
         with ExitStack() as resources:
-            self.scope["state"]["resources"] = resources
-            self.scope["state"][ANSWERED] = False
+            # Optional in ASGI: Quart's test client sends none.
+            state = self.scope.setdefault("state", ConnectionState({}))
+            state["resources"], state[ANSWERED] = resources, False
             await super().__call__(receive, send)
 
     async def handle_request(  # type: ignore[override]

@@ -64,7 +64,8 @@ class Admitted:
         prompt_tokens: Length of the prompt in tokens.
         dropped_messages: Number of oldest messages that were omitted from the prompt.
         system_prompt: The operator's system prompt, empty if there is none; None if the request has its own.
-        parameters: Resolved generation parameters; None for model types without any.
+        parameters: Generation parameters in use, with `max_tokens` within the context; None for model types
+            without any.
         notice: Sentence for the client about a wish that the model cannot fulfil; empty if there is none.
     """
 

@@ -158,8 +158,8 @@ class PreparedPrompt:
         parse: True if the answer is parsed for reasoning and tool calls (False for raw completions).
         max_tokens: Maximum number of generated tokens, clamped to the rest of the context; 0 for prefill
             alone.
-        parameters: Parameters resolved from the request, the operator's settings and the model's defaults; a
-            field of this class with the same name takes precedence.
+        parameters: Parameters resolved from the request, the operator's settings and the model's defaults,
+            with `max_tokens` as above; another field of this class with the same name takes precedence.
         checkpoints: Ends of the system message and of each turn, in tokens from the start; later prompts are
             likely to share the prefix up to one of them.
         matcher: Grammar matcher of the answer (`greenroom.engine.grammar.matching.matcher.Matcher`), for use

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
+import trio
 
 from greenroom.actors.chat import chat, generate
 from greenroom.actors.requests.generation import Generation
@@ -13,6 +15,7 @@ from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.messages.messages import Message, TextPart, Tool
+from greenroom.schemas.messages.parameters import Parameters
 from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
@@ -45,6 +48,46 @@ async def test_a_question_and_a_conversation_are_answered(settings: Settings) ->
         assert refused.value.problem.status == 404
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("one's own"),
+        KeyboardInterrupt(),
+        ExceptionGroup("of the body's own nursery", [ValueError("within")]),
+    ],
+)
+async def test_an_exception_of_the_body_leaves_a_system_as_itself(error: BaseException) -> None:
+    cause = error.__context__ = KeyError("handled when it was raised")
+    with pytest.raises(type(error)) as caught:
+        async with open_system(Settings()):
+            raise error
+    assert caught.value is error
+    assert error.__context__ is cause
+    assert not error.__suppress_context__
+
+
+async def test_a_problem_of_chat_is_caught_outside_of_its_system(settings: Settings) -> None:
+    with pytest.raises(ProblemError) as refused:
+        async with open_system(settings) as system:
+            await chat(system, "Hello!", model="nobody")
+    assert refused.value.problem.code == "model_not_found"
+
+
+async def test_several_exceptions_leave_a_system_as_one_flat_group() -> None:
+    async def fail(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyError("of a child")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with open_system(Settings()) as system:
+            await system.start(fail)
+            raise ValueError("of the body")
+    assert {type(error) for error in caught.value.exceptions} == {ValueError, KeyError}
+
+
 async def test_any_kind_of_model_is_asked_with_typed_parameters(settings: Settings) -> None:
     async with open_system(settings) as system:
         with generate(system, RawInput("Hello"), temperature=0.0, max_tokens=3) as events:
@@ -65,6 +108,28 @@ async def test_any_kind_of_model_is_asked_with_typed_parameters(settings: Settin
         assert isinstance(refused[-1], Failed)
         with pytest.raises(ProblemError, match="`temperature`"):
             generate(system, RawInput("Hello"), temperature=9.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "values", "most"),
+    [
+        (RawInput("Hello"), {}, 16),
+        (ChatInput(HELLO), {}, 32),
+        (ChatInput(HELLO), {"max_tokens": 3}, 3),
+        (ChatInput(HELLO), {"max_tokens": 1000}, None),
+    ],
+)
+async def test_admission_tells_the_limit_that_is_enforced(
+    settings: Settings, asked: RequestInput, values: Parameters, most: int | None
+) -> None:
+    async with open_system(attrs.evolve(settings, max_context=64)) as system:
+        with generate(system, asked, ignore_eos=True, **values) as events:
+            answer = [event async for event in events]
+    admitted = next(event for event in answer if isinstance(event, Admitted))
+    assert admitted.parameters is not None
+    assert admitted.parameters.max_tokens == (most or 64 - admitted.prompt_tokens)
+    assert isinstance(answer[-1], Finished)
+    assert answer[-1].usage.generated == admitted.parameters.max_tokens
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from greenroom import api
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {
@@ -33,6 +35,12 @@ def test_every_name_is_there_and_stands_on_the_page() -> None:
         assert name in named, name
     with pytest.raises(AttributeError, match="no attribute 'open_systems'"):
         api.open_systems  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_page_of_actors_has_a_row_for_every_message_of_the_pool() -> None:
+    table = (ROOT / "notes" / "actors.md").read_text(encoding="utf-8").partition("### The pool's messages")[2]
+    rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(rows) == sorted(message.__name__ for message in get_args(PoolMessage))
 
 
 def test_importing_it_loads_neither_model_libraries_nor_http() -> None:

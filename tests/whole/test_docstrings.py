@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("schemas", "engine", "actors", "http", "tests", "notes")
 PATHS = [
-    ROOT / "api.py",
+    *ROOT.glob("*.py"),
     *(ROOT / ".ci").glob("*.py"),
     *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))),
 ]

@@ -16,6 +16,8 @@ from greenroom.tests.support.surroundings import CALLERS_ENVIRONMENT
 ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).parent / "uv"
 ROOMS = ("actors", "engine", "http", "schemas")
+MODULES = ("__main__.py", "api.py")
+"""The modules beside the rooms."""
 
 
 def uv(*arguments: str | Path, cwd: Path, **variables: str) -> None:
@@ -33,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     for room in ROOMS:
         shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("api.py", "py.typed", "pyproject.toml", "README.md", "LICENSE"):
+    for name in (*MODULES, "py.typed", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     uv(
         "build",
@@ -81,7 +83,7 @@ def test_the_wheel_holds_every_module_the_demo_model_and_the_pages(wheel: Path) 
     pages = {f"greenroom/{path.relative_to(ROOT)}" for path in files}
     assert "greenroom/http/pages/compressed/index.html.gz" in pages
     in_package = {name for name in inside if name.startswith("greenroom/")}
-    assert expected | demo | typed | table | pages | {"greenroom/api.py"} == in_package
+    assert expected | demo | typed | table | pages | {f"greenroom/{name}" for name in MODULES} == in_package
 
 
 def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Pat
     into = ("--python", folder / "bin" / "python", "--no-deps", "--no-index")
     uv("pip", "install", *into, wheel, cwd=tmp_path)
 
-    command = [str(folder / "bin" / "greenroom"), "chat"]
+    command = [str(folder / "bin" / "python"), "-m", "greenroom", "chat"]
     done = subprocess.run(command, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=600)
 
     assert done.returncode == 0, done.stderr
