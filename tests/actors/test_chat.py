@@ -81,10 +81,13 @@ async def test_several_exceptions_leave_a_system_as_one_flat_group() -> None:
         finally:
             raise KeyError("of a child")
 
-    with pytest.raises(ExceptionGroup) as caught:
+    async def run() -> None:
         async with open_system(Settings()) as system:
             await system.start(fail)
             raise ValueError("of the body")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await run()
     assert {type(error) for error in caught.value.exceptions} == {ValueError, KeyError}
 
 
@@ -113,17 +116,17 @@ async def test_any_kind_of_model_is_asked_with_typed_parameters(settings: Settin
 @pytest.mark.parametrize(
     ("asked", "values", "most"),
     [
-        (RawInput("Hello"), {}, 16),
-        (ChatInput(HELLO), {}, 32),
-        (ChatInput(HELLO), {"max_tokens": 3}, 3),
-        (ChatInput(HELLO), {"max_tokens": 1000}, None),
+        (RawInput("Hello"), Parameters(ignore_eos=True), 16),
+        (ChatInput(HELLO), Parameters(ignore_eos=True), 32),
+        (ChatInput(HELLO), Parameters(ignore_eos=True, max_tokens=3), 3),
+        (ChatInput(HELLO), Parameters(ignore_eos=True, max_tokens=1000), None),
     ],
 )
 async def test_admission_tells_the_limit_that_is_enforced(
     settings: Settings, asked: RequestInput, values: Parameters, most: int | None
 ) -> None:
     async with open_system(attrs.evolve(settings, max_context=64)) as system:
-        with generate(system, asked, ignore_eos=True, **values) as events:
+        with generate(system, asked, **values) as events:
             answer = [event async for event in events]
     admitted = next(event for event in answer if isinstance(event, Admitted))
     assert admitted.parameters is not None
