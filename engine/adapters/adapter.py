@@ -205,7 +205,8 @@ class Adapter(OutputAdapter):
         matcher = self._constraints.new_matcher(
             request, parameters, opens_reasoning=prompt.opens_reasoning, may_reason=reasoning.may_reason
         )
-        return _with_matcher(prepared, matcher)
+        notices = filter(None, (prepared.notice, "" if matcher is None else matcher.constraint.notice))
+        return _with_matcher(attrs.evolve(prepared, notice=" ".join(notices)), matcher)
 
     def _outline(self, chat: ChatInput, encoded: EncodedConversation) -> PromptOutline | None:
         if not self._explains:

@@ -14,8 +14,11 @@ import numpy as np
 
 from greenroom.engine.grammar.calls.call_grammar import CallGrammar, call_grammar
 from greenroom.engine.grammar.calls.call_syntax import CallSyntax
+from greenroom.engine.grammar.calls.constrained_tools import constrained_tools
 from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.cost.limits import parser_limits
+from greenroom.engine.grammar.json_schema.check import check_schema
+from greenroom.engine.grammar.json_schema.compile_errors import find_fault
 from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, response_format_rule
 from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
@@ -92,7 +95,10 @@ class GrammarCompiler:
             return self._compile_tools(constraint, strict_only=False)
         except ProblemError as error:
             tools = () if constraint.calls is None else constraint.calls.tools
-            if error.problem.code != _TOO_LARGE or all(tool.strict for tool in tools):
+            if error.problem.code != _TOO_LARGE:
+                raise
+            _find_place(constraint)
+            if all(tool.strict for tool in tools):
                 raise
         return self._compile_tools(constraint, strict_only=True)
 
@@ -102,7 +108,8 @@ class GrammarCompiler:
             calls = call_grammar(
                 constraint.calls, self._syntaxes, alone=not has_format, strict_only=strict_only
             )
-        compiled = CompiledConstraint(self._tokenizer, reasoning=constraint.reasoning)
+        notice = "" if calls is None else calls.notice
+        compiled = CompiledConstraint(self._tokenizer, reasoning=constraint.reasoning, notice=notice)
         if calls is not None and calls.lazy and not has_format:
             bodies = tuple(self._prototype(body, "tools") for body in calls.body_rules())
             compiled = attrs.evolve(compiled, calls=bodies, repeats=calls.repeats)
@@ -185,6 +192,20 @@ class GrammarCompiler:
             if probe.is_error() or any(self._tokenizer.token_bytes[token].strip() for token in allowed):
                 return
             probe.consume_token(int(allowed[0]))
+
+
+def _find_place(constraint: Constraint) -> None:
+    """Raise the 400 for the place in a schema that cannot be compiled, if one is found."""
+    schemas = list[tuple[Any, str]]()
+    if isinstance(constraint.response_format, JsonSchemaFormat):
+        param = constraint.response_format.param
+        schemas.append((check_schema(constraint.response_format.schema, param), param))
+    if constraint.calls is not None:
+        tools = constrained_tools(constraint.calls.tools, constraint.calls.choice, strict_only=True)
+        schemas += [(tool.checked, tool.param) for tool in tools if tool.strict]
+    for checked, param in schemas:
+        if fault := find_fault(checked, param):
+            raise fault.error
 
 
 def _key_of(constraint: Constraint) -> bytes | None:

@@ -111,6 +111,21 @@ def check_object(schema: Mapping[str, Any]) -> None:
         raise CannotBeWritten(f"required arguments without a schema: {sorted(missing)}")
 
 
+def loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call format that writes arguments one by one can enforce of a loose tool's schema.
+
+    Raises:
+        CannotBeWritten: The schema names no arguments.
+    """
+    kept = {key: value for key, value in schema.items() if key in _OBJECT_KEYWORDS}
+    kept["properties"] = {**schema.get("properties", {})}
+    for name in schema.get("required", ()):
+        kept["properties"].setdefault(name, True)
+    if not kept["properties"] and schema.get("additionalProperties", True) is not False:
+        raise CannotBeWritten("a schema without properties")
+    return kept
+
+
 def patterns(schema: Mapping[str, Any]) -> list[str]:
     """Return the regular expressions that must match somewhere in a string."""
     own = [schema["pattern"]] if "pattern" in schema else []

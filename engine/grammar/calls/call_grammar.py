@@ -13,6 +13,9 @@ from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.schemas.messages.response_format import CallConstraint
 from greenroom.schemas.problems import invalid
 
+_MAX_NOTICE = 800
+"""Limit on the characters of paths in a notice, which is sent as a header."""
+
 
 @attrs.frozen
 class CallGrammar:
@@ -37,6 +40,12 @@ class CallGrammar:
     def repeats(self) -> bool:
         """True if free text or another call may follow a call."""
         return self._parallel and not self._syntax.single_block
+
+    @property
+    def notice(self) -> str:
+        """Sentence about the parts of schemas that are not enforced; empty if all are."""
+        unheld = ", ".join(path for tool in self._tools for path in tool.unheld)
+        return unheld and f"Calls are not held to these parts of schemas: {ascii(unheld)[1:-1][:_MAX_NOTICE]}"
 
     @property
     def lazy(self) -> bool:

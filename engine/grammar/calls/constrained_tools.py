@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import attrs
 
 from greenroom.engine.grammar.cost.budget import ConstraintBudget
-from greenroom.engine.grammar.cost.limits import parser_limits
 from greenroom.engine.grammar.json_schema.check import check_schema
+from greenroom.engine.grammar.json_schema.compile_errors import find_fault
 from greenroom.engine.grammar.json_schema.references import rebased
 from greenroom.engine.grammar.lark.check import check_compiles, check_lark
 from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern, without_anchors
 from greenroom.engine.grammar.lark.json_grammars import TextGrammar, text_grammar
-from greenroom.engine.grammar.vocabulary.c_interface import is_grammar
-from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
 from greenroom.schemas.messages.messages import JsonObject, Tool, ToolChoice
 from greenroom.schemas.messages.text_tools import ARGUMENT
 from greenroom.schemas.problems import ProblemError, invalid
@@ -34,6 +31,7 @@ class ConstrainedTool:
         enforced: True if the arguments are held to the schema.
         strict: True if parts of the schema that cannot be enforced are errors.
         grammar: Grammar of the tool's only argument, a text, besides the schema.
+        unheld: Paths of the schema's parts that are not enforced.
     """
 
     name: str
@@ -42,6 +40,7 @@ class ConstrainedTool:
     enforced: bool = False
     strict: bool = False
     grammar: TextGrammar | None = None
+    unheld: tuple[str, ...] = ()
 
     @property
     def plain_name(self) -> str:
@@ -73,8 +72,8 @@ def constrained_tools(
 ) -> tuple[ConstrainedTool, ...]:
     """Return the callable tools with the schemas enforced on their arguments.
 
-    A strict tool's schema is enforced or refused; others are enforced if possible. Strict tools come first,
-    so that others cannot use up their budget.
+    A strict tool's schema is enforced or refused; of others, all that can be enforced is. Strict tools come
+    first, so that others cannot use up their budget.
 
     Args:
         choice: The request's choice of callable tools.
@@ -91,7 +90,7 @@ def constrained_tools(
         if id(tool) not in may_be_called:
             continue
         if strict_only and not tool.strict:
-            chosen[index] = ConstrainedTool(tool.name, param)
+            chosen[index] = ConstrainedTool(tool.name, param, unheld=(param,))
         else:
             chosen[index] = _constrained_tool(tool, param, budget)
     if not chosen:
@@ -108,18 +107,23 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
     if parameters.setdefault("type", "object") != "object":
         if tool.strict:
             raise invalid(f"{param} must describe an object", param)
-        return ConstrainedTool(tool.name, param)
+        return ConstrainedTool(tool.name, param, unheld=(param,))
     if _describes_nothing(parameters):
         parameters["additionalProperties"] = False
-    try:
+    if tool.strict:
         checked = check_schema(parameters, param, budget)
+        return ConstrainedTool(tool.name, param, checked, enforced=True, strict=True)
+    unheld = list[str]()
+    try:
+        checked = check_schema(parameters, param, budget, unheld)
     except ProblemError:
-        if tool.strict:
-            raise
-        return ConstrainedTool(tool.name, param)
-    if tool.strict or _is_supported(checked):
-        return ConstrainedTool(tool.name, param, checked, enforced=True, strict=tool.strict)
-    return ConstrainedTool(tool.name, param)
+        return ConstrainedTool(tool.name, param, unheld=(param,))
+    while fault := find_fault(checked, param):
+        if not fault.word:
+            return ConstrainedTool(tool.name, param, unheld=(param,))
+        del fault.schema[fault.word]
+        unheld.append(str(fault.error.problem.param))
+    return ConstrainedTool(tool.name, param, checked, enforced=True, unheld=tuple(dict.fromkeys(unheld)))
 
 
 def _describes_nothing(parameters: JsonObject) -> bool:
@@ -151,8 +155,3 @@ def _tool_of_expression(tool: Tool, pattern: str, param: str, budget: Constraint
     except ProblemError as error:  # The client did not write this schema.
         raise ProblemError(attrs.evolve(error.problem, param=param)) from None
     return ConstrainedTool(tool.name, param, checked, enforced=True, strict=True)
-
-
-def _is_supported(schema: Any) -> bool:
-    grammar = json.dumps({"grammars": [{"json_schema": schema}]})
-    return is_grammar(single_bytes(), grammar, parser_limits())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from greenroom.engine.grammar.calls.argument_schemas import (
     CannotBeWritten,
     check_object,
+    loosened,
     with_definitions,
 )
 from greenroom.engine.grammar.calls.call_syntax import Body
@@ -66,7 +67,8 @@ def _arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
         return f"{text.fixed_text(f'{ARGUMENT}=')} {json_text(text, tool)}"
     if tool.enforced:
         try:
-            return named_arguments(text, tool.schema("#"), "=", text.json)
+            schema = tool.schema("#")
+            return named_arguments(text, schema if tool.strict else loosened(schema), "=", text.json)
         except CannotBeWritten as error:
             if tool.strict:
                 raise tool.refusal(str(error)) from error

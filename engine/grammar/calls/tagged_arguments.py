@@ -15,6 +15,7 @@ from greenroom.engine.grammar.calls.argument_schemas import (
     argument_schema,
     check_object,
     check_string,
+    loosened,
     patterns,
     with_definitions,
 )
@@ -123,11 +124,18 @@ class TaggedArguments:
         if not tool.enforced:
             return [f"({SPACE} {self._any_argument(text)})*"]
         schema: dict[str, Any] = tool.schema("#")
+        schema = schema if tool.strict else loosened(schema)
         check_object(schema)
         required = set(schema.get("required", ()))
         parts = []
         for name, value in schema.get("properties", {}).items():
-            written = text.rule(f"{SPACE} {self._argument(text, tool, name, value, schema)}")
+            try:
+                argument = self._argument(text, tool, name, value, schema)
+            except CannotBeWritten:
+                if tool.strict:
+                    raise
+                argument = self._argument(text, tool, name, True, schema)
+            written = text.rule(f"{SPACE} {argument}")
             parts.append(written if name in required else f"{written}?")
         return parts
 

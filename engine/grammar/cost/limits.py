@@ -47,6 +47,9 @@ MAX_COUNT: Final = 100_000
 MAX_EXACT_INTEGER: Final = 2**53
 """Largest magnitude of an integer that is exact as a float; llguidance and most clients use floats."""
 
+MAX_INTEGER: Final = 9 * 10**18
+"""Largest magnitude of integers without bounds, exact as a float, so that every client can read them."""
+
 MAX_MULTIPLE: Final = 100_000
 """Largest `multipleOf`, in units of its last non-zero digit; the automaton has as many states."""
 

@@ -11,6 +11,7 @@ from greenroom.engine.grammar.cost import limits
 from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.json_schema import keywords
 from greenroom.engine.grammar.json_schema.compile_cost import check_compile_cost
+from greenroom.engine.grammar.json_schema.composition import compose
 from greenroom.engine.grammar.json_schema.json_path import JsonPath, shown
 from greenroom.engine.grammar.json_schema.keyword_values import (
     KEYWORD_CHECKS,
@@ -22,41 +23,55 @@ from greenroom.engine.grammar.json_schema.patterns import portable_pattern, step
 from greenroom.engine.grammar.json_schema.references import check_references
 from greenroom.schemas.problems import ProblemError
 
-MAX_INTEGER = 9 * 10**18
-"""Largest magnitude of integers without bounds, exact as a float, so that every client can read them."""
-
 
 @attrs.define
 class _Walk:
-    """State of one schema's check."""
+    """State of one schema's check.
+
+    Args:
+        unheld: Places of the parts left out because they cannot be held; None if such a part is an error.
+    """
 
     root: JsonPath
     budget: ConstraintBudget
-    references: list[tuple[JsonPath, str]] = attrs.field(factory=list)
-    """Place and value of each `$ref`."""
+    unheld: list[str] | None = None
+    references: list[tuple[JsonPath, dict[str, Any]]] = attrs.field(factory=list)
+    """Place of each `$ref`, and the checked schema that holds it."""
 
     def count(self, path: JsonPath, text: str) -> str:
         """Return a name or value for llguidance, checked and charged to the budget."""
         self.budget.spend("characters", len(text), self.root)
         return check_text(text, path)
 
+    def leave_out(self, error: ProblemError) -> None:
+        """Note a part that cannot be held, or raise its error."""
+        if self.unheld is None or error.problem.code == "schema_too_large":
+            raise error
+        self.unheld.append(error.problem.param or str(self.root))
 
-def check_schema(schema: Any, param: str, budget: ConstraintBudget | None = None) -> Any:
+
+def check_schema(
+    schema: Any, param: str, budget: ConstraintBudget | None = None, unheld: list[str] | None = None
+) -> Any:
     """Return the schema, checked and normalized for llguidance.
 
     Args:
         schema: Decoded JSON Schema.
         param: Path of the schema in the request, e.g. `response_format.json_schema.schema`.
         budget: Cost budget shared by the request's schemas; a new one if not given.
+        unheld: List that takes the places of parts that cannot be enforced, which are then left out; without
+            it such a part is an error.
 
     Raises:
         ProblemError: 400 that names the path of an unsupported keyword, an invalid schema or an unresolvable
             reference; or of the schema if it is too large.
     """
     root = JsonPath(param)
-    walk = _Walk(root, budget or ConstraintBudget())
+    walk = _Walk(root, budget or ConstraintBudget(), unheld)
     checked = _schema(walk, schema, root, 0)
-    check_compile_cost(checked, check_references(checked, walk.references), root, walk.budget)
+    targets = check_references(checked, walk.references, walk.leave_out)
+    compose(checked, targets, root, walk.budget, walk.leave_out)
+    check_compile_cost(checked, targets, root, walk.budget)
     return checked
 
 
@@ -67,22 +82,58 @@ def _schema(walk: _Walk, schema: Any, path: JsonPath, depth: int) -> Any:
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, Mapping):
-        raise refusal(path, "must be a JSON Schema: an object or a boolean")
+        walk.leave_out(refusal(path, "must be a JSON Schema: an object or a boolean"))
+        return True
+    if schema.get("not") in (True, {}):
+        return False
     checked: dict[str, Any] = {}
     references = len(walk.references)
-    for keyword, value in schema.items():
-        _keyword(walk, checked, keyword, value, path, depth)
+    said = _in_todays_words(schema)
+    for keyword, value in said.items():
+        try:
+            _keyword(walk, checked, keyword, value, path, depth)
+        except ProblemError as error:
+            walk.leave_out(error)
+    if not checked.keys() >= {"properties", "patternProperties"} & said.keys():
+        checked.pop("additionalProperties", None)  # It meant all keys but those left out.
     if depth and "$id" in schema and len(walk.references) > references:
         raise refusal(path.key("$id"), "changes what its '$ref' mean, which cannot be honoured")
-    _normalize(checked, path)
+    _normalize(walk, checked, path)
     return checked
+
+
+def _in_todays_words(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without words that constrain nothing, and with others written as honoured ones."""
+    said = {word: value for word, value in schema.items() if value not in keywords.VACUOUS.get(word, ())}
+    for word, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(said.get(word), bool) and said.pop(word) and bound in said:  # Draft 4.
+            said[word] = said.pop(bound)
+    for word, needed in keywords.BESIDE.items():
+        if word in said and not needed & said.keys():
+            del said[word]
+    if said.get("unevaluatedProperties") is False and not keywords.IN_PLACE & said.keys():
+        said.setdefault("additionalProperties", said.pop("unevaluatedProperties"))
+    names = said.get("propertyNames")
+    if isinstance(names, Mapping):
+        tells = {word: names[word] for word in names.keys() & (keywords.SUPPORTED | keywords.UNENFORCED)}
+        if tells.pop("type", "string") == "string" and not tells:
+            del said["propertyNames"]
+        elif len(tells) == 1 and not {"properties", "patternProperties"} & said.keys():
+            any_name = said.get("additionalProperties", True)
+            if isinstance(tells.get("enum"), list):
+                said["properties"] = {name: any_name for name in tells["enum"] if isinstance(name, str)}
+            elif isinstance(tells.get("pattern"), str):
+                said["patternProperties"] = {tells["pattern"]: any_name}
+            else:
+                return said
+            del said["propertyNames"]
+            said["additionalProperties"] = False
+    return said
 
 
 def _keyword(
     walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, path: JsonPath, depth: int
 ) -> None:
-    if keyword in keywords.ANNOTATIONS or keyword.startswith("x-"):
-        return
     here = path.key(keyword)
     if keyword in keywords.SCHEMA_MAPS:
         checked[keyword] = _map(walk, keyword, value, here, depth)
@@ -92,13 +143,18 @@ def _keyword(
         checked[keyword] = _schema(walk, value, here, depth + 1)
     elif keyword == "$ref":
         checked[keyword] = _reference(walk, value, here)
+        walk.references.append((here, checked))
     elif keyword in ("enum", "const"):
         _values(walk, keyword, value, here)
         checked[keyword] = value
     elif keyword in KEYWORD_CHECKS:
-        checked[keyword] = _checked(walk, keyword, value, here)
-    elif not (keyword == "uniqueItems" and value is False):
+        held = _checked(walk, keyword, value, here)
+        if held is not None:
+            checked[keyword] = held
+    elif keyword in keywords.UNENFORCED:
         raise _unsupported(keyword, here)
+    elif meant := keywords.meant(keyword):
+        raise refusal(here, f"is no keyword of JSON Schema; did you mean '{meant}'?", "unsupported_schema")
 
 
 def _unsupported(keyword: str, path: JsonPath) -> ProblemError:
@@ -145,9 +201,7 @@ def _reference(walk: _Walk, value: Any, path: JsonPath) -> str:
         raise refusal(path, "must be a string")
     if value != "#" and not value.startswith("#/"):
         raise refusal(path, f"is '{shown(value)}'; only references inside the schema ('#/…') work here")
-    walk.count(path, value)
-    walk.references.append((path, value))
-    return value
+    return walk.count(path, value)
 
 
 def _values(walk: _Walk, keyword: str, value: Any, path: JsonPath) -> None:
@@ -177,7 +231,7 @@ def _value(walk: _Walk, value: Any, path: JsonPath, depth: int) -> None:
         check_number(value, path)
 
 
-def _normalize(checked: dict[str, Any], path: JsonPath) -> None:
+def _normalize(walk: _Walk, checked: dict[str, Any], path: JsonPath) -> None:
     """Tighten keywords that llguidance enforces too loosely; refuse those that it cannot enforce."""
     exact = keywords.FORMAT_PATTERNS.get(checked.get("format", ""))
     if exact is not None:
@@ -193,11 +247,12 @@ def _normalize(checked: dict[str, Any], path: JsonPath) -> None:
     highest_minimum = len(set(checked.get("required", ()))) + 1
     if checked.get("minProperties", 0) > highest_minimum:
         why = f"is {checked['minProperties']}; more than the required properties and one cannot be honoured"
-        raise refusal(path.key("minProperties"), why, "unsupported_schema")
+        walk.leave_out(refusal(path.key("minProperties"), why, "unsupported_schema"))
+        del checked["minProperties"]
 
 
 def _bound_integers(checked: dict[str, Any]) -> None:
     if not {"minimum", "exclusiveMinimum"} & checked.keys():
-        checked["minimum"] = -MAX_INTEGER
+        checked["minimum"] = -limits.MAX_INTEGER
     if not {"maximum", "exclusiveMaximum"} & checked.keys():
-        checked["maximum"] = MAX_INTEGER
+        checked["maximum"] = limits.MAX_INTEGER

@@ -35,7 +35,7 @@ from greenroom.engine.grammar.json_schema.schema_nodes import (
 )
 from greenroom.schemas.problems import invalid
 
-_APPLICATORS: Final = ("const", "enum", "allOf", "anyOf", "oneOf", "$ref")
+_APPLICATORS: Final = ("const", "enum", "allOf", "anyOf", "$ref")
 _DEFINITIONS: Final = ("$defs", "definitions")
 _ITEMS_OF_A_STEP: Final = 20
 """Number of array items that a grammar writes out in the time of one step."""
@@ -204,11 +204,6 @@ class _CompileCost:
                 return result
             case "anyOf":
                 return self._sets.intersect(result, any_of(map(self.build, value)))
-            case "oneOf":
-                parts = [self.build(part) for part in value]
-                if result is ANY:
-                    return self._sets.one_of(parts)
-                return self._sets.intersect(result, Options("oneOf", tuple(parts)))
             case _:
                 reference = Leaf("reference", value, text_size(value))
                 return reference if result is ANY else self._sets.intersect(result, reference)

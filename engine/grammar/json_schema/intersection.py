@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 
 from greenroom.engine.grammar.cost import limits
-from greenroom.engine.grammar.json_schema.comparison import Comparisons
 from greenroom.engine.grammar.json_schema.keyword_values import is_countable
 from greenroom.engine.grammar.json_schema.schema_nodes import (
     ANY,
@@ -44,8 +43,6 @@ class Intersections:
         self._step = step
         self._resolve = resolve
         self._param = param
-        self._comparisons = Comparisons(step)
-        self.one_of = self._comparisons.one_of
 
     def intersect(self, one: SchemaNode, other: SchemaNode, level: int = 0) -> SchemaNode:
         """Return the intersection of two shapes.
@@ -66,10 +63,9 @@ class Intersections:
                 self._step(target.size)
                 pair = (beside, target) if swapped else (target, beside)
                 return self.intersect(*pair, level + 2)
-        for kind in ("oneOf", "anyOf"):
-            for node, beside, swapped in ((one, other, False), (other, one, True)):
-                if isinstance(node, Options) and node.kind == kind:
-                    return self._distribute(node, beside, swapped, level)
+        for node, beside, swapped in ((one, other, False), (other, one, True)):
+            if isinstance(node, Options):
+                return self._distribute(node, beside, swapped, level)
         return self._intersect_alike(one, other, level)
 
     def _distribute(self, options: Options, beside: SchemaNode, swapped: bool, level: int) -> SchemaNode:
@@ -78,7 +74,7 @@ class Intersections:
             self.intersect(*((beside, option) if swapped else (option, beside)), level + 1)
             for option in options.options
         ]
-        return any_of(parts) if options.kind == "anyOf" else self.one_of(parts)
+        return any_of(parts)
 
     def _intersect_alike(self, one: SchemaNode, other: SchemaNode, level: int) -> SchemaNode:
         if isinstance(one, Number) and isinstance(other, Number):

@@ -15,6 +15,9 @@ from greenroom.engine.grammar.json_schema.patterns import portable_pattern
 from greenroom.schemas.problems import ProblemError, invalid
 
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]|[\ud800-\udfff]")
+_BEYOND_ANSWERS = 10**8
+"""Largest count that no answer reaches; clients write 2^31-1 for "any number"."""
+
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -65,14 +68,25 @@ def _multiple(value: Any, path: JsonPath) -> int | float:
     return number
 
 
-def _count(value: Any, path: JsonPath) -> int:
+def _bound(value: Any, path: JsonPath) -> Any:
+    """Return a limit of numbers; one that is wider than every number we write becomes that number."""
+    upper = path.segment.lower().endswith("maximum")
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) != math.inf:
+        outwards = value if upper else -value
+        if outwards > limits.MAX_EXACT_INTEGER:
+            most = limits.MAX_INTEGER if outwards >= limits.MAX_INTEGER else limits.MAX_EXACT_INTEGER
+            return most if upper else -most
+    return check_number(value, path)
+
+
+def _count(value: Any, path: JsonPath) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise refusal(path, "must be a whole number from 0")
-    if value > limits.MAX_COUNT:
+    if value > limits.MAX_COUNT and path.segment.startswith(".min"):
         raise refusal(path, f"is {shown(value)}; at most {limits.MAX_COUNT} can be honoured")
-    return value
+    return None if value >= _BEYOND_ANSWERS else min(value, limits.MAX_COUNT)
 
 
 def _type(value: Any, path: JsonPath) -> Any:
@@ -101,20 +115,19 @@ def _pattern(value: Any, path: JsonPath) -> str:
     return portable_pattern(value, str(path))
 
 
-def _format(value: Any, path: JsonPath) -> str:
-    if not isinstance(value, str) or value not in keywords.FORMATS:
-        supported = ", ".join(keywords.FORMATS)
-        raise refusal(path, f"is {shown(value)!r}; honoured are: {supported}", "unsupported_schema")
-    return value
+def _format(value: Any, path: JsonPath) -> str | None:
+    if not isinstance(value, str):
+        raise refusal(path, "must be a string")
+    return value if value in keywords.FORMATS else None
 
 
 KEYWORD_CHECKS: Mapping[str, Callable[[Any, JsonPath], Any]] = {
     **dict.fromkeys(keywords.COUNTS, _count),
-    **dict.fromkeys(keywords.NUMBERS, check_number),
+    **dict.fromkeys(keywords.BOUNDS, _bound),
     "multipleOf": _multiple,
     "type": _type,
     "required": _required,
     "pattern": _pattern,
     "format": _format,
 }
-"""Functions that return the checked value of a keyword, or raise the 400 that names its place."""
+"""Functions that return a keyword's checked value, or None if it constrains nothing, or raise its 400."""

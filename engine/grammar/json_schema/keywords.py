@@ -1,12 +1,13 @@
 """The JSON Schema keywords that a grammar can enforce (listed in notes/structured-output.md).
 
-Each was tested against llguidance: constrained answers validate. All others are refused with their path,
-because a silently dropped constraint looks enforced.
+Each was tested against llguidance: constrained answers validate. Other keywords of any draft are refused with
+their path, because a silently dropped constraint looks enforced. Words of no draft are annotations.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 SCHEMA_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value maps names to schemas."""
@@ -19,7 +20,7 @@ SINGLE_SCHEMAS: Final = ("additionalProperties", "additionalItems")
 
 COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 
-NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 SUPPORTED: Final = frozenset(
     {
@@ -27,20 +28,72 @@ SUPPORTED: Final = frozenset(
         *SCHEMA_LISTS,
         *SINGLE_SCHEMAS,
         *COUNTS,
-        *NUMBERS,
-        *("$ref", "const", "enum", "format", "items", "pattern", "required", "type"),
+        *BOUNDS,
+        *("$ref", "const", "enum", "format", "items", "multipleOf", "pattern", "required", "type"),
     }
 )
 """Keywords that are enforced on the answer."""
 
-ANNOTATIONS: Final = frozenset(
+UNENFORCED: Final = frozenset(
     {
-        *("$anchor", "$comment", "$id", "$schema", "$vocabulary", "contentEncoding", "contentMediaType"),
-        *("default", "deprecated", "description", "discriminator", "example", "examples", "id"),
-        *("readOnly", "title", "writeOnly"),
+        *("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"),
+        *("propertyNames", "dependencies", "dependentRequired", "dependentSchemas"),
+        *("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"),
+        *("disallow", "divisibleBy", "extends"),
     }
 )
-"""Keywords without effect on validity, as are all names that start with `x-`."""
+"""Keywords of all drafts that restrict values in ways that no grammar can hold."""
+
+VACUOUS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "uniqueItems": (False,),
+    "not": (False,),
+    **dict.fromkeys(("propertyNames", "unevaluatedProperties", "unevaluatedItems"), (True, {})),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), ({},)),
+}
+"""Values with which a keyword that cannot be enforced constrains nothing."""
+
+BESIDE: Final = {
+    "if": {"then", "else"},
+    "then": {"if"},
+    "else": {"if"},
+    "minContains": {"contains"},
+    "maxContains": {"contains"},
+}
+"""Keywords that constrain nothing unless one of some others stands beside them."""
+
+IN_PLACE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+"""Keywords whose schemas describe the same value as the schema around them."""
+
+_NEVER_MEANT: Final = frozenset({"then", "else"})
+"""Keywords that differ from common words ("when", "them") by one letter."""
+
+
+def meant(word: str) -> str | None:
+    """Return the keyword that a word looks like a misspelling of; None for any other word."""
+    plain = word.replace("_", "").replace("-", "").lower()
+    if not word[:1].isalpha() and word[:1] != "$":
+        return None
+    near = list[tuple[int, str]]()
+    for keyword in (SUPPORTED | UNENFORCED) - _NEVER_MEANT:
+        most = 0 if len(keyword) < 4 else 1 if len(keyword) < 8 else 2
+        if abs(len(plain) - len(keyword)) <= most and (edits := _edits(plain, keyword.lower())) <= most:
+            near.append((edits, keyword))
+    return min(near)[1] if near else None
+
+
+def _edits(one: str, other: str) -> int:
+    """Return the Damerau-Levenshtein distance of two words: letters changed, added, lost or swapped."""
+    before, last = [0] * (len(other) + 1), [*range(len(other) + 1)]
+    for row, letter in enumerate(one, 1):
+        current = [row]
+        for column, beside in enumerate(other, 1):
+            cost = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != beside))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == beside:
+                cost = min(cost, before[column - 2] + 1)
+            current.append(cost)
+        before, last = last, current
+    return last[-1]
+
 
 TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
 

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from greenroom.engine.grammar.json_schema import keywords
 from greenroom.engine.grammar.json_schema.json_path import JsonPath, shown
 from greenroom.engine.grammar.json_schema.keyword_values import refusal
+from greenroom.schemas.problems import ProblemError
 
 
-def check_references(schema: Any, references: Iterable[tuple[JsonPath, str]]) -> dict[str, Any]:
-    """Return the target subschema of each reference.
+def check_references(
+    schema: Any,
+    references: Iterable[tuple[JsonPath, dict[str, Any]]],
+    leave_out: Callable[[ProblemError], None],
+) -> dict[str, Any]:
+    """Return the target subschema of each reference; references into `oneOf` then lead to its later place.
 
     Args:
-        references: Place and value of each `$ref`, `#` or `#/…`.
-
-    Raises:
-        ProblemError: 400 that names the place of a reference without a target.
+        references: Place of each `$ref`, `#` or `#/…`, and the schema that holds it.
+        leave_out: Function that takes the 400 for a reference without a target, and may raise it.
     """
     found: dict[str, Any] = {}
-    for path, said in references:
-        if said not in found:
-            target = _subschema(schema, unquote(said[1:]).split("/")[1:])
-            if target is None:
-                raise refusal(path, f"refers to '{shown(said)}', where no schema stands")
-            found[said] = target
+    for path, holder in references:
+        target, pointer = _subschema(schema, unquote(holder["$ref"][1:]).split("/")[1:])
+        if target is None:
+            leave_out(refusal(path, f"refers to '{shown(holder.pop('$ref'))}', where no schema stands"))
+            continue
+        if "/oneOf/" in holder["$ref"]:
+            holder["$ref"] = "".join(["#", *(f"/{quote(part, safe='~$')}" for part in pointer)])
+        found[holder["$ref"]] = target
     return found
 
 
@@ -51,21 +56,30 @@ def rebased(schema: Any, base: str) -> Any:
     return moved
 
 
-def _subschema(schema: Any, pointer: list[str]) -> Any:
-    """Return the schema at a JSON pointer, given as its parts; None if there is none."""
-    parts = iter(pointer)
+def _subschema(schema: Any, pointer: list[str]) -> tuple[Any, list[str]]:
+    """Return the schema at a JSON pointer, given as its parts, or None; and its pointer without `oneOf`."""
+    parts, written = iter(pointer), list[str]()
     for keyword in parts:
         if not isinstance(schema, dict) or keyword not in schema:
-            return None
+            return None, pointer
+        written += _place_of_one_of(schema) if keyword == "oneOf" else [keyword]
         schema = schema[keyword]
+        part = None
         if keyword in keywords.SCHEMA_MAPS:
-            name = next(parts, None)
-            schema = None if name is None else schema.get(name.replace("~1", "/").replace("~0", "~"))
+            part = next(parts, None)
+            schema = None if part is None else schema.get(part.replace("~1", "/").replace("~0", "~"))
         elif keyword in keywords.SCHEMA_LISTS or isinstance(schema, list):
-            schema = _item(schema, next(parts, ""))
+            part = next(parts, "")
+            schema = _item(schema, part)
         elif keyword not in (*keywords.SINGLE_SCHEMAS, "items"):
-            return None
-    return schema
+            return None, pointer
+        written += [part] if part is not None else []
+    return schema, written
+
+
+def _place_of_one_of(schema: dict[str, Any]) -> list[str]:
+    """Return where a schema's `oneOf` is written as `anyOf`: beside an `anyOf`, as a new part of `allOf`."""
+    return ["allOf", str(len(schema.get("allOf", ()))), "anyOf"] if "anyOf" in schema else ["anyOf"]
 
 
 def _item(schemas: list[Any], index: str) -> Any:

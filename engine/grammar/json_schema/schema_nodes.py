@@ -116,9 +116,9 @@ class Object:
 class Options:
     """One of several shapes."""
 
-    kind: Literal["anyOf", "oneOf"]
     options: tuple[SchemaNode, ...]
     size: int = attrs.field(init=False)
+    kind: Literal["anyOf"] = "anyOf"
 
     @size.default
     def _size(self) -> int:
@@ -137,8 +137,8 @@ def any_of(options: Iterable[SchemaNode]) -> SchemaNode:
     for option in options:
         if option is ANY:
             return ANY
-        if isinstance(option, Options) and option.kind == "anyOf":
+        if isinstance(option, Options):
             kept += option.options
         elif option is not NONE:
             kept.append(option)
-    return NONE if not kept else kept[0] if len(kept) == 1 else Options("anyOf", tuple(kept))
+    return NONE if not kept else kept[0] if len(kept) == 1 else Options(tuple(kept))

@@ -29,6 +29,7 @@ class CompiledConstraint:
         call_trigger: Matcher of a call's start in free text.
         reasoning_end: Matcher of the reasoning's end.
         closing: Token ids that end reasoning over its budget.
+        notice: Sentence for the client about what is not enforced; empty if all is.
         mask_latency: Speed record of its masks.
     """
 
@@ -41,6 +42,7 @@ class CompiledConstraint:
     call_trigger: TriggerMatcher | None = None
     reasoning_end: TriggerMatcher | None = None
     closing: tuple[int, ...] = ()
+    notice: str = ""
     mask_latency: MaskLatency = attrs.field(factory=MaskLatency)
     stop_mask: TokenMask = attrs.field(init=False)
 

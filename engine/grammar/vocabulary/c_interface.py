@@ -142,8 +142,8 @@ class TokenTrie:
             self._free(self.pointer)
 
 
-def is_grammar(trie: TokenTrie, grammar: str, limits: Any) -> bool:
-    """Return whether llguidance supports all of a grammar; `Args` as in `GrammarMatcher.compile`.
+def grammar_error(trie: TokenTrie, grammar: str, limits: Any) -> str:
+    """Return what llguidance does not support in a grammar; `Args` as in `GrammarMatcher.compile`.
 
     Cheaper than compilation, since no lexer is built.
     """
@@ -151,7 +151,7 @@ def is_grammar(trie: TokenTrie, grammar: str, limits: Any) -> bool:
     init = _matcher_init(trie, limits)
     library, data = _library(), grammar.encode()
     failed = library.llg_validate_grammar(ctypes.byref(init), b"guidance", data, error, _ERROR_BYTES)
-    return bool(failed >= 0)
+    return error.value.decode(errors="replace") or "unknown" if failed < 0 else ""
 
 
 def _matcher_init(trie: TokenTrie, limits: Any) -> _MatcherInit:

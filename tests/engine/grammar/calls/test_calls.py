@@ -201,6 +201,32 @@ def test_a_tool_without_parameters_is_called_without_arguments(
         assert (call.name, json.loads(call.arguments)) == ("now", {})
 
 
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
+def test_a_loose_tool_keeps_all_of_its_schema_that_can_be_held(marked: Grammars, call_format: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "kind": {"enum": ["red", "green"]},
+            "n": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9, "not": {"const": 1}},
+        },
+        "required": ["kind", "n"],
+        "dependentRequired": {"kind": ["n"]},
+        "patternProperties": {"a*": {}, "aa*": {}},
+    }
+    loose = Tool("paint", parameters=schema, param="tools[0].parameters")
+    matcher = marked.matcher(
+        Constraint(calls=CallConstraint((loose,), REQUIRED, call_format, parallel=False))
+    )
+    for unheld in ("properties.n.not", "dependentRequired", "patternProperties"):
+        assert f"tools[0].parameters.{unheld}" in matcher.constraint.notice
+    for seed in range(3):
+        written = marked.walk(matcher.clone(), seed, eager={END: 0.5})
+        (call,) = extract_calls(make_tool_parser(call_format), written.text, (loose,)).calls
+        arguments = json.loads(call.arguments)
+        assert arguments["kind"] in ("red", "green")
+        assert arguments["n"] in range(1, 10)
+
+
 def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammars: Grammars) -> None:
     loose = Tool("loose", parameters={"type": "object", "not": {"required": ["x"]}})
     calls = CallConstraint((loose,), REQUIRED, "hermes_json", parallel=False)

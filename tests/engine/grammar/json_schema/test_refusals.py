@@ -35,18 +35,70 @@ def nested(keyword: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "keyword",
+    ("keyword", "value", "beside"),
     [
-        *("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"),
-        *("propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "nullable"),
-        *("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"),
-        *("contentSchema", "divisibleBy", "somethingNew"),
+        ("not", {"const": 1}, {}),
+        *((word, {}, {"if": {}, "then": {}, "else": {}}) for word in ("if", "then", "else")),
+        *((word, True, {}) for word in ("uniqueItems", "contains", "divisibleBy", "disallow", "extends")),
+        *((word, 1, {"contains": {}}) for word in ("minContains", "maxContains")),
+        *((word, {"minLength": 2}, {}) for word in ("propertyNames", "unevaluatedItems")),
+        *((word, {"a": ["b"]}, {}) for word in ("dependentRequired", "dependentSchemas", "dependencies")),
+        ("unevaluatedProperties", False, {"anyOf": [{}]}),
+        *((word, "#a", {}) for word in ("$dynamicRef", "$recursiveRef")),
     ],
 )
-def test_a_keyword_that_cannot_be_held_is_named_with_its_path(grammars: Grammars, keyword: str) -> None:
-    param, detail = refusal(grammars, JsonSchemaFormat(nested(keyword, {})))
-    assert param == f"{SCHEMA}.properties.x.items.anyOf[1].{keyword}"
+def test_a_keyword_that_cannot_be_held_is_named_with_its_path(
+    grammars: Grammars, keyword: str, value: Any, beside: Any
+) -> None:
+    param, detail = refusal(grammars, JsonSchemaFormat({"properties": {"x": {keyword: value, **beside}}}))
+    assert param == f"{SCHEMA}.properties.x.{keyword}"
     assert f"'{keyword}'" in detail
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        *(("mininum", "minimum"), ("requred", "required"), ("min_length", "minLength"), ("Type", "type")),
+        *(("additonalProperties", "additionalProperties"), ("ref", "$ref"), ("enmu", "enum")),
+        *(("uniqueitems", "uniqueItems"), ("propertie", "properties"), ("oneof", "oneOf")),
+    ],
+)
+def test_a_misspelled_keyword_is_named_with_the_one_that_was_meant(
+    grammars: Grammars, word: str, meant: str
+) -> None:
+    param, detail = refusal(grammars, JsonSchemaFormat(nested(word, {})))
+    assert param == f"{SCHEMA}.properties.x.items.anyOf[1].{word}"
+    assert f"did you mean '{meant}'?" in detail
+
+
+_A, _B = ({"type": "object", "properties": {name: {}}, "required": [name]} for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("schema", "place", "says"),
+    [
+        ({"oneOf": [_A, {**_A, "properties": {}}]}, "oneOf", "branches 0 and 1 that may both match"),
+        ({"oneOf": [_A, _B, {**_A, "required": ["a", "b"]}]}, "oneOf", "branches 0 and 2"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf", "write `anyOf`"),
+        ({"oneOf": [{"pattern": "^a"}, {"pattern": "^b"}], "type": "string"}, "oneOf", "write `anyOf`"),
+        ({"patternProperties": {"a*": {}, "aaa*": {}}}, "patternProperties", "exclude one another"),
+        (
+            {"properties": {"a": {}}, "additionalProperties": True, "minProperties": 1},
+            "minProperties",
+            "only",
+        ),
+        ({"type": "string", "minLength": 5, "maxLength": 2}, "", "minLength (5) is greater"),
+        ({"allOf": [{"type": "string"}, {"type": "null"}]}, "", "satisfied by no value"),
+    ],
+)
+def test_what_cannot_be_compiled_is_named_with_its_path(
+    grammars: Grammars, schema: Any, place: str, says: str
+) -> None:
+    whole = {"type": "object", "properties": {"x": schema}, "required": ["x"], "additionalProperties": False}
+    param, detail = refusal(grammars, JsonSchemaFormat(whole))
+    assert param == f"{SCHEMA}.properties.x" + (place and f".{place}")
+    assert says in detail
+    assert "coerce" not in detail
 
 
 def test_a_property_may_be_named_like_a_keyword(grammars: Grammars) -> None:
@@ -61,13 +113,13 @@ def test_a_property_may_be_named_like_a_keyword(grammars: Grammars) -> None:
         (nested("$ref", "#/$defs/missing"), ".properties.x.items.anyOf[1].$ref"),
         (nested("$ref", "#name"), ".properties.x.items.anyOf[1].$ref"),
         (nested("$ref", "#/properties"), ".properties.x.items.anyOf[1].$ref"),
-        (nested("format", "regex"), ".properties.x.items.anyOf[1].format"),
+        (nested("format", 1), ".properties.x.items.anyOf[1].format"),
         (nested("type", "text"), ".properties.x.items.anyOf[1].type"),
         (nested("minLength", -1), ".properties.x.items.anyOf[1].minLength"),
-        (nested("maxItems", 10**9), ".properties.x.items.anyOf[1].maxItems"),
+        (nested("minItems", 10**9), ".properties.x.items.anyOf[1].minItems"),
         (nested("minimum", "1"), ".properties.x.items.anyOf[1].minimum"),
         (nested("multipleOf", 0), ".properties.x.items.anyOf[1].multipleOf"),
-        (nested("maximum", 2**53 + 1), ".properties.x.items.anyOf[1].maximum"),
+        (nested("minimum", 2**53 + 1), ".properties.x.items.anyOf[1].minimum"),
         (nested("const", {"a": [2**60]}), ".properties.x.items.anyOf[1].const.a[0]"),
         (nested("enum", []), ".properties.x.items.anyOf[1].enum"),
         (nested("enum", ["\x00"]), ".properties.x.items.anyOf[1].enum[0]"),

@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.grammar.json_schema import keywords
+from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.schemas.messages.response_format import Constraint, JsonObjectFormat, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.grammars.grammar_walks import FORMAT_CHECKS, Grammars, accepted_prefix, validate
+from greenroom.tests.support.grammars.grammar_walks import (
+    FORMAT_CHECKS,
+    Grammars,
+    accepted_prefix,
+    validate,
+)
 from greenroom.tests.support.grammars.json_schemas import bounded_schemas
 
 
@@ -152,12 +159,268 @@ def test_the_notes_list_exactly_what_is_supported() -> None:
     notes = (Path(__file__).parents[4] / "notes" / "structured-output.md").read_text()
     for heading, expected in (
         ("Honoured keywords", keywords.SUPPORTED),
-        ("Annotations", keywords.ANNOTATIONS),
         ("Formats", set(keywords.FORMATS)),
     ):
         section = notes.split(f"### {heading}\n")[1].split("\n#")[0]
         listed = [line for line in section.splitlines() if line.startswith("- ")]
         assert {name for line in listed for name in re.findall(r"`([^`]+)`", line.split(":")[0])} == expected
+
+
+DIGIT = {"enum": [1, 2]}
+AB = {"properties": {"a": DIGIT, "b": DIGIT}}
+CAT, DOG = (
+    {"type": "object", "properties": {"kind": {"const": kind}, kind: DIGIT}, "required": ["kind"]}
+    for kind in ("cat", "dog")
+)
+SENT: dict[str, tuple[Any, list[str], list[str]]] = {
+    "named keys only": ({"type": "object", **AB}, ["{}", '{"a":1}', '{"b":1}'], ['{"c":1}']),
+    "others allowed": ({"type": "object", **AB, "additionalProperties": True}, ['{"c":1}'], []),
+    "others of a schema": (
+        {"type": "object", **AB, "additionalProperties": {"type": "null"}},
+        ['{"c":null}'],
+        ['{"c":1}'],
+    ),
+    "no keys named": ({"type": "object"}, ['{"c":1}'], []),
+    "a key only required": ({**AB, "type": "object", "required": ["c"]}, ['{"c":1}'], ["{}", '{"d":1}']),
+    "patterns of keys": (
+        {"type": "object", **AB, "patternProperties": {"^x": {"type": "null"}}},
+        ['{"a":1}', '{"x1":null}'],
+        ['{"c":1}', '{"x1":1}'],
+    ),
+    "keys named by parts": (
+        {
+            "type": "object",
+            "allOf": [{"properties": {"a": DIGIT}}, {"$ref": "#/$defs/b"}],
+            "$defs": {"b": {"properties": {"b": DIGIT}}},
+        },
+        ['{"a":1,"b":2}'],
+        ['{"c":1}'],
+    ),
+    "keys named by alternatives": (
+        {
+            "type": "object",
+            "properties": {"a": DIGIT},
+            "anyOf": [{"required": ["a"]}, {"properties": {"b": DIGIT}, "required": ["b"]}],
+        },
+        ['{"a":1}', '{"b":1}'],
+        ["{}", '{"c":1}'],
+    ),
+    "one key at least": ({"type": "object", **AB, "minProperties": 1}, ['{"a":1}', '{"b":1}'], ["{}"]),
+    "nothing beside": ({"type": "object", **AB, "unevaluatedProperties": False}, ['{"a":1}'], ['{"c":1}']),
+    "oneOf of constants": (
+        {"oneOf": [CAT, DOG]},
+        ['{"kind":"cat","cat":1}', '{"kind":"dog"}'],
+        ['{"kind":"cat","dog":1}'],
+    ),
+    "oneOf of references": (
+        {
+            "discriminator": {"propertyName": "kind"},
+            "oneOf": [{"$ref": "#/$defs/C"}, {"$ref": "#/$defs/D"}],
+            "$defs": {"C": CAT, "D": DOG},
+        },
+        ['{"kind":"cat","cat":1}', '{"kind":"dog"}'],
+        ['{"kind":"cat","dog":1}', "{}"],
+    ),
+    "oneOf of required keys": (
+        {
+            "oneOf": [
+                {"required": ["a"], "properties": {"a": DIGIT}},
+                {"required": ["b"], "properties": {"b": DIGIT}},
+            ]
+        },
+        ['{"a":1}', '{"b":1}'],
+        ['{"a":1,"b":1}', "{}", "1"],
+    ),
+    "oneOf beside keys": (
+        {"type": "object", **AB, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        ['{"a":1}', '{"b":1}'],
+        ['{"a":1,"b":1}', "{}"],
+    ),
+    "oneOf beside anyOf": (
+        {
+            "anyOf": [{"type": "string"}, {"type": "null"}],
+            "oneOf": [{"type": "null"}, {"type": "integer"}],
+            "$defs": {"x": {"$ref": "#/oneOf/0"}},
+        },
+        ["null"],
+        ["1", '"a"'],
+    ),
+    "a reference into oneOf": (
+        {
+            "type": "object",
+            "properties": {
+                "a": {"oneOf": [{"type": "null"}, {"type": "integer"}]},
+                "b": {"$ref": "#/properties/a/oneOf/0"},
+            },
+            "required": ["b"],
+        },
+        ['{"a":1,"b":null}'],
+        ['{"b":1}'],
+    ),
+    "oneOf in oneOf": (
+        {
+            "oneOf": [{"oneOf": [CAT, DOG]}, {"type": "null"}, {"$ref": "#/$defs/n"}],
+            "$defs": {"n": {"enum": [1, 2]}},
+        },
+        ["null", "2", '{"kind":"dog"}'],
+        ["3"],
+    ),
+    "names of any text": ({"type": "object", "propertyNames": {"type": "string"}}, ['{"a":1}'], []),
+    "names of a list": (
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "null"}},
+        ['{"a":null}'],
+        ['{"a":1}', '{"c":null}'],
+    ),
+    "names of a pattern": ({"type": "object", "propertyNames": {"pattern": "^x"}}, ['{"x1":1}'], ['{"a":1}']),
+    "an unknown format beside a pattern": (
+        {"type": "string", "format": "jwt", "pattern": "^e+$"},
+        ['"ee"'],
+        ['"a"'],
+    ),
+    "a format of numbers": (
+        {"type": "integer", "format": "int32", "nullable": True},
+        ["12"],
+        ['"a"', "null"],
+    ),
+    "words of vendors": (
+        {
+            "type": "null",
+            "markdownDescription": "x",
+            "links": [],
+            "readonly": 1,
+            "_format": "y",
+            "contentSchema": {},
+        },
+        ["null"],
+        ["1"],
+    ),
+    "draft 4's exclusive bounds": (
+        {"type": "integer", "minimum": 1, "exclusiveMinimum": True, "maximum": 3, "exclusiveMaximum": False},
+        ["2", "3"],
+        ["1", "4"],
+    ),
+    "bounds of 64 bits": ({"type": "integer", "minimum": 0, "maximum": 2**63 - 1}, ["7"], ["-7"]),
+    "a length without end": ({"type": "string", "maxLength": 2**31 - 1}, ['"a"'], ["1"]),
+    "a key that is never written": (
+        {"type": "object", "properties": {"a": {"not": {}}, "b": DIGIT}},
+        ['{"b":1}'],
+        ['{"a":1}'],
+    ),
+    "half a condition": ({"type": "null", "then": {"type": "string"}, "minContains": 2}, ["null"], ["1"]),
+}
+
+
+def allows(matcher: Matcher, tokens: Sequence[int]) -> bool:
+    """Return whether a text is a whole answer."""
+    ahead = matcher.clone()
+    for token in tokens:
+        mask = ahead.mask()
+        if mask is not None and not mask.allows(token):
+            return False
+        ahead.accept_token(token)
+    return ahead.is_accepting
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_people_send_is_held(grammars: Grammars, name: str) -> None:
+    schema, written, refused = SENT[name]
+    matcher = grammars.matcher(Constraint(JsonSchemaFormat(schema)))
+    for text in (*written, *refused):
+        assert allows(matcher, grammars.tokenizer.encode(text)) is (text in written), text
+    for seed in range(10):
+        answer = grammars.walk(Constraint(JsonSchemaFormat(schema)), seed, limit=300)
+        if answer.stopped and "Minimum" not in str(schema):  # The validator reads draft 2020-12 alone.
+            validate(schema, answer.text)
+
+
+_DATE = "^(?:\\d{4}-\\d{2}-\\d{2})$"
+_ZOD_OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+ZOD: dict[str, tuple[Any, Any]] = {
+    "string": ({"type": "string"}, "x"),
+    "email": ({"type": "string", "format": "email", "pattern": "^[a-z]+@[a-z]+\\.[a-z]{2,}$"}, "a@b.de"),
+    "url": ({"type": "string", "format": "uri"}, "http://a.b"),
+    "uuid": (
+        {"type": "string", "format": "uuid", "pattern": "^([0-9a-fA-F]{8}-.{27})$"},
+        "0" * 8 + "-0000" * 3 + "-" + "0" * 12,
+    ),
+    "base64": (
+        {
+            "type": "string",
+            "format": "base64",
+            "contentEncoding": "base64",
+            "pattern": "^[A-Za-z0-9+/]*={0,2}$",
+        },
+        "YQ==",
+    ),
+    "jwt": ({"type": "string", "format": "jwt"}, "a.b.c"),
+    "emoji": (
+        {
+            "type": "string",
+            "format": "emoji",
+            "pattern": "^(\\p{Extended_Pictographic}|\\p{Emoji_Component})+$",
+        },
+        "😀",
+    ),
+    "cuid": ({"type": "string", "format": "cuid", "pattern": "^[cC][^\\s-]{8,}$"}, "c12345678"),
+    "nanoid": ({"type": "string", "format": "nanoid", "pattern": "^[a-zA-Z0-9_-]{21}$"}, "a" * 21),
+    "cidr": (
+        {
+            "type": "string",
+            "format": "cidrv4",
+            "pattern": "^(?:[0-9]{1,3}\\.){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])$",
+        },
+        "1.2.3.4/8",
+    ),
+    "e164": ({"type": "string", "format": "e164", "pattern": "^\\+(?:[0-9]){6,14}[0-9]$"}, "+4912345678"),
+    "duration": ({"type": "string", "format": "duration", "pattern": "^P.+$"}, "P1D"),
+    "datetime": ({"type": "string", "format": "date-time"}, "2024-01-02T03:04:05Z"),
+    "date": ({"type": "string", "format": "date", "pattern": _DATE}, "2024-01-02"),
+    "startsWith": ({"type": "string", "format": "starts_with", "pattern": "^ab.*"}, "abc"),
+    "length": ({"type": "string", "minLength": 2, "maxLength": 4}, "abc"),
+    "int": ({"type": "integer", "minimum": -(2**53) + 1, "maximum": 2**53 - 1}, 7),
+    "positive": ({"type": "number", "exclusiveMinimum": 0}, 1.5),
+    "boolean": ({"type": "boolean"}, True),
+    "never": ({**_ZOD_OBJECT, "properties": {**_ZOD_OBJECT["properties"], "n": {"not": {}}}}, {"a": "x"}),
+    "literal": ({"type": "string", "const": "x"}, "x"),
+    "enum": ({"type": "string", "enum": ["x", "y"]}, "y"),
+    "nullable": ({"anyOf": [{"type": "string"}, {"type": "null"}]}, None),
+    "array": ({"type": "array", "items": {"type": "string"}, "minItems": 1}, ["x"]),
+    "tuple": ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]}, ["x", 1]),
+    "record": (
+        {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "number"}},
+        {"k": 1},
+    ),
+    "object": ({**_ZOD_OBJECT, "additionalProperties": False, "default": {}}, {"a": "x"}),
+    "discriminatedUnion": ({"oneOf": [CAT, DOG]}, {"kind": "dog"}),
+    "json": (
+        {
+            "$ref": "#/$defs/j",
+            "$defs": {
+                "j": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "null"},
+                        {"type": "array", "items": {"$ref": "#/$defs/j"}},
+                        {
+                            "type": "object",
+                            "propertyNames": {"type": "string"},
+                            "additionalProperties": {"$ref": "#/$defs/j"},
+                        },
+                    ]
+                }
+            },
+        },
+        {"k": ["x", None]},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", ZOD)
+def test_the_shapes_of_zod_are_held(grammars: Grammars, shape: str) -> None:
+    schema, value = ZOD[shape]
+    held = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    matcher = grammars.matcher(Constraint(JsonSchemaFormat(held)))
+    assert allows(matcher, grammars.tokenizer.encode(json.dumps(value, ensure_ascii=False)))
 
 
 def test_a_tree_may_refer_to_itself(grammars: Grammars) -> None:

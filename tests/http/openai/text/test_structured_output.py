@@ -226,7 +226,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": "perhaps", "tools": TOOLS}, "tool_choice"),
     ({"tool_choice": {"type": "custom"}, "tools": TOOLS}, "tool_choice.custom.name"),
     (
-        {"tools": [tool("f", strict=True, parameters={"not": {}})]},
+        {"tools": [tool("f", strict=True, parameters={"not": {"required": ["x"]}})]},
         "tools[0].function.parameters.not",
     ),
     ({"thinking_budget": -1}, "thinking_budget"),
