@@ -292,6 +292,7 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
                     runs.cancel_scope.cancel("the system closes")
                 models.cancel_scope.cancel("the system closes")
         finally:
+            actors.store.hurry(_seconds_left(system, settings) * STORE_SHARE)
             if actors.audit is not None:
                 await actors.audit.finish(max(_seconds_left(system, settings) * STORE_SHARE, 0.5))
             # The store stops last, since the others may store results at their end.

@@ -54,6 +54,9 @@ class DatabaseOpener:
         max_bytes: Maximum size of the database in bytes; None for no limit.
         audit_days: Days after which a row of the audit is deleted.
         audit_rows: Maximum number of rows of the audit.
+
+    Attributes:
+        deadline: Time by `time.monotonic()` after which nothing waits for another process that writes.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class DatabaseOpener:
         self._audit_rows = audit_rows
         self._boot = uuid.uuid4().hex
         self._lock: ServerLock | None = None
+        self.deadline = math.inf
 
     def open(self, is_abandoned: Callable[[], bool], busy_timeout: float = BUSY_TIMEOUT) -> OpenStore:
         """Open the database, and fail the unfinished responses of dead servers.
@@ -87,7 +91,7 @@ class DatabaseOpener:
             sqlite3.Error: The database cannot be opened.
             OSError: The database cannot be opened.
         """
-        connection = Connection(self._database, is_abandoned, busy_timeout)
+        connection = Connection(self._database, is_abandoned, busy_timeout, lambda: self.deadline)
         try:
             # No other server can use a database in memory or without a file.
             if connection.path is not None and (self._lock is None or not self._lock.holds()):
@@ -117,6 +121,7 @@ class DatabaseOpener:
         """Fail this server's unfinished responses, and close the database for good."""
         if store is not None:
             with contextlib.suppress(sqlite3.Error):
+                store.connection.wait_for_others(BUSY_TIMEOUT)
                 store.servers.leave()
             with contextlib.suppress(sqlite3.Error):
                 store.connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.supervised_worker import WorkerOutcome
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.store.answers import Writing
+from greenroom.actors.store.database.connection import BUSY_TIMEOUT
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.open_database import DatabaseOpener
 from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
@@ -33,7 +35,8 @@ FIRST_PRUNE = 5.0
 """Seconds after the start at which a database in a file is opened, if not used before."""
 PRUNE_INTERVAL = 3600.0
 """Interval in seconds between checks for expired data and dead servers."""
-
+LOCKED_SECONDS = 0.5
+"""Seconds in which a system that closes waits for a process that has held the database for long already."""
 
 _REFUSALS = ("store_busy", "storage_full")
 """The codes of problems that are likely to affect the next write too."""
@@ -69,7 +72,7 @@ class Store:
         kept = settings.db
         path = MEMORY if kept is None or kept == MEMORY else str(Path(kept).expanduser())
         self._outlives = database is not None or path != MEMORY
-        opener = DatabaseOpener(
+        self._opener = DatabaseOpener(
             path if database is None else database,
             storing=settings.store_responses,
             retention_days=settings.store_retention_days,
@@ -77,7 +80,7 @@ class Store:
             audit_days=settings.audit_days,
             audit_rows=settings.audit_rows,
         )
-        self._worker = StoreWorker(opener, workers, self._control)
+        self._worker = StoreWorker(self._opener, workers, self._control)
 
     def keep(self, message: SaveWorkingSpace) -> None:
         """Queue a message whose answer nobody waits for; on any thread."""
@@ -99,6 +102,11 @@ class Store:
             self._control.close(draining())
             self._ended.set()
             self._log.debug("stopped")
+
+    def hurry(self, seconds: float) -> None:
+        """Wait for other processes that write for at most `seconds` more, in all; shorter if one did not end."""
+        most = LOCKED_SECONDS if self._refuses else BUSY_TIMEOUT
+        self._opener.deadline = time.monotonic() + min(seconds, most)
 
     async def stop(self, seconds: float) -> None:
         """Stop the store after it has answered the queued messages.

@@ -31,7 +31,7 @@ from greenroom.engine.catalog.hub.repository import (
 from greenroom.engine.catalog.hub.snapshot_folder import SnapshotFolder
 from greenroom.schemas.download import Download
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.download_protocol import DownloadProgress
+from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 _FAILURES = (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError)
@@ -236,5 +236,5 @@ class _FetchFiles:
         """
         needed, free = self._folder.missing_bytes(files), shutil.disk_usage(self._cache).free
         if needed > free:
-            sizes = f"it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+            sizes = f"it needs {size_text(needed)}, and {size_text(free)} are free"
             raise OSError(f"{sizes} where {self._cache} lies")

@@ -15,9 +15,9 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import status_of_signal
-from greenroom.http.terminal.download_display import download_bar, size_text
+from greenroom.http.terminal.download_display import download_bar
 from greenroom.schemas.download import Download
-from greenroom.schemas.protocols.download_protocol import DownloadProgress
+from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
 from greenroom.schemas.settings.settings import Settings
 
 _SHOW_CURSOR = b"\x1b[?25h\n"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from greenroom.schemas.protocols.download_protocol import DownloadProgress
+from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
 
 _LINE_SECONDS = 10.0
 """Seconds between two lines in a pipe."""
@@ -72,8 +72,3 @@ class DownloadLines:
         share = progress.received / max(1, progress.nbytes)
         speed = f"{progress.rate / 1e6:.1f} MB/s"
         click.echo(f"{share:.0%} of {size_text(progress.nbytes)}, {speed}", err=True)
-
-
-def size_text(nbytes: int) -> str:
-    """Return a size for people, in MB or GB."""
-    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.1f} MB"

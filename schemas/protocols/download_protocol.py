@@ -233,3 +233,8 @@ class ModelDeleted:
 
 
 DownloadMessage = PullModel | ListPulls | CancelPull | WatchPulls | SearchHub | CopyModel | DeleteModel
+
+
+def size_text(nbytes: int) -> str:
+    """Return a size of files for people, in MB or GB."""
+    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.1f} MB"

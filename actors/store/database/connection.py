@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 BUSY_TIMEOUT = 5.0
 """Maximum seconds to wait for another process that writes."""
+
+BUSY_SLICE = 0.1
+"""Seconds of such a wait within SQLite, which cannot be cut short."""
 
 MAX_MEMORY = 1 << 30
 """Maximum size of an in-memory database, in bytes."""
@@ -42,6 +46,7 @@ class Connection:
             `check_same_thread=False`, and must not be used by anything else meanwhile.
         is_abandoned: Callback before each commit that returns whether to roll back instead.
         busy_timeout: Seconds to wait for another process that writes, until `wait_for_others` changes it.
+        deadline: Returns a time by `time.monotonic()`, which may change; after it nothing waits for others.
 
     Attributes:
         path: Path of the file; None if the database is in memory.
@@ -56,12 +61,15 @@ class Connection:
         database: str | Database | sqlite3.Connection,
         is_abandoned: Callable[[], bool] = lambda: False,
         busy_timeout: float = BUSY_TIMEOUT,
+        deadline: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        self._is_abandoned = is_abandoned
+        self._is_abandoned, self._deadline = is_abandoned, deadline
+        self._wait_until = -math.inf
         self._own = isinstance(database, str)
         self._database = _open(database, busy_timeout) if isinstance(database, str) else _adopt(database)
         self._connection = self._database.conn
         try:
+            self.wait_for_others(busy_timeout)
             self.path = self._find_path()
             self._file = self.path.stat() if self._own and self.path is not None else None
             self._migrate()
@@ -70,9 +78,8 @@ class Connection:
             raise
 
     def wait_for_others(self, seconds: float) -> None:
-        """Set the wait for another process that writes, unless the connection was passed in."""
-        if self._own:
-            self._connection.execute(f"pragma busy_timeout = {max(0, round(seconds * 1000)):d}")
+        """Wait so many seconds from now for another process that writes, unless the connection was passed in."""
+        self._wait_until = time.monotonic() + seconds if self._own else -math.inf
 
     def read(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """Return the rows of a query."""
@@ -110,7 +117,7 @@ class Connection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit all writes of the block, or none."""
-        self._connection.execute("begin immediate")
+        self._begin()
         try:
             yield
             if self._is_abandoned():
@@ -121,6 +128,16 @@ class Connection:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
+
+    def _begin(self) -> None:
+        """Begin to write, once other processes let it."""
+        while True:
+            try:
+                self._connection.execute("begin immediate")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= min(self._wait_until, self._deadline()):
+                    raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -191,16 +208,21 @@ def _enable_wal(database: Database, busy_timeout: float) -> None:
             database.enable_wal()
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if not _is_busy(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    """Return whether another process writes."""
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _open(name: str, busy_timeout: float) -> Database:
     if name != MEMORY:
         prepare_file(Path(name))
     target = MEMORY if name == MEMORY else database_uri(Path(name))
-    connection = sqlite3.connect(target, timeout=busy_timeout, uri=True)
+    connection = sqlite3.connect(target, timeout=BUSY_SLICE, uri=True)
     database = _wrap(connection)
     try:
         if not next(connection.execute("pragma page_count"))[0]:

@@ -210,6 +210,21 @@ async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503
         assert await ask(system.refs.store, DescribeStore(), StoreStatus) == StoreStatus()
 
 
+async def test_a_system_closes_soon_though_another_process_holds_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "db")) as other:
+        async with storing(tmp_path / "db") as system:
+            await ask(system.refs.store, CommitResponse(response("r")), Committed)
+            other.execute("begin immediate")
+            with monkeypatch.context() as patch:
+                patch.setattr(store_loop, "BUSY_TIMEOUT", 0.05)
+                await refusal(system.refs.store, CommitResponse(response("s")))
+            await system.refs.store.tell(CommitResponse(response("t")))
+            begun = time.monotonic()
+        assert time.monotonic() - begun < BUSY_TIMEOUT
+
+
 def test_a_job_that_waited_for_another_process_behind_others_waits_no_longer() -> None:
     now = time.monotonic()
     message = CommitResponse(response("r"))

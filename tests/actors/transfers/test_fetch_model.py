@@ -299,7 +299,7 @@ async def test_a_model_larger_than_the_disk_is_refused_before_it_is_fetched(
 
     usage = shutil.disk_usage(cache.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: attrs_like(usage, free=5 * MB))
-    assert "it needs 0.0 GB, and 0.0 GB are free where" in await failure(cache)
+    assert "it needs 6.3 MB, and 5.2 MB are free where" in await failure(cache)
     assert hub.asked(WEIGHTS) == []
 
 
