@@ -104,7 +104,7 @@ class Store:
             self._log.debug("stopped")
 
     def hurry(self, seconds: float) -> None:
-        """Wait for other processes that write for at most `seconds` more, in all; shorter if one did not end."""
+        """Wait at most `seconds` more, in all, for other processes that write; less if one does not end."""
         most = LOCKED_SECONDS if self._refuses else BUSY_TIMEOUT
         self._opener.deadline = time.monotonic() + min(seconds, most)
 

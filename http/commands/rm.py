@@ -26,9 +26,9 @@ def command(settings: Settings, model: str, yes: bool, url: str | None) -> None:
       greenroom rm mlx-community/Qwen3-4B-4bit@v1 --yes
     """
     from greenroom.actors.downloads.deleting import find_removal
-    from greenroom.schemas.protocols.download_protocol import size_text
     from greenroom.http.terminal.operator_client import OperatorClient, find_server
     from greenroom.schemas.problems import ProblemError
+    from greenroom.schemas.protocols.download_protocol import size_text
 
     try:
         removal = find_removal(model, settings)

@@ -78,7 +78,7 @@ class Connection:
             raise
 
     def wait_for_others(self, seconds: float) -> None:
-        """Wait so many seconds from now for another process that writes, unless the connection was passed in."""
+        """Wait so long from now for another process that writes, unless the connection was passed in."""
         self._wait_until = time.monotonic() + seconds if self._own else -math.inf
 
     def read(self, statement: str, parameters: Parameters = ()) -> list[Row]:
