@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Template
@@ -34,10 +33,12 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "open-webui": (
         "Open WebUI",
         "export OPENAI_API_BASE_URL=$base\nexport OPENAI_API_KEY=$key\nexport ENABLE_OLLAMA_API=false\n"
-        "# or: Admin Panel > Settings > Connections > OpenAI API > Add: URL $base, key $key\n"
-        "# speech: Settings > Audio: engine OpenAI, URL $base\n"
-        "# direct connections, from browsers: serve with --allowed-origins and Open WebUI's address\n"
-        "# from a container: host.docker.internal instead of localhost",
+        "# or: Admin Panel / Settings / Connections / OpenAI API / Add: URL $base, key $key\n"
+        "# speech: Settings / Audio: engine OpenAI, URL $base\n"
+        "# direct connections, from browsers: serve with --allowed-origins and the address of Open WebUI\n"
+        "# from a container: host.docker.internal (Podman: host.containers.internal) instead of localhost;\n"
+        "#   on Linux serve with --host 0.0.0.0 and a key, docker run with\n"
+        "#   --add-host=host.docker.internal:host-gateway",
     ),
     "librechat": (
         "LibreChat",
@@ -48,7 +49,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "zed": (
         "Zed",
-        "// settings.json; the key: agent panel > settings > Greenroom, or GREENROOM_API_KEY\n{\n"
+        "// settings.json; the key: agent panel / settings / Greenroom, or GREENROOM_API_KEY\n{\n"
         '  "language_models": {\n    "openai_compatible": {\n      "Greenroom": {\n'
         '        "api_url": "$base",\n        "available_models": [\n          {\n'
         '            "name": "$model",\n            "max_tokens": $context,\n'
@@ -60,13 +61,13 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "xcode": (
         "Xcode",
-        "Xcode > Settings > Intelligence > Add a Model Provider\n  Locally Hosted: port $port\n"
-        "  or Internet Hosted: URL $url, API key $key, API key header x-api-key",
+        "# Xcode / Settings / Intelligence / Add a Model Provider\n#   Locally Hosted: port $port\n"
+        "#   or Internet Hosted: URL $url, API key $key, API key header x-api-key",
     ),
     "jetbrains": (
         "JetBrains AI Assistant",
-        "Settings > Tools > AI Assistant > Models > Third-party AI providers\n"
-        "  Provider: OpenAI-compatible\n  URL: $base\n  API key: $key\n  Model: $model",
+        "# Settings / Tools / AI Assistant / Models / Third-party AI providers\n"
+        "#   Provider: OpenAI-compatible\n#   URL: $base\n#   API key: $key\n#   Model: $model",
     ),
     "raycast": (
         "Raycast",
@@ -78,18 +79,18 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "home-assistant": (
         "Home Assistant",
-        "Settings > Devices & services > Add integration > Ollama\n  URL: $url\n  Model: $model\n"
-        "  Context window size: $context\n  Control Home Assistant: $assist\n"
+        "# Settings / Devices and services / Add integration / Ollama\n#   URL: $url\n#   Model: $model\n"
+        "#   Context window size: $context\n#   Control Home Assistant: $assist\n"
         "# Home Assistant runs elsewhere: serve with --host 0.0.0.0 and a key, or on its own machine",
     ),
     "n8n": (
         "n8n",
-        "Credentials > New > OpenAI\n  API key: $key\n  Base URL: $base\n"
-        "Node OpenAI Chat Model: model $model, by expression or from the list",
+        "# Credentials / New / OpenAI\n#   API key: $key\n#   Base URL: $base\n"
+        "# Node OpenAI Chat Model: model $model, by expression or from the list",
     ),
     "vscode": (
         "VS Code (Copilot Chat)",
-        "Chat: Manage Language Models > OpenAI Compatible, or settings.json:\n"
+        "// Chat: Manage Language Models / OpenAI Compatible, or settings.json:\n"
         '"github.copilot.chat.customOAIModels": {\n  "$model": {\n    "name": "$model",\n'
         '    "url": "$base/chat/completions",\n    "toolCalling": $tools,\n    "vision": $images,\n'
         '    "thinking": $thinks,\n    "maxInputTokens": $prompt,\n    "maxOutputTokens": $answer,\n'
@@ -134,6 +135,9 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+_NEEDS = {"goose": 16_000, "zed": 16_000, "xcode": 16_000, "jetbrains": 16_000, "vscode": 24_000}
+"""Tokens of context that an agent's own instructions, its tools and a first answer take."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@:+-]*")
 """Ids that mean themselves in a shell, in YAML, JSON and Python; a server may send any other."""
 
@@ -150,23 +154,18 @@ def lines_for(name: str, server: ServerFacts) -> str:
     Raises:
         ValueError: The model's id has characters that a shell or a settings file would interpret.
     """
-    if name in LAUNCHED:
-        return _of_launched(name, server)
     if _PLAIN.fullmatch(server.model) is None:
         raise ValueError(f"the id {server.model!r} cannot be pasted as it is: give the model an alias")
+    if name in LAUNCHED:
+        folder = Path(f"$HOME/.greenroom-{name}")
+        lines = LAUNCHED[name].make(server, folder, ()).lines(folder)
+        return "\n".join([f"# greenroom launch {name} does this by itself", *lines])
     return Template(_TEXTS[name][1]).substitute(_values(server))
 
 
-def _of_launched(name: str, server: ServerFacts) -> str:
-    """Return the settings with which `greenroom launch` starts a client."""
-    folder = Path(f"~/.greenroom-{name}")
-    started = LAUNCHED[name].make(server, folder, ())
-    lines = [f"# greenroom launch {name} does this by itself"]
-    for path, text in started.files.items():
-        lines += [f"# {folder / path}", text]
-    lines += [f"unset {each}" for each in started.removed]
-    lines += [f"export {each}={shlex.quote(value)}" for each, value in started.environment.items()]
-    return "\n".join([*lines, shlex.join(started.command)])
+def needed_tokens(name: str) -> int:
+    """Return the context length in tokens below which a client cannot work; 0 if any will do."""
+    return LAUNCHED[name].needs if name in LAUNCHED else _NEEDS.get(name, 0)
 
 
 def _values(server: ServerFacts) -> dict[str, str]:

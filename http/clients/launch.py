@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -43,7 +44,30 @@ class Launch:
                 file.write(text)
             os.replace(unfinished, path)
 
+    def lines(self, folder: Path) -> list[str]:
+        """Return the lines to paste into bash, zsh or fish that do the same, and leave their variables alone.
+
+        Args:
+            folder: The client's own folder, which may begin with `$HOME`.
+        """
+        lines = []
+        for name, text in self.files.items():
+            path = folder / name
+            lines += [
+                f"mkdir -p -m 700 {_pasted(path.parent)}",
+                f"printf '%s\\n' {_pasted(text)} > {_pasted(path)}",
+            ]
+        words = [f"-u {name}" for name in self.removed]
+        words += [_pasted(f"{name}={value}") for name, value in self.environment.items()]
+        return [*lines, " \\\n  ".join(["env", *words, " ".join(map(_pasted, self.command))])]
+
     def variables(self, user: Mapping[str, str]) -> dict[str, str]:
         """Return the client's whole environment, from the user's."""
         kept = {name: value for name, value in user.items() if name not in self.removed}
         return {**kept, **self.environment}
+
+
+def _pasted(word: str | Path) -> str:
+    """Return a word as a shell reads it; one that names the home folder is left for the shell to complete."""
+    text = str(word)
+    return f'"{text}"' if "$HOME/" in text else shlex.quote(text)

@@ -24,6 +24,7 @@ class LaunchedClient:
         program: Name of its program.
         install: Command that installs it.
         make: Function of the server, the client's own folder and the user's arguments.
+        needs: Tokens of context that its instructions, its tools and a first answer take; 0 if any will do.
         takes_self_signed: True if it trusts a server's own certificate that no authority has signed.
     """
 
@@ -31,6 +32,7 @@ class LaunchedClient:
     program: str
     install: str
     make: Make
+    needs: int = 0
     takes_self_signed: bool = True
 
 
@@ -240,14 +242,18 @@ def _llm(server: ServerFacts, folder: Path, arguments: Sequence[str]) -> Launch:
 
 
 LAUNCHED: Mapping[str, LaunchedClient] = {
-    "claude": LaunchedClient("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude),
-    "codex": LaunchedClient(
-        "Codex", "codex", "npm install -g @openai/codex", _codex, takes_self_signed=False
+    "claude": LaunchedClient(
+        "Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude, 32_000
     ),
-    "opencode": LaunchedClient("OpenCode", "opencode", "npm install -g opencode-ai", _opencode),
-    "aider": LaunchedClient("Aider", "aider", "uv tool install aider-chat", _aider),
-    "cn": LaunchedClient("Continue", "cn", "npm install -g @continuedev/cli", _cn, takes_self_signed=False),
-    "cline": LaunchedClient("Cline", "cline", "npm install -g cline", _cline),
+    "codex": LaunchedClient(
+        "Codex", "codex", "npm install -g @openai/codex", _codex, 32_000, takes_self_signed=False
+    ),
+    "opencode": LaunchedClient("OpenCode", "opencode", "npm install -g opencode-ai", _opencode, 24_000),
+    "aider": LaunchedClient("Aider", "aider", "uv tool install aider-chat", _aider, 8_000),
+    "cn": LaunchedClient(
+        "Continue", "cn", "npm install -g @continuedev/cli", _cn, 16_000, takes_self_signed=False
+    ),
+    "cline": LaunchedClient("Cline", "cline", "npm install -g cline", _cline, 24_000),
     "llm": LaunchedClient("llm", "llm", "uv tool install llm", _llm),
 }
 """Clients by the name that `greenroom launch` takes."""

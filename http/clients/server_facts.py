@@ -48,6 +48,15 @@ class ServerFacts:
         """Tokens of an answer that leave three quarters of the context to the conversation."""
         return max(256, self.tokens // 4)
 
+    def advice_for(self, title: str, needed: int) -> str | None:
+        """Return a sentence on a model whose context is too short for a client; None if it is known to do."""
+        if self.context is None or self.context >= needed:
+            return None
+        return (
+            f"{self.model} has a context of {self.context:,} tokens, and {title} needs about {needed:,}: "
+            "name another model with --model"
+        )
+
 
 def facts_of(url: str, key: str, listed: Mapping[str, Any]) -> ServerFacts:
     """Return the facts in a model's description, as `GET /v1/models/{id}` answers it."""

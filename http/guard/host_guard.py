@@ -16,6 +16,8 @@ from greenroom.schemas.settings.settings import Settings
 
 FORM_TYPE = "multipart/form-data"
 BODY_TYPES = ("application/json", FORM_TYPE)
+_CONTAINER_NAMES = ("host.docker.internal", "host.containers.internal")
+"""This machine's names within its containers. ICANN reserved `.internal`: no web site has a name in it."""
 _PREFLIGHT_AGE = "600"
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _EXPOSED = (
@@ -54,7 +56,7 @@ class HostGuard:
     def update(self, settings: Settings) -> None:
         """Follow changed settings."""
         listened = (address.host for address in listen_addresses(settings))
-        own = ("localhost", *listened, *own_names())
+        own = ("localhost", *listened, *own_names(), *_CONTAINER_NAMES)
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 

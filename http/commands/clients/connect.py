@@ -29,7 +29,7 @@ def command(client: str | None, url: str | None, model: str) -> None:
       greenroom connect zed --model org/name
       greenroom connect open-webui --url http://studio.local:8000
     """
-    from greenroom.http.clients.connected import connected_names, lines_for
+    from greenroom.http.clients.connected import connected_names, lines_for, needed_tokens
 
     names = connected_names()
     if client is None:
@@ -61,6 +61,8 @@ def command(client: str | None, url: str | None, model: str) -> None:
         if listed is None:
             raise click.ClickException(for_terminal(f"the server at {place} has no model '{model}'"))
         facts = facts_of(place, "YOUR_KEY", listed)
+        if advice := facts.advice_for(names[client], needed_tokens(client)):
+            click.echo(for_terminal(f"greenroom: {advice}"), err=True)
     try:
         text = lines_for(client, facts)
     except ValueError as error:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 
 from greenroom.http.commands.operators.admin_client import check_client_url
 from greenroom.http.process.exit_status import status_of_signal
+from greenroom.http.terminal.standard_streams import for_terminal
 
 if TYPE_CHECKING:
     from greenroom.http.clients.launch import Launch
@@ -56,6 +57,8 @@ def command(
         sys.exit(_NOT_INSTALLED)
     with server_for_client(url, model, folder) as (server, certificate, is_own):
         started = start_trusting(launched, server, certificate, folder, arguments)
+        if advice := server.advice_for(launched.title, launched.needs):
+            click.echo(for_terminal(f"greenroom: {advice}"), err=True)
         if prints:
             _print(started, folder, server)
             return
@@ -109,11 +112,8 @@ def _print(started: Launch, folder: Path, server: ServerFacts) -> None:
     def hidden(text: str) -> str:
         return text.replace(server.key, "KEY") if len(server.key) > len("none") else text
 
-    for name in started.removed:
-        click.echo(f"unset {name}")
-    for name, value in started.environment.items():
-        click.echo(hidden(f"export {name}={shlex.quote(value)}"))
-    for name, text in started.files.items():
-        shown = f"{text.count('BEGIN CERTIFICATE')} certificates" if name == FILE else text
-        click.echo(hidden(f"# {folder / name}\n{shown}"))
-    click.echo(hidden(shlex.join(started.command)))
+    files = dict(started.files)
+    if FILE in files:
+        files[FILE] = f"{files[FILE].count('BEGIN CERTIFICATE')} certificates"
+    for line in attrs.evolve(started, files=files).lines(folder):
+        click.echo(hidden(line))

@@ -33,6 +33,8 @@ PAGE = "https://chat.example"
         "my_service:8000",
         "greenroom.example",
         "Greenroom.Example:443",
+        "host.docker.internal:8000",
+        "host.containers.internal",
         "",
     ],
 )

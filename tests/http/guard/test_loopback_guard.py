@@ -50,6 +50,7 @@ REFUSED = [
     {"CF-Connecting-IP": "192.0.2.1"},
     {"Host": "chat.example"},
     {"Host": "192.0.2.1:8000"},
+    {"Host": "host.docker.internal:8000"},
     {"Host": "localhost.evil.example"},
     {"Host": "evil-localhost"},
     {"Origin": "https://chat.example"},
