@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.engine.catalog.hub.download_failures import describe_failure, is_unknown
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID
-from greenroom.schemas.problems import Problem, ProblemError, load_failed, unknown_to_hub
+from greenroom.schemas.problems import Problem, ProblemError, unknown_to_hub
 
 LISTING_SECONDS = 60.0
 """Longest wait for the hub's list of files."""
@@ -123,7 +123,8 @@ def download_failed(hub_id: str, reason: str) -> Problem:
     Args:
         reason: A clause without a full stop.
     """
-    return load_failed(hub_id, f"downloading it failed: {reason}")
+    detail = f"The model '{hub_id}' could not be downloaded: {reason}"
+    return Problem(503, "load_failed", detail, retry_after=30)
 
 
 def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:

@@ -81,7 +81,7 @@ def test_what_cannot_be_downloaded_ends_the_server_with_a_sentence(
         refused = run_greenroom("serve", "org/nothing", "--port", "0", "--log-level", "error", **endpoint)
         assert (refused.returncode, refused.stdout) == (1, "")
         [line] = refused.stderr.splitlines()
-        assert "The model 'org/nothing' could not be loaded: downloading it failed: " in line
+        assert "The model 'org/nothing' could not be downloaded: " in line
         assert why.partition("{")[0] in line
         assert "Got:" not in line
 

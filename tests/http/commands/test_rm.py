@@ -45,6 +45,13 @@ def test_a_model_is_found_pulled_and_deleted_after_a_question(cache: Path, hub: 
     assert "There are no files of a model 'org/chat' to delete" in run_greenroom("rm", NAME, "--yes").stderr
 
 
+def test_a_search_that_reaches_no_hub_is_one_line() -> None:
+    refused = run_greenroom("search", "chat", HF_ENDPOINT="http://127.0.0.1:9")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    [line] = refused.stderr.splitlines()
+    assert "http://127.0.0.1:9 cannot be reached" in line
+
+
 def test_only_the_cache_and_folders_of_models_lose_files(
     cache: Path, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
