@@ -128,6 +128,7 @@ async def _serve(
 
     from greenroom.actors.system import open_system
     from greenroom.http.process.log_configuration import set_log_level
+    from greenroom.http.process.runtime_file import describe_unusable_address
     from greenroom.http.settings.reloader import Reloader
 
     drain = trio.Event()
@@ -138,7 +139,7 @@ async def _serve(
         reloader.tell(lambda now: set_log_level(now.log_level))
         end = await _serve_until_drained(system, settings, reloader, drain, shutdown, watchers)
     if isinstance(end, OSError):
-        raise click.ClickException(f"cannot listen on {end.filename}: {end.strerror}")
+        raise click.ClickException(describe_unusable_address(end))
     return ExitStatus.FORCED if system.hung and end is ExitStatus.DONE else end
 
 

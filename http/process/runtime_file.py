@@ -8,6 +8,7 @@ has the same id by now.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -56,6 +57,18 @@ class RunningServer:
     def urls(self) -> tuple[str, ...]:
         """The addresses that are URLs, which every program can use."""
         return tuple(address for address in self.addresses if _PATH.fullmatch(address) is None)
+
+
+def describe_unusable_address(error: OSError) -> str:
+    """Return the sentence on an address at which nothing can listen, with the server that does so already."""
+    told = f"cannot listen on {error.filename}: {error.strerror}"
+    if error.errno != errno.EADDRINUSE or str(error.filename).startswith("unix:"):
+        return told
+    port = str(error.filename).rpartition(":")[2]
+    for server in running_servers():
+        if any(url.rpartition(":")[2] == port for url in server.urls):
+            return f"{told} by greenroom (process {server.pid}): stop it, or name another port with --port"
+    return f"{told} by another program: name another port with --port"
 
 
 @contextmanager

@@ -33,7 +33,9 @@ def supervise(
     try:
         sockets = list(inherited) or bind_sockets(settings, log.warning)
     except OSError as error:
-        raise click.ClickException(f"cannot listen on {error.filename}: {error.strerror}") from error
+        from greenroom.http.process.runtime_file import describe_unusable_address
+
+        raise click.ClickException(describe_unusable_address(error)) from error
     command = (sys.executable, *sys.orig_argv[1:])
     paths = [] if inherited else unix_paths(sockets)
     try:

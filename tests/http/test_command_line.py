@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.tests.support.models.model_folders import make_model
-from greenroom.tests.support.servers.server_processes import FULL_DISK, run_greenroom
+from greenroom.tests.support.servers.server_processes import FULL_DISK, run_greenroom, serving
 
 
 def test_help_names_every_command_with_examples_and_imports_nothing_heavy() -> None:
@@ -116,8 +116,15 @@ def test_a_taken_port_is_refused_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run_greenroom("serve", "--port", str(port), "--log-level", "error")
+    told = "greenroom: cannot listen on 127.0.0.1:{}: Address already in use by {} with --port\n"
     assert done.returncode == 1
-    assert done.stderr == f"greenroom: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert done.stderr == told.format(port, "another program: name another port")
+    with serving() as server:
+        port = int(server.address.rpartition(":")[2])
+        for way in ((), ("--supervised",)):
+            done = run_greenroom("serve", "--port", str(port), "--log-level", "error", *way)
+            holder = f"greenroom (process {server.process.pid}): stop it, or name another port"
+            assert done.stderr == told.format(port, holder)
 
 
 def test_a_mistyped_command_names_the_one_that_was_meant() -> None:
