@@ -104,8 +104,9 @@ def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] =
         more = f" and {len(known) - _NAMED_AT_MOST} more" if len(known) > _NAMED_AT_MOST else ""
         detail += f" There are: {', '.join(known[:_NAMED_AT_MOST])}{more}; `default` means the first."
         if len(model) <= _LONGEST_ALIAS and model.isprintable() and '"' not in model:
-            alias = f'`model.default.alias = ["{model}"]`'
-            detail += f" To serve it under this name, put {alias} in the settings."
+            which, owner = ("it", "default") if len(known) == 1 else ("one", '"ID"')
+            alias = f'`model.{owner}.alias = ["{model}"]`'
+            detail += f" To serve {which} under this name, put {alias} in the settings."
     return Problem(404, "model_not_found", detail, "model")
 
 

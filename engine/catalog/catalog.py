@@ -124,7 +124,7 @@ class Catalog:
         if self._allow_downloads and HUB_ID.fullmatch(model):
             return attrs.evolve(entry_of_hub_id(model, None), unlisted=True)
         ids = {name.lower(): name for name in self.names()}
-        near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(model[:200].lower(), ids, n=3)
         known = [entry.id for entry in self.entries()]
         return model_not_found(model[:200], [ids[name] for name in near], known)
 

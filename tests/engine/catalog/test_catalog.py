@@ -124,8 +124,12 @@ def test_an_unknown_model_is_a_404_with_near_names(tmp_path: Path) -> None:
     assert "mlx-community/Qwen3-0.6B-4bit" in missing(catalog, "mlx-community/qwen3-0.6b-8bit").detail
     assert missing(catalog, "gpt-4o").detail == (
         "The model 'gpt-4o' does not exist here. There are: tiny, mlx-community/Qwen3-0.6B-4bit; `default` "
-        'means the first. To serve it under this name, put `model.default.alias = ["gpt-4o"]` in the '
-        "settings."
+        'means the first. To serve one under this name, put `model."ID".alias = ["gpt-4o"]` in the settings.'
+    )
+    alone = Catalog((str(make_model(tmp_path / "text")),), cache=tmp_path / "none")
+    assert missing(alone, "tts-1").detail == (  # which is not like `text`
+        "The model 'tts-1' does not exist here. There are: text; `default` means the first. "
+        'To serve it under this name, put `model.default.alias = ["tts-1"]` in the settings.'
     )
     assert len(missing(catalog, "x" * 100_000).detail) < 500
 
