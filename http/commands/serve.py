@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -245,7 +246,8 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
     own = [address.replace("//0.0.0.0:", "//127.0.0.1:") for address in addresses]
     reachable = list(dict.fromkeys(address.replace("//[::]:", "//127.0.0.1:") for address in own))
     address = reachable[0]
-    served = ", ".join(settings.models) or "the built-in demo model"
+    ids = [Path(name).name if Path(name).is_dir() else name for name in settings.models]
+    served = ", ".join(ids) or "the built-in demo model"
     lines = [
         f"Greenroom serves {served} on {' and '.join(reachable)}",
         "",

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
@@ -234,8 +235,8 @@ async def test_responses_are_counted_by_labels_that_no_client_chooses() -> None:
     assert "secret" not in told.text.lower()
 
 
-async def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
-    async with serving(Settings(shutdown_timeout=20.0)) as served:
+async def test_the_alarms_and_the_dashboard_ask_for_metrics_and_labels_that_exist() -> None:
+    async with serving(Settings(db=":memory:", shutdown_timeout=20.0)) as served:
         assert (await fetch(served.server, "POST", CHAT, chatting("default"))).status == 200
         told = await scrape(served.server)
     labels = {"le", *(label for _, pairs in told.samples for label, _ in pairs)}
@@ -255,6 +256,13 @@ async def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
             named += re.findall(r"\w+", group)
         assert set(named) <= labels, target["expr"]
     assert asked <= told.names | counters.keys(), "the dashboard asks for more than there is"
+    rules = yaml.safe_load((NOTES / "alarms.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    alarms = {name for rule in rules for name in re.findall(r"\b(?:vllm:|greenroom:)\w+", rule["expr"])}
+    assert alarms <= told.names | counters.keys(), "an alarm asks for more than there is"
+    for rule in rules:
+        assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels
+    # A metric worth an alarm can be seen.
+    assert alarms <= asked | {"greenroom:build_info"}
     shown = {re.sub("_(total|bucket)$", "", name) for name in asked if name.startswith("vllm:")}
     served_names = {re.sub("_(total|bucket|count|sum)$", "", name) for name in told.names | counters.keys()}
     assert shown == {name for name in served_names if name.startswith("vllm:")}
