@@ -205,7 +205,7 @@ def _find_place(constraint: Constraint) -> None:
         schemas += [(tool.checked, tool.param) for tool in tools if tool.strict]
     for checked, param in schemas:
         if fault := find_fault(checked, param):
-            raise fault.error
+            raise fault[0]
 
 
 def _key_of(constraint: Constraint) -> bytes | None:

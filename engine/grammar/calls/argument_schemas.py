@@ -112,7 +112,7 @@ def check_object(schema: Mapping[str, Any]) -> None:
 
 
 def loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call format that writes arguments one by one can enforce of a loose tool's schema.
+    """Return a loose tool's schema without what formats that write arguments one by one cannot enforce.
 
     Raises:
         CannotBeWritten: The schema names no arguments.

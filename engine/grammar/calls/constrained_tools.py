@@ -119,10 +119,11 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
     except ProblemError:
         return ConstrainedTool(tool.name, param, unheld=(param,))
     while fault := find_fault(checked, param):
-        if not fault.word:
+        error, schema, word = fault
+        if not word:
             return ConstrainedTool(tool.name, param, unheld=(param,))
-        del fault.schema[fault.word]
-        unheld.append(str(fault.error.problem.param))
+        del schema[word]
+        unheld.append(error.problem.param or param)
     return ConstrainedTool(tool.name, param, checked, enforced=True, unheld=tuple(dict.fromkeys(unheld)))
 
 

@@ -6,8 +6,6 @@ import json
 from itertools import islice
 from typing import Any, Final
 
-import attrs
-
 from greenroom.engine.grammar.cost.limits import parser_limits
 from greenroom.engine.grammar.json_schema.composition import subschemas
 from greenroom.engine.grammar.json_schema.json_path import JsonPath
@@ -20,27 +18,15 @@ _MAX_TRIALS: Final = 100
 """Limit on the subschemas that are compiled to find a fault's place."""
 
 
-@attrs.frozen
-class CompileFault:
-    """A part of a checked schema that cannot be compiled.
-
-    Args:
-        schema: Smallest subschema found to fail.
-        word: Its keyword that fails; empty if that is not known.
-        error: 400 that names the place.
-    """
-
-    schema: dict[str, Any]
-    word: str
-    error: ProblemError
-
-
-def find_fault(schema: Any, param: str) -> CompileFault | None:
-    """Return what keeps a checked schema from being compiled; None if nothing does.
+def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], str] | None:
+    """Return the 400 for a checked schema that llguidance cannot compile; None if it can.
 
     Args:
         schema: Checked schema.
         param: Path of the schema in the request.
+
+    Returns:
+        Error that names the place, smallest subschema found to fail, and its keyword if that is known.
     """
     found = _error(schema)
     if not found:
@@ -62,7 +48,7 @@ def find_fault(schema: Any, param: str) -> CompileFault | None:
         why = "can be satisfied by no value" if kind == "Unsatisfiable schema" else "cannot be honoured"
         why += "" if "Regex" in reason else f": {reason}"
         word = ""
-    return CompileFault(holder, word, refusal(path.key(word) if word else path, why, "unsupported_schema"))
+    return refusal(path.key(word) if word else path, why, "unsupported_schema"), holder, word
 
 
 def _error(schema: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the parts of one schema (`allOf`, `anyOf`, `oneOf`, `$ref`) say together.
+"""Composition of schemas by `allOf`, `anyOf`, `oneOf` and `$ref`.
 
 `oneOf` becomes `anyOf` where its branches exclude one another. An object whose schema names its keys, but
 does not say whether it may have others, gets the named ones only.
@@ -6,7 +6,6 @@ does not say whether it may have others, gets the named ones only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, Final
@@ -28,6 +27,11 @@ _OF_OBJECTS: Final = frozenset(
 _CHOICES: Final = ("anyOf", "oneOf")
 _MAX_NESTED_PROOFS: Final = 6
 """Limit on the levels of properties and alternatives that a proof of exclusion looks into."""
+
+_TYPES_OF: Final[Mapping[type, set[str]]] = {
+    **{type(None): {"null"}, bool: {"boolean"}, int: {"integer", "number"}, float: {"integer", "number"}},
+    **{str: {"string"}, list: {"array"}, dict: {"object"}},
+}
 
 Parts = list[Mapping[str, Any]]
 """Schemas that hold for one value together."""
@@ -96,8 +100,7 @@ class _Composition:
             parts = [[{"type": "object"}, *part] for part in parts]
         needed = {name for part in beside for name in part.get("required", ())}
         without: list[dict[str, bool]] = [{} for _ in parts]
-        pairs = combinations(range(len(parts)), 2)
-        for one, other in () if self._is_discriminated(parts) else pairs:
+        for one, other in combinations(range(len(parts)), 2):
             if self._exclude(parts[one], parts[other], 0):
                 continue
             tells = [
@@ -146,12 +149,11 @@ class _Composition:
             schema["additionalProperties"] = False
 
     def _groups(self, schema: Mapping[str, Any]) -> int:
-        """Return how many parts of a schema describe objects."""
+        """Count the parts of a schema that describe objects."""
         parts = [*schema.get("allOf", ()), *self._target(schema)]
-        groups = sum(map(self._describes_objects, parts))
-        for word in _CHOICES:
-            groups += any(map(self._describes_objects, schema.get(word, ())))
-        return groups + (not _OF_OBJECTS.isdisjoint(schema))
+        alternatives = any(map(self._describes_objects, schema.get("anyOf", ())))
+        own = not _OF_OBJECTS.isdisjoint(schema)
+        return sum(map(self._describes_objects, parts)) + alternatives + own
 
     def _describes_objects(self, schema: Any) -> bool:
         if not isinstance(schema, Mapping):
@@ -167,12 +169,7 @@ class _Composition:
         waiting: list[Mapping[str, Any]] = [schema]
         while waiting:
             part = waiting.pop()
-            inner = [
-                *part.get("allOf", ()),
-                *part.get("anyOf", ()),
-                *part.get("oneOf", ()),
-                *self._target(part),
-            ]
+            inner = [*part.get("allOf", ()), *part.get("anyOf", ()), *self._target(part)]
             new = [one for one in inner if isinstance(one, Mapping) and id(one) not in found]
             self._step(1 + len(new))
             found |= {id(one): one for one in new}
@@ -239,31 +236,11 @@ class _Composition:
                 found += self._together(part.get("additionalProperties", True))
         return found
 
-    def _is_discriminated(self, parts: list[Parts]) -> bool:
-        """Return whether a required property of all objects has other values in each of them."""
-        if any(_types(part) != {"object"} for part in parts):
-            return False
-        shared = dict.fromkeys(name for part in parts[0] for name in part.get("required", ()))
-        for name in shared:
-            if all(any(name in part.get("required", ()) for part in together) for together in parts):
-                values = [_values(self._property(part, name)) for part in parts]
-                listed = [json.dumps(value) for known in values for value in known or ()]
-                self._step(len(listed) // 20)
-                if all(values) and len(listed) == len(set(listed)):
-                    return True
-        return False
-
     def _absent(self, one: Any, other: Parts, needed: set[str]) -> str:
         """Return a name that the second object must have and the first does not know, if there is one."""
-        known = {
-            *needed,
-            *(
-                name
-                for part in self._together(one)
-                for word in ("properties", "required")
-                for name in part.get(word, ())
-            ),
-        }
+        known = set(needed)
+        for part in self._together(one):
+            known.update(part.get("properties", ()), part.get("required", ()))
         return next((name for part in other for name in part.get("required", ()) if name not in known), "")
 
     def _narrowed(self, branch: Any, word: str, value: Any) -> Any:
@@ -286,24 +263,8 @@ def _types(parts: Parts) -> set[str]:
         types &= named | {"integer"} if "number" in named else named
         listed = _values([part])
         if listed is not None:
-            types &= set().union(*map(_types_of, listed))
+            types &= set().union(*(_TYPES_OF[type(value)] for value in listed))
     return types
-
-
-def _types_of(value: Any) -> set[str]:
-    match value:
-        case None:
-            return {"null"}
-        case bool():
-            return {"boolean"}
-        case int() | float():
-            return {"integer", "number"}
-        case str():
-            return {"string"}
-        case list():
-            return {"array"}
-        case _:
-            return {"object"}
 
 
 def _values(parts: Parts) -> list[Any] | None:

@@ -7,6 +7,7 @@ their path, because a silently dropped constraint looks enforced. Words of no dr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 SCHEMA_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions")
@@ -33,6 +34,9 @@ SUPPORTED: Final = frozenset(
     }
 )
 """Keywords that are enforced on the answer."""
+
+_LIKENESS: Final = 0.8
+"""Least likeness of a misspelled keyword, as `difflib` counts it: "mininum" has 0.86, "when" 0.75."""
 
 UNENFORCED: Final = frozenset(
     {
@@ -64,35 +68,15 @@ BESIDE: Final = {
 IN_PLACE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 """Keywords whose schemas describe the same value as the schema around them."""
 
-_NEVER_MEANT: Final = frozenset({"then", "else"})
-"""Keywords that differ from common words ("when", "them") by one letter."""
-
 
 def meant(word: str) -> str | None:
     """Return the keyword that a word looks like a misspelling of; None for any other word."""
-    plain = word.replace("_", "").replace("-", "").lower()
     if not word[:1].isalpha() and word[:1] != "$":
         return None
-    near = list[tuple[int, str]]()
-    for keyword in (SUPPORTED | UNENFORCED) - _NEVER_MEANT:
-        most = 0 if len(keyword) < 4 else 1 if len(keyword) < 8 else 2
-        if abs(len(plain) - len(keyword)) <= most and (edits := _edits(plain, keyword.lower())) <= most:
-            near.append((edits, keyword))
-    return min(near)[1] if near else None
-
-
-def _edits(one: str, other: str) -> int:
-    """Return the Damerau-Levenshtein distance of two words: letters changed, added, lost or swapped."""
-    before, last = [0] * (len(other) + 1), [*range(len(other) + 1)]
-    for row, letter in enumerate(one, 1):
-        current = [row]
-        for column, beside in enumerate(other, 1):
-            cost = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != beside))
-            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == beside:
-                cost = min(cost, before[column - 2] + 1)
-            current.append(cost)
-        before, last = last, current
-    return last[-1]
+    known = {keyword.lower(): keyword for keyword in SUPPORTED | UNENFORCED if len(keyword) > 3}
+    plain = word.strip(" :").replace("_", "").replace("-", "").lower()
+    near = get_close_matches(plain, known, 1, _LIKENESS)
+    return known[near[0]] if near else None
 
 
 TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")

@@ -143,7 +143,7 @@ class TokenTrie:
 
 
 def grammar_error(trie: TokenTrie, grammar: str, limits: Any) -> str:
-    """Return what llguidance does not support in a grammar; `Args` as in `GrammarMatcher.compile`.
+    """Return llguidance's complaint about a grammar, if any; `Args` as in `GrammarMatcher.compile`.
 
     Cheaper than compilation, since no lexer is built.
     """

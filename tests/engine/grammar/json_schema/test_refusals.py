@@ -59,7 +59,7 @@ def test_a_keyword_that_cannot_be_held_is_named_with_its_path(
     ("word", "meant"),
     [
         *(("mininum", "minimum"), ("requred", "required"), ("min_length", "minLength"), ("Type", "type")),
-        *(("additonalProperties", "additionalProperties"), ("ref", "$ref"), ("enmu", "enum")),
+        *(("additonalProperties", "additionalProperties"), ("ref", "$ref"), ("enums", "enum")),
         *(("uniqueitems", "uniqueItems"), ("propertie", "properties"), ("oneof", "oneOf")),
     ],
 )
