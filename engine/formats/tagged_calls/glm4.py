@@ -43,12 +43,14 @@ class Glm4NativeParser(BlockParser):
     _prefix = ""
 
     def __init__(self) -> None:
-        tag, ((_, end),) = self._prefix, self.markers
+        tag, ((start, end),) = self._prefix, self.markers
         self._tags = ArgumentTags(
             re.compile(rf"<{tag}arg_key>(?P<key>[^<>]*)</{tag}arg_key>\s*<{tag}arg_value>"),
             ValueEnd((f"</{tag}arg_value>",), (f"<{tag}arg_key>", end)),
             tail=None,
-            foreign=re.compile(rf"<{tag}arg_(?:key|value)>"),
+            opening=re.compile(
+                rf"{re.escape(start)}\s*(?P<name>{_NAME.pattern})|<{tag}arg_key>(?P<key>[^<>]*)"
+            ),
         )
         super().__init__()
 

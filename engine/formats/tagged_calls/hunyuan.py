@@ -40,9 +40,9 @@ _TAGS = ArgumentTags(
     re.compile(rf"<arg_key{_LABEL}>(?P<key>[^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>"),
     ValueEnd(_both("</arg_value"), _both("<arg_key", "</tool_call", "<end_of_tool_call")),
     re.compile(rf"</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>"),
+    opening=re.compile(rf"{_HEAD.pattern}\s*(?P<name>{_NAME.pattern})|<arg_key{_LABEL}>(?P<key>[^<>]*)"),
     # After the first characters of such a tail, no further argument can follow.
     cut_tail=re.compile(rf"(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*"),
-    foreign=re.compile(rf"<arg_(?:key|value){_LABEL}>"),
 )
 
 

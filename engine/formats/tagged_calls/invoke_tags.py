@@ -47,6 +47,9 @@ class InvokeTags:
                 cut=end,
             ),
             re.compile(re.escape(end)),
+            re.compile(
+                rf'<{name}invoke\s+name="(?P<name>[^"<>]+)"|<{name}parameter\s+name="(?P<key>[^"<>]+)"'
+            ),
             cut_tail=re.compile(rf"(?=</){prefix_pattern(end)}\s*"),
         )
 

@@ -88,6 +88,7 @@ _TAGS = ArgumentTags(
     _ARGUMENT,
     ValueEnd(("<|close|>argument<|sep|>",), ("<|open|>argument", "<|close|>call"), cut="<|close|>"),
     re.compile(re.escape(_CALL_END)),
+    re.compile(r'<\|open\|>(?:call\s[^<>]*?tool="(?P<name>[^"<>]*)|argument\s[^<>]*?key="(?P<key>[^"<>]*))'),
     cut_tail=re.compile(rf"(?=<\|c){prefix_pattern(_CALL_END)}"),
     key=_key,
     json=(_JSON, _JSON_END),

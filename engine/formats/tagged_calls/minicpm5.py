@@ -62,6 +62,9 @@ _TAGS = ArgumentTags(
         stripped=True,
     ),
     tail=None,
+    opening=re.compile(
+        r"<(?:function\s+name\s*=\s*[\"'](?P<name>[^\"'<>]+)|param\s+name\s*=\s*[\"'](?P<key>[^\"'<>]+))"
+    ),
     key=_key,
     cdata=True,
 )

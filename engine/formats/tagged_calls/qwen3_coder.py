@@ -27,6 +27,7 @@ _TAGS = ArgumentTags(
     re.compile(r"<parameter=(?P<key>[^\s<>]+)>"),
     ValueEnd(("</parameter>",), ("<parameter=", _END), cut=_END, line_break=True),
     re.compile(_END),
+    re.compile(r"<function=(?P<name>[^\s<>]+)|<parameter=(?P<key>[^\s<>]+)"),
     cut_tail=re.compile(rf"(?:{prefix_pattern(_END)})?"),
 )
 # After the first characters of the end tag, no further argument can follow.
@@ -53,6 +54,10 @@ class Qwen3CoderParser(BlockParser):
             yield from read_json_calls(text)
             return
         while True:
+            if (
+                text.started
+            ):  # Before a further call, some models open another block without closing this one.
+                yield from text.take_any([self.markers[0][0]])
             yield from text.peek()
             head = yield from text.match(_HEAD)
             yield from TaggedCall(text, head.group(1), _TAGS).read()

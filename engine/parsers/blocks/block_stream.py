@@ -7,7 +7,7 @@ from greenroom.engine.parsers.blocks.block_format import BlockFormat
 from greenroom.engine.parsers.blocks.streamed_block import StreamedBlock
 from greenroom.engine.parsers.blocks.text_stream import TextStream
 from greenroom.engine.parsers.dry_run import is_dry_run
-from greenroom.engine.parsers.markers import LONGEST_HEAD
+from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release
@@ -94,6 +94,12 @@ class BlockStream(TextStream):
 
     def _read_whole_block(self, events: list[ParserEvent]) -> bool:
         text, begin, inside = self._pending, self._at, self._at + len(self._start)
+        head = text[inside : inside + LONGEST_HEAD]
+        again = head.lstrip(WHITESPACE)
+        if self._start and again.startswith(self._start):
+            return self._skip_leftover(inside + len(head) - len(again))
+        if self._start.startswith(again) and len(head) < LONGEST_HEAD and not self._final:
+            return False
         body_start = self._parser.body_start
         if body_start is not None and not body_start.match(text, inside, inside + LONGEST_HEAD):
             return self._return_as_text(events, "not a call", len(self._start))
@@ -118,6 +124,13 @@ class BlockStream(TextStream):
         for call in calls:
             events += [CallName(call.name), CallArguments(call.arguments), CallEnd()]
         self._end_block(end)
+        return True
+
+    def _skip_leftover(self, end: int) -> bool:
+        """Treat a marker that the model writes again at once as padding: text, unless a call follows."""
+        space = self._pending[self._at + len(self._start) : end]
+        self._padding += [self._start, space] if space else [self._start]
+        self._at, self._read = end, self._read_text
         return True
 
     def _is_complete(self, calls: list[ParsedCall], body: str, rest: str) -> bool:

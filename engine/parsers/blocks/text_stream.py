@@ -120,7 +120,7 @@ class TextStream(ToolCallStream):
 
     def _drop_padding(self) -> None:
         if self._separator == "":
-            self._separator = "".join(self._padding) or "\n"
+            self._separator = "".join(piece for piece in self._padding if piece.isspace()) or "\n"
         self._padding = []
 
     def _read_after(self, events: list[ParserEvent]) -> bool:

@@ -33,21 +33,22 @@ class ArgumentTags:
         before: Pattern of the text before a value.
         value_end: End of a value.
         tail: Pattern of the text after the last argument; None if the block's end marker is the tail.
+        opening: Pattern of the start of a call (group `name`) or of an argument (group `key`), which may
+            show that the value before it has no end tag.
         cut_tail: Pattern of the tail where the end of a whole block has cut off a part of it.
         key: Function that returns an argument's name and whether a tag marks the value as a string.
         json: Patterns of the text before and after a JSON object that replaces the arguments; None if the
             object needs no tags.
-        foreign: Pattern that no value may contain.
         cdata: True if a value may be in a CDATA section, where nothing is markup.
     """
 
     before: re.Pattern[str]
     value_end: ValueEnd
     tail: re.Pattern[str] | None
+    opening: re.Pattern[str]
     cut_tail: re.Pattern[str] | None = None
     key: Callable[[re.Match[str]], tuple[str, bool]] = _plain_key
     json: tuple[re.Pattern[str], re.Pattern[str]] | None = None
-    foreign: re.Pattern[str] | None = None
     cdata: bool = False
 
 
@@ -62,6 +63,7 @@ class TaggedCall:
         self._text = text
         self._name = name
         self._tags = tags
+        self._mentioned: set[str] = set()
 
     def read(self) -> IncrementalParser[None]:
         """Parse the call from behind its head to the end of its tail."""
@@ -79,6 +81,8 @@ class TaggedCall:
         if opened:
             yield from self._read_json()
         else:
+            if self._mentioned - keys:
+                raise Malformed("a value holds another argument")
             text.add("}" if keys else "{}")
             text.end_call()
 
@@ -115,16 +119,37 @@ class TaggedCall:
         text.add(f"{', ' if keys else '{'}{json.dumps(key, ensure_ascii=False)}: ")
         keys.add(key)
         is_string = is_string or text.offered.takes_text(self._name, key)
-        if tags.cdata and (yield from text.take_any([_CDATA_START])):
+        in_cdata = tags.cdata and bool((yield from text.take_any([_CDATA_START])))
+        if in_cdata:
             value = yield from self._read_cdata()
         elif is_string and not text.complete:
             yield from add_raw_string(text, tags.value_end)
             return
         else:
             value = yield from raw_value(text, tags.value_end)
-            if tags.foreign is not None and tags.foreign.search(value):
-                raise Malformed("a value holds the tags of another")
-        text.add(dump_json(value if is_string else text.offered.parse_value(self._name, key, value)))
+        read = value if is_string else text.offered.parse_value(self._name, key, value)
+        # A grammar decides where the values of a call end that is read while it is written.
+        if text.complete and isinstance(read, str) and (not in_cdata or _CDATA_START in value):
+            self._look_for_lost_ends(value, is_string or text.offered.may_be_text(self._name, key))
+        text.add(dump_json(read))
+
+    def _look_for_lost_ends(self, value: str, may_be_text: bool) -> None:
+        """Record the tool's arguments whose tags a value holds; the call has to give them elsewhere.
+
+        Raises:
+            Malformed: The value is no text, or holds the beginning of a further call.
+        """
+        names_of, called = self._text.offered.argument_names, ""
+        if not may_be_text and any(tag in value for tag in self._tags.value_end.tags):
+            raise Malformed("a value has two ends")
+        for found in self._tags.opening.finditer(value):
+            name, key = found["name"], (found["key"] or "").strip()
+            if name is not None:
+                called = name if self._text.offered.accepts(name) else called
+            elif not may_be_text or key in names_of(called):
+                raise Malformed("a value has no end")
+            elif key in names_of(self._name) or not names_of(self._name):
+                self._mentioned.add(key)
 
     def _read_cdata(self) -> IncrementalParser[str]:
         """Parse a CDATA section; a value that contains its end is split over two sections."""

@@ -72,9 +72,12 @@ class OfferedTools:
 
     def takes_text(self, name: str, argument: str) -> bool:
         """Return whether the schema admits only strings for an argument."""
-        tool = self._tools.get(name)
-        types = schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
-        return types == {"string"}
+        return self._types(name, argument) == {"string"}
+
+    def may_be_text(self, name: str, argument: str) -> bool:
+        """Return whether the schema admits strings for an argument."""
+        types = self._types(name, argument)
+        return not types or "string" in types
 
     def parse_value(self, name: str, argument: str, text: str) -> Any:
         """Return the value of an argument in formats that do not quote strings.
@@ -82,8 +85,7 @@ class OfferedTools:
         Text stays a string if the schema admits strings only. Other text is decoded as JSON if possible; if
         the schema also admits strings, only to one of its other types.
         """
-        tool = self._tools.get(name)
-        types = schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
+        types = self._types(name, argument)
         if types == {"string"}:
             return text
         value = _decode(text, types)
@@ -92,6 +94,10 @@ class OfferedTools:
         if "string" in types and not (_TYPES[type(value)] & types):
             return text
         return value
+
+    def _types(self, name: str, argument: str) -> set[str]:
+        tool = self._tools.get(name)
+        return schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         tool = self._tools.get(name)
