@@ -10,6 +10,9 @@ WHITESPACE = " \t\r\n"
 LONGEST_HEAD = 1_024
 """Limit in characters within which a block shows its kind; tool names and text before them are shorter."""
 
+TOOL_NAME = r"[\w.:/-]+"
+"""Pattern of a tool's name outside JSON: grammars write such names, and parsers read them."""
+
 Markers = tuple[tuple[str, str], ...]
 """Pairs of markers that open and close a block; an empty end means that the block ends with the text."""
 

@@ -10,6 +10,7 @@ from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.json_call_bodies import alternatives, json_list
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.markers import TOOL_NAME
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_named_or_json
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
     from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
 
-_NAMED = r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]\s*|(?=\{))"
+_NAMED = rf"\s*({TOOL_NAME})\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]\s*|(?=\{{))"
 
 
 class MistralParser(BlockParser):
@@ -29,7 +30,7 @@ class MistralParser(BlockParser):
 
     parser_id = "mistral"
     markers = (("[TOOL_CALLS]", ""),)
-    body_start = re.compile(r"\s*(?:\Z|[\[{]|[\w.-]+\s*(?:\Z|[\[{]))")
+    body_start = re.compile(rf"\s*(?:\Z|[\[{{]|{TOOL_NAME}\s*(?:\Z|[\[{{]))")
     _named = re.compile(rf"{_NAMED}(?=\{{)")
     json_header = re.compile(rf"(?:{_NAMED}|\s*)(?=[\[{{])")
 

@@ -13,7 +13,7 @@ from greenroom.engine.formats.description.call_format import CallFormat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.gemma_calls import gemma_calls
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
-from greenroom.engine.parsers.markers import Markers
+from greenroom.engine.parsers.markers import TOOL_NAME, Markers
 from greenroom.engine.parsers.parsed_call import Malformed
 from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_values import (
@@ -24,11 +24,15 @@ from greenroom.engine.parsers.streaming.streamed_values import (
     raw_value,
 )
 from greenroom.engine.parsers.values.json_calls import dump_json
+from greenroom.engine.parsers.values.python_literals import unescaped
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
-_HEAD = re.compile(r"call:([^\s<>{}:]+)\s*(?=\{)")
-_KEY = re.compile(r"[^\s<>{}\[\]:,\"']+")
+_HEAD = re.compile(rf"call:({TOOL_NAME})\s*(?=\{{)")
+_KEY = re.compile(r"[^\s<>{}\[\]:=,\"']+")
 _BARE = re.compile(r"[^\s<>{}\[\]:,\"'][^<>{}\[\],\"'\n]*")
+_LITERAL = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null|True|False|None")
+_FURTHER_KEY = re.compile(r"\s+([^\s:=]+)\s*[:=]")
+_QUOTED = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _PYTHON_NAMES = {"None": None, "True": True, "False": False}
 _MAX_DEPTH = 100
 """Limit on nesting levels of a value, each of which takes a recursive call."""
@@ -53,7 +57,7 @@ class GemmaCallFormat:
 class GemmaParser(BlockParser):
     """Parses and renders the tool calls of one of these formats."""
 
-    body_start = re.compile(r"\s*(?:\Z|c(?:\Z|a(?:\Z|l(?:\Z|l(?:\Z|:[^\s<>{}:]*\s*(?:\Z|\{))))))")
+    body_start = re.compile(rf"\s*(?:\Z|c(?:\Z|a(?:\Z|l(?:\Z|l(?:\Z|:(?:\Z|{TOOL_NAME}\s*(?:\Z|\{{)))))))")
 
     def __init__(self, call_format: GemmaCallFormat) -> None:
         self.parser_id = call_format.parser_id
@@ -89,6 +93,8 @@ class GemmaParser(BlockParser):
 class _GemmaBlock:
     """Parses the calls of a block.
 
+    These models also write strings in quotes of JSON and Python, `=` for `:`, and no comma between values.
+
     Args:
         quote: Marker on both sides of a string.
     """
@@ -97,6 +103,7 @@ class _GemmaBlock:
         self._text = text
         self._quote = quote
         self._string_end = ValueEnd((quote,))
+        self._keys: list[str] = []
 
     def read(self) -> IncrementalParser[None]:
         """Parse all calls and their block's end marker."""
@@ -105,6 +112,7 @@ class _GemmaBlock:
             yield from text.peek()
             head = yield from text.match(_HEAD)
             text.begin_call(head.group(1))
+            self._keys = text.offered.argument_names(head.group(1))
             yield from self._object(0)
             text.end_call()
             yield from text.take_any([","])
@@ -123,9 +131,20 @@ class _GemmaBlock:
                 yield from self._list(depth)
             case '"':
                 yield from add_json_string(text)
+            case "'":
+                text.add(dump_json((yield from self._python_string())))
             case _:
                 bare = yield from text.match_run(_BARE)
-                text.add(dump_json(_bare_value(bare.rstrip())))
+                end = self._end_without_comma(bare)
+                text.at -= len(bare) - end
+                text.add(dump_json(_bare_value(bare[:end].rstrip())))
+
+    def _end_without_comma(self, bare: str) -> int:
+        """Return the end of a value without quotes, before a further key if the comma is missing."""
+        for found in _FURTHER_KEY.finditer(bare):
+            if found.group(1) in self._keys or _LITERAL.fullmatch(bare[: found.start()]):
+                return found.start()
+        return len(bare)
 
     def _list(self, depth: int) -> IncrementalParser[None]:
         text, before = self._text, ""
@@ -135,7 +154,7 @@ class _GemmaBlock:
             text.add(before)
             before = ", "
             yield from self._value(depth + 1)
-            yield from self._separator("]")
+            yield from text.take_any([","])
         text.add("]")
 
     def _object(self, depth: int) -> IncrementalParser[None]:
@@ -148,22 +167,24 @@ class _GemmaBlock:
                 raise Malformed("a key comes twice")
             text.add(f"{', ' if keys else ''}{json.dumps(key, ensure_ascii=False)}: ")
             keys.add(key)
-            yield from text.expect(":", in_value=True)
+            yield from text.expect(":", "=", in_value=True)
             yield from self._value(depth + 1)
-            yield from self._separator("}")
+            yield from text.take_any([","])
         text.add("}")
-
-    def _separator(self, closing: str) -> IncrementalParser[None]:
-        if (yield from self._text.peek()) != closing:
-            yield from self._text.expect(",", in_value=True)
 
     def _key(self) -> IncrementalParser[str]:
         text = self._text
         if (yield from text.take_any([self._quote])):
             return (yield from raw_value(text, self._string_end))
-        if (yield from text.peek()) == '"':
-            return (yield from json_text(text))
+        match (yield from text.peek()):
+            case '"':
+                return (yield from json_text(text))
+            case "'":
+                return (yield from self._python_string())
         return (yield from text.match_run(_KEY))
+
+    def _python_string(self) -> IncrementalParser[str]:
+        return unescaped((yield from self._text.match(_QUOTED)).group(1))
 
 
 def _bare_value(written: str) -> Any:

@@ -14,7 +14,7 @@ from greenroom.engine.grammar.lark.lark_text import SPACE
 from greenroom.engine.parsers.blocks.bare_calls import BareBlockParser, begins_bare_json
 from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
-from greenroom.engine.parsers.markers import skip_space
+from greenroom.engine.parsers.markers import TOOL_NAME, skip_space
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_headed_call
@@ -124,8 +124,8 @@ class BarePythonicParser(BareBlockParser):
     markers = (("<|python_start|>", "<|python_end|>"), ("<|python_tag|>", "<|eom_id|>"))
     json_header = re.compile("")
     trailer = ";"
-    _bare = re.compile(r"\[\s*\w[\w.:/-]*\(")
-    _bare_so_far = re.compile(r"\[\s*(?:\w[\w.:/-]*)?\Z")
+    _bare = re.compile(rf"\[\s*{TOOL_NAME}\(")
+    _bare_so_far = re.compile(rf"\[\s*(?:{TOOL_NAME})?\Z")
 
     def begins_bare(self, text: str) -> bool | None:
         if self._bare.match(text):

@@ -9,6 +9,7 @@ from greenroom.engine.formats.description.call_format import CallFormat, Templat
 from greenroom.engine.grammar.calls.call_syntax import single_trigger
 from greenroom.engine.grammar.calls.pythonic_calls import pythonic_block, pythonic_lines
 from greenroom.engine.parsers.blocks.block_parser import OneBlockParser
+from greenroom.engine.parsers.markers import TOOL_NAME
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_python import read_python_calls, read_python_or_json
@@ -20,7 +21,7 @@ class Olmo3Parser(OneBlockParser):
 
     parser_id = "olmo3"
     markers = (("<function_calls>", "</function_calls>"),)
-    body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*[ \t]*(?:\Z|\())")
+    body_start = re.compile(rf"\s*(?:\Z|\[|{TOOL_NAME}[ \t]*(?:\Z|\())")
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_calls(text)
@@ -35,7 +36,7 @@ class Lfm2Parser(OneBlockParser):
 
     parser_id = "mlx_lm.pythonic"
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
-    body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*[ \t]*(?:\Z|\())")
+    body_start = re.compile(rf"\s*(?:\Z|[\[{{]|{TOOL_NAME}[ \t]*(?:\Z|\())")
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text, listed=True)

@@ -14,6 +14,7 @@ from greenroom.engine.grammar.json_schema.references import rebased
 from greenroom.engine.grammar.lark.check import check_compiles, check_lark
 from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern, without_anchors
 from greenroom.engine.grammar.lark.json_grammars import TextGrammar, text_grammar
+from greenroom.engine.parsers.markers import TOOL_NAME
 from greenroom.schemas.messages.messages import JsonObject, Tool, ToolChoice
 from greenroom.schemas.messages.text_tools import ARGUMENT
 from greenroom.schemas.problems import ProblemError, invalid
@@ -49,7 +50,7 @@ class ConstrainedTool:
         Raises:
             ProblemError: 400 for a name that would break the format.
         """
-        if not re.fullmatch(r"[\w.:/-]+", self.name):
+        if not re.fullmatch(TOOL_NAME, self.name):
             raise invalid(f"'{self.name}' cannot be the name of a tool in this model's format", self.param)
         return self.name
 

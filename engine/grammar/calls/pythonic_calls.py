@@ -56,8 +56,6 @@ def _any_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
 
 
 def _call(text: GrammarBuilder, tool: ConstrainedTool) -> str:
-    if not re.fullmatch(r"\w[\w.:/-]*", tool.plain_name):
-        raise tool.refusal(f"the name '{tool.name}'")
     opened = text.fixed_text(f"{tool.plain_name}(")
     return f'{opened} {_arguments(text, tool)} ")"'
 

@@ -183,5 +183,6 @@ class BlockStream(TextStream):
 def _log_broken_call(parser: str, reason: str, text: str) -> None:
     if is_dry_run():
         return
-    _log.warning("tool call returned as text", parser=parser, reason=reason, characters=len(text))
+    hint = {} if reason == "not a call" else {"hint": "`strict: true` on the tools prevents this"}
+    _log.warning("tool call returned as text", parser=parser, reason=reason, characters=len(text), **hint)
     _log.debug("text of the broken tool call", parser=parser, text=text)

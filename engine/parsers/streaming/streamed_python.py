@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from greenroom.engine.parsers.markers import TOOL_NAME
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
 from greenroom.engine.parsers.streaming.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streaming.streamed_calls import read_json_calls
@@ -13,7 +14,7 @@ from greenroom.engine.parsers.values.json_calls import dump_json
 from greenroom.engine.parsers.values.json_scanner import PythonScanner
 from greenroom.engine.parsers.values.python_literals import STRING_PARTS, read_literal, unescaped
 
-_CALLED = re.compile(r"(\w[\w.:/-]*)[ \t]*\(")
+_CALLED = re.compile(rf"({TOOL_NAME})[ \t]*\(")
 _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")
 _STREAMED_KEY = re.compile(rf"{_KEY.pattern}(?=[^=])")
 _BEGUN = re.compile(r"(?:\[\s*)?([^\s\[])|\[\s*\[")

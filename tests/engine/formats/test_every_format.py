@@ -6,15 +6,17 @@ import json
 import re
 from typing import Any
 
+import attrs
 import pytest
 
 from greenroom.engine.formats.description.call_format import TemplateWords
 from greenroom.engine.formats.detection import detect_tool_parser
 from greenroom.engine.formats.registry import FORMATS, make_tool_parser
+from greenroom.engine.parsers.markers import TOOL_NAME
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages.messages import Tool
-from greenroom.tests.support.parsers.model_outputs import collect_calls
-from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, collect_calls
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WEATHER, WRITTEN
 from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract
 
 WORDS = [(known.parser_id, words) for known in FORMATS for words in known.templates]
@@ -102,6 +104,16 @@ def test_a_marker_that_a_text_only_mentions_is_text_at_once(parser_id: str, open
     stream = make_tool_parser(parser_id).new_stream(TOOLS)
     events = stream.feed(f"{opening}? That opens a call.")
     assert collect_calls(events).text.startswith(f"{opening}? That opens")
+
+
+@pytest.mark.parametrize("name", ["a:b", "ns::f", "mcp/find", "/x", "a.b-c", "-x", "1a", "é"])
+@pytest.mark.parametrize("parser_id", WRITTEN)
+def test_every_name_that_a_grammar_writes_is_read(parser_id: str, name: str) -> None:
+    assert re.fullmatch(TOOL_NAME, name)
+    for arguments in ("{}", '{"city": "Paris"}'):
+        text = make_tool_parser(parser_id).render_all([ParsedCall(name, arguments)]) or ""
+        found = extract(parser_id, text, [attrs.evolve(WEATHER, name=name)])
+        assert found == ExtractedCalls((ParsedCall(name, arguments),), "")
 
 
 MARKED = [(known, start) for known in WRITTEN for start, _ in make_tool_parser(known).markers[:1]]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
@@ -10,6 +11,7 @@ from greenroom.engine.formats.registry import CALL_SYNTAXES, TOOL_PARSERS, make_
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.response_format import (
     CallConstraint,
@@ -19,7 +21,7 @@ from greenroom.schemas.messages.response_format import (
 )
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
-from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
+from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, collect_calls, extract_calls
 
 WEATHER = Tool(
     "get_weather",
@@ -119,6 +121,20 @@ def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
         written = either.walk(constrained(call_format, NAMED, parallel=False), seed)
         assert written.stopped
         assert [call.name for call in calls_of(call_format, written.text).calls] == ["find-code"]
+
+
+@pytest.mark.parametrize("name", ["server:look_up", "/mcp/find.all-1"])
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
+def test_a_name_that_is_written_is_read(either: Grammars, call_format: str, name: str) -> None:
+    tools = (attrs.evolve(CODE, name=name),)
+    constraint = Constraint(calls=CallConstraint(tools, REQUIRED, call_format, parallel=False))
+    text = either.walk(constraint, seed=1).text
+    parser = make_tool_parser(call_format)
+    releases: tuple[Release, ...] = ("validated", "immediate")
+    for release in releases:
+        stream = parser.new_stream(tools, release)
+        found = collect_calls([*stream.feed(text), *stream.finish()])
+        assert ([call.name for call in found.calls], found.text.strip()) == ([name], "")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,9 @@ INSIDE = {
 }
 
 
+LOOSE = {"a": "x", "b": "y", "c": "z", "d": [1], "e": {"f": 2, "g": 3}, "h": True, "i": 0}
+
+
 @pytest.mark.parametrize(
     ("parser_id", "inside"),
     [
@@ -81,7 +84,9 @@ INSIDE = {
         ("mlx_lm.gemma4", '{text:<|"|>a}'),
         ("mlx_lm.gemma4", '(text="a")'),
         ("mlx_lm.gemma4", "{n:1,n:2}"),
-        ("mlx_lm.gemma4", "{text:'a'}"),
+        ("mlx_lm.gemma4", "{text:'it's'}"),
+        ("mlx_lm.gemma4", "{text:'a,n:1}"),
+        ("mlx_lm.gemma4", "{text=a=b}}"),
         ("mlx_lm.function_gemma", "{text:<escape>a<escape>}{n:1}"),
         ("mlx_lm.function_gemma", "{n}"),
         ("mlx_lm.longcat", "<longcat_arg_key>n</longcat_arg_key>\n"),
@@ -133,6 +138,20 @@ def test_positional_arguments_are_those_of_the_schema() -> None:
         ),
         ("mlx_lm.gemma4", '{"text":"a \\"b\\"",<|"|>odd key<|"|>:{}}', {"text": 'a "b"', "odd key": {}}),
         ("mlx_lm.gemma4", "{text:light}", {"text": "light"}),
+        (
+            "mlx_lm.gemma4",
+            "{files:['a', 'b \\'c\\'',], text:'a.pdf'}",
+            {"files": ["a", "b 'c'"], "text": "a.pdf"},
+        ),
+        ("mlx_lm.gemma4", """{text="v",'n'=2,<|"|>b<|"|>=<|"|>w<|"|>}""", {"text": "v", "n": 2, "b": "w"}),
+        ("mlx_lm.gemma4", '{a:<|"|>x<|"|> b:"y"c:\'z\'\nd:[1] e:{f:2 g:3}h:true i:0}', LOOSE),
+        ("mlx_lm.gemma4", "{text:at 10:30 n:2}", {"text": "at 10:30", "n": 2}),
+        (
+            "mlx_lm.gemma4",
+            '{list:[<|"|>x<|"|> "y" \'z\' {a:1}[2]]}',
+            {"list": ["x", "y", "z", {"a": 1}, [2]]},
+        ),
+        ("mlx_lm.function_gemma", "{text:'a'n=2}", {"text": "a", "n": 2}),
         ("mlx_lm.function_gemma", "{a:{b:[<escape>,}<escape>]}}", {"a": {"b": [",}"]}}),
         ("mlx_lm.minicpm5", "<param name='text'>a & <i>b</i></param>", {"text": "a & <i>b</i>"}),
         (

@@ -43,6 +43,10 @@ OTHERWISE_WRITTEN = [
     ),
     ("mlx_lm.minicpm5", '<function name="get_weather"><param name="city"> Rome </param></function>'),
     ("mlx_lm.gemma4", '<|tool_call>call:get_weather{city:"R\\u00f6m \\ud83d\\ude00"}<tool_call|>'),
+    (
+        "mlx_lm.gemma4",
+        "<|tool_call>call:get_weather{city='R\\'o' days:['a' 'b',] x:2 'y'=true z=at 1:30}<tool_call|>",
+    ),
     ("mlx_lm.gemma4", '<|tool_call>call:get_weather{city:<|"|>R<|"|>,days:[1,{a:null}]}<tool_call|>'),
     (
         "mlx_lm.pythonic",
