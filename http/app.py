@@ -145,7 +145,7 @@ class _Guard:
         if self._audit is not None:
             protocol = protocol_name(request.path, request.headers, PROTOCOLS)
             begin_audit(self._audit.book, protocol, on_socket=socket_request() is not None)
-        _raise_if(self._hosts.find_problem(request.headers, request.scheme))
+        _raise_if(self._hosts.find_problem(request.headers, request.scheme, request.http_version))
         if request.root_path and request.scope["path"] == request.root_path:
             # Addresses in the pages are relative to the folder that the application is mounted at.
             folder = quote(request.root_path.rpartition("/")[2])

@@ -19,7 +19,7 @@ from greenroom.actors.downloads.probe_after_pull import PulledProbes
 from greenroom.actors.downloads.pull_table import Pull, PullTable
 from greenroom.actors.downloads.searching import answer_search
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.transfers.fetch_model import Wish, fetch_model
+from greenroom.actors.transfers.fetch_model import DiskRoom, Wish, fetch_model
 from greenroom.engine.catalog.hub.repository import split_name
 from greenroom.engine.catalog.hub.repository_lock import being_deleted, being_fetched
 from greenroom.schemas.download import Download
@@ -66,7 +66,7 @@ class Downloads:
         self._deleting: set[str] = set()
         self._copying = Copying(engines, store)
         self._probes = PulledProbes(pool)
-        self._turns = trio.CapacityLimiter(_AT_ONCE)
+        self._turns, self._room = trio.CapacityLimiter(_AT_ONCE), DiskRoom()
         self._log = get_logger().bind(actor="downloads")
         self._nursery: trio.Nursery
 
@@ -190,7 +190,7 @@ class Downloads:
             began = trio.current_time()
             try:
                 async with self._turns:
-                    result = await fetch_model(wish, partial(self._report, pull), tell)
+                    result = await fetch_model(wish, partial(self._report, pull), tell, room=self._room)
                 log.info("downloaded", seconds=round(trio.current_time() - began, 1))
             except ProblemError as error:
                 result = error.problem

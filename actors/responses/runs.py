@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 from greenroom.actors.responses.handles import ConversationLock
 from greenroom.actors.responses.run import Run
+from greenroom.engine.fairness.client_shares import Pot
 from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 
 MAX_BACKGROUND_RUNS = 64
 """Maximum number of background runs at once, including waiting ones. Each keeps its events in memory; the
-number of other runs is limited by the connections."""
+number of other runs is limited by the connections. Each client has its share of them."""
 
 
 class Runs:
@@ -19,6 +20,7 @@ class Runs:
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Run] = {}
         self._busy: set[tuple[str, str]] = set()
+        self._background = Pot(MAX_BACKGROUND_RUNS)
 
     def __iter__(self) -> Iterator[Run]:
         return iter([*self._by_id.values()])
@@ -30,16 +32,19 @@ class Runs:
         """Add a run until it has ended.
 
         Raises:
-            ProblemError: 503 if too many runs are in the background; 400 if the id is already in use.
+            ProblemError: 503 if its client has too many runs in the background; 400 if the id is already in use.
         """
         message = run.message
-        if message.background and sum(other.message.background for other in self) >= MAX_BACKGROUND_RUNS:
-            raise ProblemError(_too_many_runs())
+        client = message.request.client
+        if message.background and self._background.room(client) <= 0:
+            raise ProblemError(_too_many_runs(self._background.held(client)))
         if (message.owner, message.id) in self._by_id:
             raise ProblemError(
                 Problem(400, "invalid_value", f"The response '{message.id}' exists already.", "id")
             )
         self._by_id[message.owner, message.id] = run
+        if message.background:
+            self._background.take(client)
 
     def find(self, owner: str, response: str) -> Run | None:
         """Return the owner's run with this response id; None if it is not in progress."""
@@ -47,7 +52,9 @@ class Runs:
 
     def remove(self, run: Run) -> None:
         """Remove a run that has ended."""
-        self._by_id.pop((run.message.owner, run.message.id), None)
+        message = run.message
+        if self._by_id.pop((message.owner, message.id), None) is not None and message.background:
+            self._background.give_back(message.request.client)
 
     def lock(
         self, owner: str, conversation: str, on_release: Callable[[], None] = lambda: None
@@ -71,6 +78,9 @@ class Runs:
         return ConversationLock(conversation, release)
 
 
-def _too_many_runs() -> Problem:
-    detail = f"{MAX_BACKGROUND_RUNS} responses are already being generated in the background."
+def _too_many_runs(own: int) -> Problem:
+    detail = (
+        f"{own} responses of yours are already being generated in the background; "
+        f"all clients together may have {MAX_BACKGROUND_RUNS}, and one alone not all of them."
+    )
     return Problem(503, "too_many_background_responses", detail, "background", retry_after=5)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +40,9 @@ _FAILURES = (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.Invali
 _AT_ONCE = 4
 """Number of files that are fetched at the same time."""
 
+RESERVED_BYTES = 256 << 20
+"""Bytes of the disk that a fetch leaves free, as the store and uploads do."""
+
 
 @attrs.frozen
 class Wish:
@@ -55,6 +58,33 @@ class Wish:
     revision: str = "main"
     trust_remote_code: bool = False
     pauses: tuple[float, ...] = PAUSES
+
+
+class DiskRoom:
+    """The free disk space that the fetches of a server share: each counts what the others still need."""
+
+    def __init__(self) -> None:
+        self._left: dict[object, Callable[[], int]] = {}
+
+    @contextmanager
+    def claimed(self, cache: Path, free: int, left: Callable[[], int]) -> Iterator[None]:
+        """Claim room in a cache folder, with `free` bytes, for the bytes that a fetch still needs.
+
+        Raises:
+            OSError: There is not enough; the message gives the sizes.
+        """
+        needed, promised = left(), sum(other() for other in self._left.values())
+        if needed and needed + promised + RESERVED_BYTES > free:
+            sizes = f"it needs {size_text(needed)}, and {size_text(free)} are free"
+            others = f", of which other downloads need {size_text(promised)}" if promised else ""
+            kept = f"{RESERVED_BYTES >> 20} MB stay free"
+            raise OSError(f"{sizes} where {cache} lies{others}, and {kept}")
+        claim = object()
+        self._left[claim] = left
+        try:
+            yield
+        finally:
+            del self._left[claim]
 
 
 FetchFiles = Callable[[Wish, Callable[[DownloadProgress], None] | None], Path]
@@ -76,6 +106,7 @@ async def fetch_model(
     report: Callable[[DownloadProgress], None] = _ignore,
     tell: Callable[[Download], None] = _ignore,
     cache: Path | None = None,
+    room: DiskRoom | None = None,
 ) -> Path:
     """Fetch the files of a model that are missing, and return its snapshot's folder.
 
@@ -85,12 +116,14 @@ async def fetch_model(
         report: Callback for the progress, a few times each second.
         tell: Callback with number and size of the missing files, before weights are fetched.
         cache: Hub cache folder; None for the usual one.
+        room: Disk space that other fetches share; None if there are none.
 
     Raises:
         ProblemError: 503 `load_failed`: the detail says why, and what to do; 404 if the hub has no such
             model; 409 while it is being deleted.
     """
-    return await _Fetch(wish, report, tell, hub_cache_folder() if cache is None else cache).run()
+    cache = hub_cache_folder() if cache is None else cache
+    return await _Fetch(wish, report, tell, cache, room or DiskRoom()).run()
 
 
 class _Fetch:
@@ -100,8 +133,10 @@ class _Fetch:
         report: Callable[[DownloadProgress], None],
         tell: Callable[[Download], None],
         cache: Path,
+        room: DiskRoom,
     ) -> None:
         self._wish = wish
+        self._room = room
         self._tell = tell
         self._cache = cache
         self._meter = ProgressMeter(report)
@@ -129,7 +164,7 @@ class _Fetch:
 
     async def _fetch(self, repository: Repository, folder: SnapshotFolder) -> Path:
         trust = self._wish.trust_remote_code
-        metadata = metadata_files(repository, trust)
+        metadata = await trio.to_thread.run_sync(metadata_files, repository, trust)
         try:
             await trio.to_thread.run_sync(folder.drop_stale_parts)
             async with self._client(folder) as fetch:
@@ -140,7 +175,9 @@ class _Fetch:
                 await trio.to_thread.run_sync(folder.draw_outline, metadata)
                 choosing = partial(weight_files, repository, folder.outline, trust)
                 files = (*metadata, *await trio.to_thread.run_sync(choosing))
-                await self._announce(repository, folder, files)
+                announcing = partial(self._measure, repository, folder, files)
+                if (download := await trio.to_thread.run_sync(announcing)).files:
+                    self._tell(download)
                 await fetch(repository, files)
             return await trio.to_thread.run_sync(folder.link, files)
         except ProblemError:
@@ -150,20 +187,19 @@ class _Fetch:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(folder.erase_outline)
 
-    async def _announce(
-        self, repository: Repository, folder: SnapshotFolder, files: Iterable[RemoteFile]
-    ) -> None:
-        """Tell the number and size of what is missing, if anything is."""
+    def _measure(
+        self, repository: Repository, folder: SnapshotFolder, files: tuple[RemoteFile, ...]
+    ) -> Download:
+        """Return the number and size of what is missing."""
         missing = {file.digest for file in files if not folder.has(file)}
         size = folder.missing_bytes(files)
-        if missing:
-            self._tell(Download(repository.hub_id, len(missing), size, self._source, str(self._cache)))
+        return Download(repository.hub_id, len(missing), size, self._source, str(self._cache))
 
     @asynccontextmanager
     async def _client(self, folder: SnapshotFolder) -> AsyncIterator[_FetchFiles]:
         origin = Origin(self._source, hub_token(), self._wish.pauses)
         async with httpx2.AsyncClient(timeout=_TIMEOUT) as client:
-            yield _FetchFiles(client, origin, folder, self._meter, self._cache)
+            yield _FetchFiles(client, origin, folder, self._meter, self._cache, self._room)
 
 
 class _FetchFiles:
@@ -176,12 +212,14 @@ class _FetchFiles:
         folder: SnapshotFolder,
         meter: ProgressMeter,
         cache: Path,
+        room: DiskRoom,
     ) -> None:
         self._client = client
         self._origin = origin
         self._folder = folder
         self._meter = meter
         self._cache = cache
+        self._room = room
 
     async def __call__(self, repository: Repository, files: tuple[RemoteFile, ...]) -> None:
         """Fetch the files that are missing.
@@ -191,10 +229,9 @@ class _FetchFiles:
             OSError: The disk refuses, or has not enough room.
         """
         unique = {file.digest: file for file in files}.values()
-        there = {file.digest: self._folder.part_bytes(file) for file in unique}
+        there, whole, free = await trio.to_thread.run_sync(self._look, files)
         size = sum(file.size for file in unique)
         self._meter.enter("downloading", len(unique), size, sum(there.values()))
-        await trio.to_thread.run_sync(self._check_room, files)
         failures: list[Exception] = []
         turns = trio.CapacityLimiter(_AT_ONCE)
 
@@ -212,10 +249,11 @@ class _FetchFiles:
                 failures.append(error)
                 nursery.cancel_scope.cancel()
 
-        async with trio.open_nursery() as nursery:
-            for file in unique:
-                if not self._folder.has(file):
-                    nursery.start_soon(fetch, file, nursery)
+        with self._room.claimed(self._cache, free, lambda: size - sum(there.values())):
+            async with trio.open_nursery() as nursery:
+                for file in unique:
+                    if file.digest not in whole:
+                        nursery.start_soon(fetch, file, nursery)
         if failures:
             raise failures[0]
 
@@ -228,13 +266,8 @@ class _FetchFiles:
         finally:
             part.close()
 
-    def _check_room(self, files: tuple[RemoteFile, ...]) -> None:
-        """Refuse files that are larger than the free disk space.
-
-        Raises:
-            OSError: The message gives both sizes.
-        """
-        needed, free = self._folder.missing_bytes(files), shutil.disk_usage(self._cache).free
-        if needed > free:
-            sizes = f"it needs {size_text(needed)}, and {size_text(free)} are free"
-            raise OSError(f"{sizes} where {self._cache} lies")
+    def _look(self, files: tuple[RemoteFile, ...]) -> tuple[dict[str, int], set[str], int]:
+        """Return the bytes of each file that are there, those that are whole, and the free bytes."""
+        there = {file.digest: self._folder.part_bytes(file) for file in files}
+        whole = {file.digest for file in files if self._folder.has(file)}
+        return there, whole, shutil.disk_usage(self._cache).free

@@ -63,7 +63,7 @@ class RequestConstraints:
             ProblemError: 400 that names the constraint that cannot be enforced.
         """
         if isinstance(request.input, RawInput):
-            constraint = Constraint(request.response_format)
+            constraint = Constraint(request.response_format, cache_salt=request.cache_salt)
         elif isinstance(request.input, ChatInput):
             may_reason = opens_reasoning or may_reason or parameters.thinking_budget is not None
             reasoning = self._reasoning_constraint(parameters, opens_reasoning) if may_reason else None
@@ -93,7 +93,7 @@ class RequestConstraints:
         if _may_constrain_calls(chat, request):
             choice, parallel = chat.tool_choice, chat.parallel_tool_calls
             calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
-        return Constraint(request.response_format, calls, reasoning)
+        return Constraint(request.response_format, calls, reasoning, request.cache_salt)
 
     def _reasoning_constraint(
         self, parameters: GenerationParameters, opened: bool

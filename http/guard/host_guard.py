@@ -60,13 +60,18 @@ class HostGuard:
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
-    def find_problem(self, headers: Headers, scheme: str = "http") -> Problem | None:
+    def find_problem(
+        self, headers: Headers, scheme: str = "http", http_version: str = "1.1"
+    ) -> Problem | None:
         """Return the reason to refuse a request; None to admit it.
 
         Args:
             scheme: Scheme of the connection, `http` or `https`.
+            http_version: Version of the request; HTTP/1.0 needs no Host.
         """
-        host = headers.get("Host", "")
+        host = headers.get("Host", "").strip()
+        if "Host" in headers and not host and http_version != "1.0":
+            return Problem(400, "invalid_host", "The header Host is empty; name the server there.")
         if host and not self._is_known(host):
             detail = f"This server does not answer to the name '{host[:200]}'. Add it to allowed_hosts."
             return Problem(403, "host_not_allowed", detail)
@@ -125,13 +130,14 @@ class HostGuard:
         return allowed
 
     def _is_embedded_elsewhere(self, headers: Headers) -> bool:
-        """Return whether another site's page embeds the URL, e.g. as an image; browsers then send no Origin.
+        """Return whether another origin's page embeds the URL, e.g. as an image; browsers then send no Origin.
 
-        Links that a user follows do not count (W3C Fetch Metadata, section 2).
+        Pages of other ports of this machine are of the same site. Links that a user follows do not count
+        (W3C Fetch Metadata, section 2).
         """
         followed = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
-        cross_site = headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site"
-        return cross_site and not followed and "*" not in self._origins
+        other = headers.get("Sec-Fetch-Site", "").strip().lower() in ("cross-site", "same-site")
+        return other and not followed and "*" not in self._origins
 
     def _is_own(self, origin: str, scheme: str, host: str) -> bool:
         """Return whether a page of this server itself sent the request.

@@ -25,6 +25,11 @@ _FORWARDING = frozenset(
         "cf-connecting-ip",
         "fastly-client-ip",
         "fly-client-ip",
+        "x-proxyuser-ip",
+        "x-original-host",
+        "x-azure-clientip",
+        "tailscale-user-login",
+        "ngrok-auth-user-id",
     }
 )
 _FORWARDING_PREFIX = "x-forwarded"

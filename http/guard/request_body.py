@@ -80,13 +80,20 @@ class RequestBodies:
         self._decoding = trio.CapacityLimiter(1)
 
     async def parse(
-        self, request: Request, resources: ExitStack, parse: Callable[[Any], T], *, files: bool = False
+        self,
+        request: Request,
+        resources: ExitStack,
+        parse: Callable[[Any], T],
+        *,
+        files: bool = False,
+        client: str = "",
     ) -> T:
         """Return the result of `parse` for the decoded body; large bodies are parsed on a worker thread.
 
         Args:
             resources: Resources of the request; the body is charged to the budget until they close.
             files: True if the body may hold images and other files, which raises its size limit.
+            client: The client's name; each has its share of the decoded objects.
 
         Raises:
             ProblemError: 400 if it is not JSON or cannot be decompressed, 413 if it exceeds a limit, 415 for
@@ -101,7 +108,7 @@ class RequestBodies:
         if self._on_body is not None:
             self._on_body(body.parts)
         objects = body.counter.objects
-        await self._decoded.hold(objects, resources)
+        translated = await self._decoded.hold(client, objects, resources)
         self._collections.hold(objects)
         resources.callback(self._collections.release, objects)
 
@@ -110,7 +117,10 @@ class RequestBodies:
 
         if not body.is_large:
             return decode_and_parse()
-        return await trio.to_thread.run_sync(decode_and_parse, abandon_on_cancel=True, limiter=self._decoding)
+        decoding = self._decoding
+        parsed = await trio.to_thread.run_sync(decode_and_parse, abandon_on_cancel=True, limiter=decoding)
+        translated()
+        return parsed
 
     def account(self, resources: ExitStack) -> Callable[[int], None]:
         """Return a function that charges a request for bytes beside its body, given their total.

@@ -107,8 +107,10 @@ class Constraint:
         response_format: Required format of the visible answer.
         calls: Constraint on tool calls. With `auto` and a response format, the answer is either.
         reasoning: Constraint on reasoning; None if the model does not reason in this request.
+        cache_salt: Name of those who share the compiled constraint; empty for all.
     """
 
     response_format: ResponseFormat | None = None
     calls: CallConstraint | None = None
     reasoning: ReasoningConstraint | None = None
+    cache_salt: str = ""

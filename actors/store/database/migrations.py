@@ -126,6 +126,19 @@ def find_conversations_by_owner(database: Database) -> None:
     database.execute("create index greenroom_conversations_owner on greenroom_conversations (owner, number)")
 
 
+def index_shares(database: Database) -> None:
+    """Index what finds each owner's share of the database, and the audit's rows of strangers."""
+    database.execute("create index greenroom_responses_owner on greenroom_responses (owner, length)")
+    database.execute("create index greenroom_completions_size on greenroom_completions (owner, length)")
+    database.execute(
+        "create index greenroom_items_size on greenroom_items (conversation, length) where response is null"
+    )
+    database.execute(
+        "create index greenroom_audit_strangers on greenroom_audit (number)"
+        " where ending in ('refused', 'cancelled') and owner in ('', 'strangers') and model = ''"
+    )
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -137,6 +150,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_audit": create_audit,
     "create_keys": create_keys,
     "find_conversations_by_owner": find_conversations_by_owner,
+    "index_shares": index_shares,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -19,7 +19,8 @@ SLICE = 1_000
 USAGE_DAYS = 400
 """Days for which usage is kept, longer than the rows."""
 DAY = 86_400.0
-
+BY_STRANGERS = "ending in ('refused', 'cancelled') and owner in ('', 'strangers') and model = ''"
+"""Condition of the rows of refused requests whose sender is unknown; they have an index."""
 _INSERT = (
     f"insert or ignore into greenroom_audit ({', '.join(FIELDS)}) values ({', '.join('?' * len(FIELDS))})"
 )
@@ -84,26 +85,28 @@ class AuditTable:
         return tuple(KeyUsage(**dict(row)) for row in found)
 
     def prune(self) -> Iterator[None]:
-        """Delete old rows, and then the oldest of too many, a slice in each step."""
+        """Delete old rows, and then the oldest of too many, those of strangers first; a slice in each step."""
         now = time.time()
         with self._connection.transaction():
             self._connection.write(
                 "delete from greenroom_usage where day < ?", (_day(now - USAGE_DAYS * DAY),)
             )
-        while self._delete("select number from greenroom_audit where time < ?", now - self._days * DAY):
+        while self._delete("time < ?", now - self._days * DAY):
             yield
-        while self._delete(
-            "select number from greenroom_audit where number <="
-            " (select number from greenroom_audit order by number desc limit 1 offset ?)",
-            self._most,
-        ):
-            yield
+        # Whoever has no key could otherwise push out the rows of those who have one.
+        over = int(self._connection.read("select count(*) from greenroom_audit")[0][0]) - self._most
+        for whose in (f"{BY_STRANGERS} and number > ?", "number > ?"):
+            while over > 0 and (deleted := self._delete(whose, 0, over)):
+                over -= deleted
+                yield
 
-    def _delete(self, query: str, value: float) -> int:
+    def _delete(self, condition: str, value: float, most: int = SLICE) -> int:
+        """Delete the oldest rows of those that match, in a transaction, and return their number."""
         with self._connection.transaction():
             return self._connection.write(
-                f"delete from greenroom_audit where number in ({query} order by number limit {SLICE})",
-                (value,),
+                "delete from greenroom_audit where number in"
+                f" (select number from greenroom_audit where {condition} order by number limit ?)",
+                (value, min(SLICE, most)),
             )
 
 

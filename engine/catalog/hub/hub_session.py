@@ -25,13 +25,19 @@ _SILENCE = {"connect": 10.0, "read": 30.0, "write": 30.0, "pool": 30.0}
 
 
 class UnboundedAnswerError(Exception):
-    """An error of answers that are too long, too slow or compressed; its text is a clause."""
+    """An error of answers that are too long, too slow, compressed or elsewhere; its text is a clause."""
 
 
 class _Bounds:
-    """The bytes and the time that one session may still take."""
+    """The bytes and the time that one session may still take.
 
-    def __init__(self, seconds: float) -> None:
+    Args:
+        source: Address of the hub, the only one that may get the user's token.
+    """
+
+    def __init__(self, seconds: float, source: str) -> None:
+        self.is_redirected = False
+        self._hub = _origin(httpx2.URL(source))
         self._left = MOST_BYTES
         self._end = time.monotonic() + seconds
 
@@ -46,6 +52,20 @@ class _Bounds:
             raise UnboundedAnswerError(f"the hub's answer is longer than {MOST_BYTES >> 20} MB")
         if time.monotonic() > self._end:
             raise UnboundedAnswerError("the hub's answer does not end")
+
+
+    def check_address(self, url: httpx2.URL, *, has_token: bool) -> None:
+        """Refuse an address of another server, unless a redirect without the token leads there.
+
+        Raises:
+            UnboundedAnswerError: The library would send the token along to the next page of a list.
+        """
+        if _origin(url) != self._hub and (has_token or not self.is_redirected):
+            raise UnboundedAnswerError(f"the hub's list goes on at another server, '{url.host[:100]}'")
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 class _CountedStream(httpx2.SyncByteStream):
@@ -67,11 +87,12 @@ _bounds: ContextVar[_Bounds | None] = ContextVar("greenroom_hub_bounds", default
 
 
 @contextmanager
-def bounded_session(seconds: float) -> Iterator[None]:
+def bounded_session(seconds: float, source: str) -> Iterator[None]:
     """Bound what this thread reads through the hub library until the context ends.
 
     Args:
         seconds: Time after which no further byte is read.
+        source: Address of the hub.
 
     Raises:
         OfflineModeIsEnabled: The user forbids it.
@@ -83,7 +104,7 @@ def bounded_session(seconds: float) -> Iterator[None]:
         if _bound_answer not in hooks["response"]:
             hooks["request"].append(_bound_request)
             hooks["response"].append(_bound_answer)
-    token = _bounds.set(_Bounds(seconds))
+    token = _bounds.set(_Bounds(seconds, source))
     try:
         yield
     finally:
@@ -93,6 +114,7 @@ def bounded_session(seconds: float) -> Iterator[None]:
 def _bound_request(request: httpx2.Request) -> None:
     if (bounds := _bounds.get()) is not None:
         bounds.take(0)
+        bounds.check_address(request.url, has_token="authorization" in request.headers)
         request.headers["accept-encoding"] = "identity"
         request.extensions = {**request.extensions, "timeout": _SILENCE}
 
@@ -100,6 +122,7 @@ def _bound_request(request: httpx2.Request) -> None:
 def _bound_answer(response: httpx2.Response) -> None:
     if (bounds := _bounds.get()) is None:
         return
+    bounds.is_redirected = response.is_redirect
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnboundedAnswerError("the hub's answer is compressed, which was not asked for")
     assert isinstance(response.stream, httpx2.SyncByteStream)

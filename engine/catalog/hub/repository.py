@@ -16,7 +16,7 @@ from greenroom.schemas.problems import Problem, ProblemError, unknown_to_hub
 LISTING_SECONDS = 60.0
 """Longest wait for the hub's list of files."""
 _HUB = "https://huggingface.co"
-_MOST_FILES = 50_000
+_MOST_FILES = 5_000
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PART = re.compile(r"[^\x00-\x1f\x7f/\\]{1,255}")
@@ -104,7 +104,7 @@ def read_repository(hub_id: str, revision: str = "main") -> Repository:
 
     source = hub_address()
     try:
-        with bounded_session(LISTING_SECONDS):
+        with bounded_session(LISTING_SECONDS, source):
             hub = HfApi(endpoint=source)
             commit = str(hub.model_info(hub_id, revision=revision).sha)
             entries = hub.list_repo_tree(hub_id, revision=commit, recursive=True)

@@ -28,7 +28,7 @@ def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
     source = hub_address()
     asked = {"search": words, "filter": "mlx", "sort": "downloads", "limit": limit}
     try:
-        with bounded_session(SEARCH_SECONDS):
+        with bounded_session(SEARCH_SECONDS, source):
             # Not by the library's own list: where nobody answers, it asks six times and prints each.
             answer = get_session().get(
                 f"{source}/api/models",

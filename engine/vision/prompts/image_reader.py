@@ -60,7 +60,7 @@ class ImageReader:
         self._history = history
         self._kept = ProcessedImages()
 
-    def read_in_steps(self, chat: ChatInput, client: str = "") -> PreparationSteps[ChatInput]:
+    def read_in_steps(self, chat: ChatInput, client: str = "", salt: str = "") -> PreparationSteps[ChatInput]:
         """Return the conversation with its images, sounds and documents' pages processed.
 
         Yields between images, and while large ones and sounds are decoded and pages are rendered, so that
@@ -68,6 +68,7 @@ class ImageReader:
 
         Args:
             client: The client's name; clients take fair turns.
+            salt: Name of those who share what is computed of their files; empty for all.
 
         Raises:
             ProblemError: 400 that names an invalid image, or the first of too many.
@@ -77,25 +78,30 @@ class ImageReader:
         takes_audio = "audio" in self._markers
         messages = select_media(chat.messages, self._history, self._limits, takes_audio=takes_audio)
         check_sizes(messages, self._limits)
-        documents = yield from self._read_documents(messages)
+        documents = yield from self._read_documents(messages, salt)
         numbers = itertools.count()
         read: list[Message] = []
         for message in messages:
-            read.append((yield from self._read_message(message, documents, numbers, client)))
+            read.append((yield from self._read_message(message, documents, numbers, client, salt)))
         return attrs.evolve(chat, messages=tuple(read))
 
     def _read_message(
-        self, message: Message, documents: Mapping[int, _Pages], numbers: Iterator[int], client: str
+        self,
+        message: Message,
+        documents: Mapping[int, _Pages],
+        numbers: Iterator[int],
+        client: str,
+        salt: str,
     ) -> PreparationSteps[Message]:
         parts: list[ContentPart] = []
         for part in message.content:
             match part:
                 case ImagePart():
-                    seen = yield from self._read_image(part, client)
+                    seen = yield from self._read_image(part, client, salt)
                     parts.append(_shown(seen, part.param, numbers))
                     yield None
                 case AudioPart():
-                    heard = yield from self._read_sound(part, client)
+                    heard = yield from self._read_sound(part, client, salt)
                     parts.append(_shown(heard, part.param, numbers, "audio"))
                     yield None
                 case DocumentPart() if id(part) in documents:
@@ -107,9 +113,9 @@ class ImageReader:
                     parts.append(part)
         return attrs.evolve(message, content=tuple(parts))
 
-    def _read_image(self, part: ImagePart, client: str) -> PreparationSteps[ProcessedImage]:
+    def _read_image(self, part: ImagePart, client: str, salt: str) -> PreparationSteps[ProcessedImage]:
         rough = part.detail == "low"
-        digest = self._digest(part.digest, "low" if rough else "")
+        digest = self._digest(part.digest, "low" if rough else "", salt)
         if kept := self._kept.find([digest]):
             return kept[0]
         image = yield from decode_in_steps(
@@ -119,10 +125,10 @@ class ImageReader:
             image.thumbnail((DETAIL_LOW, DETAIL_LOW))
         return self._kept.get(digest, partial(self._process_image, image, digest, part.param))
 
-    def _read_sound(self, part: AudioPart, client: str) -> PreparationSteps[ProcessedImage]:
+    def _read_sound(self, part: AudioPart, client: str, salt: str) -> PreparationSteps[ProcessedImage]:
         audio_limits = self._processor.audio_limits
         assert audio_limits is not None, "there is no marker otherwise"
-        digest = self._digest(hashlib.sha256(part.data).digest(), "sound")
+        digest = self._digest(hashlib.sha256(part.data).digest(), "sound", salt)
         if kept := self._kept.find([digest]):
             return kept[0]
         samples = yield from decode_sound(part, audio_limits, client)
@@ -130,7 +136,7 @@ class ImageReader:
         process = partial(self._process, samples, "audio", digest, part.param, words)
         return self._kept.get(digest, process)
 
-    def _read_documents(self, messages: Sequence[Message]) -> PreparationSteps[Mapping[int, _Pages]]:
+    def _read_documents(self, messages: Sequence[Message], salt: str) -> PreparationSteps[Mapping[int, _Pages]]:
         """Return the pages of documents, by the `id` of their parts.
 
         If there are too many pages, the oldest documents are dropped; those of the current turn must all fit.
@@ -142,7 +148,7 @@ class ImageReader:
         room = self._limits.pages
         for part in reversed(parts):
             try:
-                pages = yield from self._read_pages(part, attrs.evolve(self._limits, pages=room), left)
+                pages = yield from self._read_pages(part, attrs.evolve(self._limits, pages=room), left, salt)
             except ProblemError:
                 if id(part) in new or not documents:
                     raise
@@ -152,12 +158,12 @@ class ImageReader:
         return documents
 
     def _read_pages(
-        self, part: DocumentPart, limits: ImageLimits, left: DrawingTime
+        self, part: DocumentPart, limits: ImageLimits, left: DrawingTime, salt: str
     ) -> PreparationSteps[_Pages]:
         file = hashlib.sha256(part.data).digest()
 
         def digest_of(page: int) -> bytes:
-            return self._digest(file, f"page {page}")
+            return self._digest(file, f"page {page}", salt)
 
         kept = self._kept.find(map(digest_of, range(limits.pages)))
         if kept and kept[0].of == len(kept):
@@ -193,14 +199,16 @@ class ImageReader:
             detail = f"{named} ({words}) cannot be given to this model: {reason[0][:200]}."
             raise invalid(detail, param, f"invalid_{medium}") from None
 
-    def _digest(self, file: bytes, way: str) -> bytes:
+    def _digest(self, file: bytes, way: str, salt: str) -> bytes:
         """Return the cache key of a file: it depends on its content, the processor and the mode of reading.
 
         Args:
             file: SHA-256 of the file.
             way: Mode of reading, such as "low" or a page number.
+            salt: Name of those who share the result; empty for all.
         """
-        return hashlib.sha256(file + self._processor.fingerprint + way.encode()).digest()
+        owner = hashlib.sha256(salt.encode()).digest() if salt else b""
+        return hashlib.sha256(owner + file + self._processor.fingerprint + way.encode()).digest()
 
 
 def _shown(

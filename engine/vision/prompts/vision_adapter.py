@@ -80,7 +80,7 @@ class VisionAdapter(Adapter):
             return super().prepare_input(request)
         parameters = self._parameters(request)
         chat, appendix = self._read_chat(request)
-        read = yield from self._reader.read_in_steps(chat, request.client)
+        read = yield from self._reader.read_in_steps(chat, request.client, request.cache_salt)
         return self._prepare_read(request, parameters, read, appendix)
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
@@ -100,7 +100,7 @@ class VisionAdapter(Adapter):
         if isinstance(request.input, RawInput):
             return super().render_prompt(request)
         chat, _ = self._read_chat(request)
-        read = yield from self._reader.read_in_steps(chat, request.client)
+        read = yield from self._reader.read_in_steps(chat, request.client, request.cache_salt)
         return self._render_read(request, read)
 
     def _prepare_chat(

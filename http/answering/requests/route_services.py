@@ -13,7 +13,7 @@ from quart import request
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.audit.audited_request import audit_body, audited_request
-from greenroom.http.answering.requests.current_request import for_caller, request_resources
+from greenroom.http.answering.requests.current_request import for_caller, request_client, request_resources
 from greenroom.http.answering.requests.inspected_request import inspect_body
 from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
@@ -135,7 +135,8 @@ class RouteServices:
             wire = structure(body, wire_type, converter)
             return wire, parse(wire, body)
 
-        return await self.bodies.parse(request, request_resources(), parse_body, files=files)
+        resources, client = request_resources(), request_client()
+        return await self.bodies.parse(request, resources, parse_body, files=files, client=client)
 
     async def read_body(self, wire_type: type[W], converter: cattrs.Converter) -> W:
         """Return the current request's JSON body as a wire type; see `read_request`."""

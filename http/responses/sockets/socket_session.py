@@ -12,8 +12,10 @@ import trio
 from quart_trio import QuartTrio
 from wsproto.frame_protocol import CloseReason
 
+from greenroom.engine.fairness.client_shares import Pot
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.answer_account import AnswerAccount
+from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.keys.door import Head
 from greenroom.http.responses.sockets.event_texts import error_text
 from greenroom.http.responses.sockets.incoming_messages import IncomingMessage, IncomingMessages, Refused
@@ -52,7 +54,12 @@ AGED = Problem(
     "websocket_connection_limit_reached",
     "This socket has been open for too long. Open another one to go on.",
 )
-TOO_MANY = Problem(503, "too_many_connections", "Too many WebSockets are open. Try again.", retry_after=10)
+TOO_MANY = Problem(
+    503,
+    "too_many_connections",
+    "You have too many WebSockets open beside those of others. Close some, or try again.",
+    retry_after=10,
+)
 LATE = Problem(408, "request_timeout", "The message did not arrive in time.")
 
 
@@ -74,10 +81,9 @@ class ResponseSockets:
         self._limits = limits or SocketLimits()
         self._histories = LocalHistories()
         self._numbers = count()
-        self._open = 0
         self._audit = services.refs.audit
         # Sockets may stay idle for minutes; together they must leave connections to everybody else.
-        self._most_open = max(1, services.settings.max_connections // 4)
+        self._open = Pot(max(1, services.settings.max_connections // 4))
 
     async def __call__(self, socket: WebSocket) -> None:
         """Serve one socket until it is closed."""
@@ -88,15 +94,16 @@ class ResponseSockets:
         client = socket.client
         head = Head("GET", socket.path, socket.headers, client[0] if client else None)
         try:
-            await self._door.admit(head)
+            caller = await self._door.admit(head)
         except ProblemError as refused:
             await socket.refuse(refused.problem)
             return
-        if self._open >= self._most_open:
+        name = caller.owner if caller.has_key else client_name(socket.headers, head.address)
+        if self._open.room(name) <= 0:
             await socket.refuse(TOO_MANY)
             return
         number = next(self._numbers)
-        self._open += 1
+        self._open.take(name)
         try:
             messages = IncomingMessages(self._bodies.largest, self._bodies.account)
             post = partial(PostedMessage, self._app, self._unsent, socket)
@@ -104,7 +111,7 @@ class ResponseSockets:
             session = SocketSession(post, socket, number, messages, self._histories, limits, record)
             await session.run()
         finally:
-            self._open -= 1
+            self._open.give_back(name)
             self._histories.forget(number)
 
     def _record(self, problem: Problem) -> None:

@@ -110,6 +110,20 @@ def test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted(
     connection.close()
 
 
+def test_rows_of_strangers_leave_first(tmp_path: Path) -> None:
+    connection = Connection(str(tmp_path / "kept.db"))
+    table, now = AuditTable(connection, 30.0, 100), time.time()
+    refused: dict[str, Any] = {"ending": "refused", "model": "", "owner": ""}
+    kept = tuple(row(number, now, owner="key_1") for number in range(60))
+    flood = tuple(row(number, now, status=401, **refused) for number in range(60, 1_300))
+    late = tuple(row(number, now, **{**refused, "owner": "key_2"}) for number in range(1_300, 1_330))
+    table.save((*kept, *flood, *late))
+    assert sum(1 for _ in table.prune()) == 2
+    found = [each for _, each in table.list(ListAudit(limit=200)).rows]
+    assert sorted(found, key=lambda each: int(each.request_id[4:])) == [*kept, *flood[-10:], *late]
+    connection.close()
+
+
 @pytest.mark.parametrize("name", ["since", "until", "owner", "model", "status", "ending"])
 def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: Path, name: str) -> None:
     connection = Connection(str(tmp_path / "kept.db"))

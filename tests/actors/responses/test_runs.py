@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from greenroom.actors.responses.run import Run
@@ -12,8 +13,9 @@ from greenroom.tests.actors.responses.test_run import write
 from greenroom.tests.support.actors.actor_systems import chat
 
 
-def run(response: str, owner: str = "", background: bool = False) -> Run:
-    return Run(StartRun(chat("qwen3"), response, owner, write, background=background))
+def run(response: str, owner: str = "", background: bool = False, client: str = "") -> Run:
+    asked = attrs.evolve(chat("qwen3"), client=client)
+    return Run(StartRun(asked, response, owner, write, background=background))
 
 
 async def test_a_run_is_found_by_its_owner_alone() -> None:
@@ -26,18 +28,29 @@ async def test_a_run_is_found_by_its_owner_alone() -> None:
     assert runs.find("me", "resp_1") is None
 
 
-async def test_too_many_in_the_background_are_refused_by_name_and_others_are_not() -> None:
+def fill(runs: Runs, client: str) -> list[Run]:
+    """Start background runs of a client until one is refused, and return them."""
+    begun: list[Run] = []
+    for _ in range(MAX_BACKGROUND_RUNS + 1):
+        begun.append(run(f"resp_{len(runs)}_{client}", background=True, client=client))
+        try:
+            runs.add(begun[-1])
+        except ProblemError as refused:
+            assert (refused.problem.status, refused.problem.param) == (503, "background")
+            return begun[:-1]
+    raise AssertionError("no run was refused")
+
+
+async def test_one_client_leaves_background_runs_to_others_and_gets_no_more_beside_them() -> None:
     runs = Runs()
-    first = run("resp_first", background=True)
-    runs.add(first)
-    for number in range(MAX_BACKGROUND_RUNS - 1):
-        runs.add(run(f"resp_{number}", background=True))
-    with pytest.raises(ProblemError) as refused:
-        runs.add(run("resp_more", background=True))
-    assert (refused.value.problem.status, refused.value.problem.param) == (503, "background")
-    runs.add(run("resp_more"))
-    runs.remove(first)
-    runs.add(run("resp_again", background=True))
+    mine, yours, theirs = fill(runs, "10.0.0.1#a"), fill(runs, "10.0.0.2"), fill(runs, "key_3")
+    assert (len(mine), len(yours), len(theirs)) == (56, 4, 2)
+    assert not fill(runs, "10.0.0.1#another")
+    runs.add(run("resp_in_front", client="10.0.0.1"))
+    for each in mine[:25]:
+        runs.remove(each)
+    assert len(fill(runs, "key_3")) == 13
+    assert not fill(runs, "10.0.0.1")
 
 
 async def test_a_conversation_has_one_turn_at_a_time() -> None:

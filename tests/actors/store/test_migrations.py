@@ -21,6 +21,7 @@ WRITTEN = (
     "create_audit",
     "create_keys",
     "find_conversations_by_owner",
+    "index_shares",
 )
 """Names that databases hold already; new ones are appended."""
 

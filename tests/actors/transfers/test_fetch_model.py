@@ -17,7 +17,7 @@ import attrs
 import pytest
 import trio
 
-from greenroom.actors.transfers.fetch_model import Wish, fetch_model
+from greenroom.actors.transfers.fetch_model import RESERVED_BYTES, DiskRoom, Wish, fetch_model
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model
 from greenroom.engine.catalog.hub.removal import Removal, plan_removal
 from greenroom.schemas.download import Download
@@ -295,12 +295,28 @@ async def test_offline_is_obeyed(cache: Path, hub: Hub, monkeypatch: pytest.Monk
 async def test_a_model_larger_than_the_disk_is_refused_before_it_is_fetched(
     cache: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     usage = shutil.disk_usage(cache.parent)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: attrs_like(usage, free=5 * MB))
-    assert "it needs 6.3 MB, and 5.2 MB are free where" in await failure(cache)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: attrs_like(usage, free=RESERVED_BYTES + 5 * MB))
+    reason = await failure(cache)
+    assert "it needs 6.3 MB, and 273.7 MB are free where" in reason
+    assert reason.endswith("and 256 MB stay free")
     assert hub.asked(WEIGHTS) == []
+
+
+async def test_two_fetches_do_not_count_the_same_room(
+    cache: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage, room = shutil.disk_usage(cache.parent), DiskRoom()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: attrs_like(usage, free=RESERVED_BYTES + 10 * MB))
+    hub.models["org/other"] = {**FILES, WEIGHTS: os.urandom(6 * MB)}
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(1 * MB, "hold")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(fetch_model, Wish(NAME), cache=cache, room=room))
+        await trio.to_thread.run_sync(hub.held.wait)
+        with pytest.raises(ProblemError, match=r"of which other downloads need 5.2 MB"):
+            await fetch_model(Wish("org/other"), cache=cache, room=room)
+        nursery.cancel_scope.cancel()
+    await fetch_model(Wish("org/other"), cache=cache, room=room)
 
 
 def attrs_like(usage: object, free: int) -> object:

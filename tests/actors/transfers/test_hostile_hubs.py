@@ -159,6 +159,49 @@ async def test_a_list_whose_pages_do_not_end_is_left(tmp_path: Path, monkeypatch
         assert "does not end" in await refusal(monkeypatch, address, tmp_path)
 
 
+@pytest.mark.parametrize("token", ["secret", None])
+async def test_a_list_that_goes_on_at_another_server_is_refused_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    asked: list[str | None] = []
+
+    def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.headers["Authorization"])
+        send(b"[]", Content_Type="application/json")(handler)
+
+    if token is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    with hub(elsewhere) as other:
+
+        def page_away(handler: BaseHTTPRequestHandler) -> None:
+            link = f'<{other}{handler.path}>; rel="next"'
+            send(b"[]", Link=link, Content_Type="application/json")(handler)
+
+        with hub(page_away) as address:
+            assert "another server, '127.0.0.1'" in await refusal(monkeypatch, address, tmp_path)
+    assert asked == []
+
+
+async def test_a_list_may_be_redirected_without_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setenv("HF_TOKEN", "secret")
+
+    def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.headers["Authorization"])
+        tree(entry("config.json", CONFIG))(handler)
+
+    with hub(elsewhere) as other:
+
+        def lead_away(handler: BaseHTTPRequestHandler) -> None:
+            send(b"", 307, Location=f"{other}{handler.path}")(handler)
+
+        with hub(lead_away) as address:
+            assert "there are no weights" in await refusal(monkeypatch, address, tmp_path)
+    assert asked == [None]
+
+
 DEEP = [entry(f"{'/'.join(f'{n}' for _ in range(240))}/x", b"") for n in range(250)]
 
 
@@ -170,7 +213,8 @@ DEEP = [entry(f"{'/'.join(f'{n}' for _ in range(240))}/x", b"") for n in range(2
         pytest.param([entry("config.json", CONFIG, size=True)], "without a size", id="bool"),
         pytest.param([entry("config.json", CONFIG, size="1")], "without a size", id="text"),
         pytest.param([entry("a.safetensors", b"", lfs={"oid": 7})], "could not be downloaded", id="lfs"),
-        pytest.param(DEEP, "more than 50,000 folders", id="deep"),
+        pytest.param([entry(f"{n}", b"") for n in range(5_001)], "more than 5,000 files", id="many"),
+        pytest.param(DEEP, "more than 5,000 folders", id="deep"),
         pytest.param([entry("\ud800.json", CONFIG)], "could not be downloaded", id="surrogate"),
         pytest.param([entry("\u20ac" * 200, CONFIG)], "could not be downloaded", id="long"),
     ],

@@ -35,7 +35,6 @@ PAGE = "https://chat.example"
         "Greenroom.Example:443",
         "host.docker.internal:8000",
         "host.containers.internal",
-        "",
     ],
 )
 def test_addresses_and_known_names_are_answered(host: str) -> None:
@@ -78,6 +77,15 @@ def test_borrowed_names_are_not(host: str) -> None:
     refusal = HostGuard(Settings()).find_problem(Headers({"Host": host}))
     assert refusal is not None
     assert (refusal.status, refusal.code) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize("host", ["", "  "])
+def test_an_empty_host_is_an_error_and_none_is_not(host: str) -> None:
+    refusal = HostGuard(Settings()).find_problem(Headers({"Host": host}))
+    assert refusal is not None
+    assert (refusal.status, refusal.code) == (400, "invalid_host")
+    assert HostGuard(Settings()).find_problem(Headers()) is None
+    assert HostGuard(Settings()).find_problem(Headers({"Host": host}), http_version="1.0") is None
 
 
 @pytest.mark.parametrize(
@@ -211,6 +219,10 @@ FOLLOWED = {**CROSS_SITE, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "docum
         ({**CROSS_SITE, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, ("*",), False),
         ({**CROSS_SITE, "Origin": PAGE}, (PAGE,), False),
         (FOLLOWED, (), False),
+        ({**CROSS_SITE, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "image"}, (), True),
+        ({**CROSS_SITE, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "image"}, ("*",), False),
+        ({**CROSS_SITE, "Sec-Fetch-Site": "same-site", "Origin": PAGE}, (PAGE,), False),
+        ({**FOLLOWED, "Sec-Fetch-Site": "same-site"}, (), False),
         ({**CROSS_SITE, "Sec-Fetch-Site": "same-origin"}, (), False),
         ({**CROSS_SITE, "Sec-Fetch-Site": "none"}, (), False),
         ({"Host": "localhost"}, (), False),

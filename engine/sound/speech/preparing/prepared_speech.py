@@ -24,15 +24,17 @@ class Reference:
     Args:
         samples: Samples at `REFERENCE_RATE`.
         text: Transcript of the recording; empty if not known.
+        cache_salt: Name of those who share what is computed of it; empty for all.
     """
 
     samples: Samples = attrs.field(repr=False)
     text: str = ""
+    cache_salt: str = ""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the samples, which identifies the recording."""
-        return hashlib.sha256(self.samples.tobytes()).hexdigest()
+        """SHA-256 of the samples and the salt, by which what is computed of the recording is found."""
+        return hashlib.sha256(self.cache_salt.encode() + self.samples.tobytes()).hexdigest()
 
 
 @attrs.frozen

@@ -93,7 +93,7 @@ class SpeechAdapter:
             instructions=self._instructions(speech.instructions),
             language=self._language(speech.language, voice),
         )
-        return attrs.evolve(prepared, reference=(yield from self._reference(speech, request.client)))
+        return attrs.evolve(prepared, reference=(yield from self._reference(speech, request)))
 
     def _pieces(self, text: str) -> tuple[str, ...]:
         if len(text) > MAX_CHARACTERS:
@@ -127,7 +127,9 @@ class SpeechAdapter:
             raise invalid(detail, "language", "unsupported_parameter")
         return checked_name(language, "language")
 
-    def _reference(self, speech: SpeechInput, client: str) -> PreparationSteps[Reference | None]:
+    def _reference(
+        self, speech: SpeechInput, request: InferenceRequest
+    ) -> PreparationSteps[Reference | None]:
         if speech.reference is None:
             if speech.reference_text:
                 raise invalid("`ref_text` is the transcript of `ref_audio`, which is missing.", "ref_text")
@@ -140,7 +142,8 @@ class SpeechAdapter:
         text = speech.reference_text or ""
         if len(text) > MAX_INSTRUCTIONS:
             raise invalid(f"`ref_text` has more than {MAX_INSTRUCTIONS} characters.", "ref_text")
-        return Reference((yield from read_reference(speech.reference, client)), text)
+        samples = yield from read_reference(speech.reference, request.client)
+        return Reference(samples, text, request.cache_salt)
 
 
 def read_reference(path: str, client: str = "") -> PreparationSteps[Samples]:
