@@ -77,7 +77,7 @@ class RunTask:
     async def _generate(self, on_accepted: Callable[[], None]) -> None:
         run = self._run
         # A client should not wait for an answer that cannot be stored.
-        storing = await answer_or_failed(self._store, CheckStoring(), Committed)
+        storing = await answer_or_failed(self._store, CheckStoring(run.message.owner), Committed)
         if isinstance(storing, Failed):
             run.fail(storing.problem)
             return

@@ -32,7 +32,7 @@ class Runs:
         """Add a run until it has ended.
 
         Raises:
-            ProblemError: 503 if its client has too many runs in the background; 400 if the id is already in use.
+            ProblemError: 503 if its client has too many background runs; 400 if the id is in use.
         """
         message = run.message
         client = message.request.client

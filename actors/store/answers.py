@@ -265,7 +265,7 @@ class Answers:
                     raise ProblemError(storing_disabled())
                 # A response that was begun is always committed; only new data is rejected for lack of space.
                 if not (isinstance(message, CommitResponse) and message.begun):
-                    self._capacity.check()
+                    self._capacity.check(*_addition(message))
                 self._add(message)
                 return Committed()
 
@@ -295,3 +295,22 @@ class Answers:
                 self._conversations.add_items(name, owner, items)
             case SaveCompletion(completion):
                 self._completions.save(completion)
+
+
+def _addition(message: Adding) -> tuple[str, int]:
+    """Return the owner of what a message adds, and its size in characters."""
+    items: tuple[StoredItem, ...] = ()
+    size = 0
+    match message:
+        case CheckStoring(owner):
+            pass
+        case BeginResponse(response) | CommitResponse(response):
+            owner, items = response.owner, (*response.input, *response.output)
+            size = len(response.body) + len(response.raw) + len(response.events or "")
+        case CreateConversation(conversation, items):
+            owner = conversation.owner
+        case AddItems(_, owner, items):
+            pass
+        case SaveCompletion(completion):
+            owner, size = completion.owner, len(completion.body) + len(completion.messages)
+    return owner, size + sum(len(item.body) for item in items)

@@ -130,7 +130,7 @@ class HostGuard:
         return allowed
 
     def _is_embedded_elsewhere(self, headers: Headers) -> bool:
-        """Return whether another origin's page embeds the URL, e.g. as an image; browsers then send no Origin.
+        """Return whether another origin's page embeds the URL, e.g. as an image, without an Origin.
 
         Pages of other ports of this machine are of the same site. Links that a user follows do not count
         (W3C Fetch Metadata, section 2).

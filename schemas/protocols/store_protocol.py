@@ -39,7 +39,7 @@ from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.key_store_protocol import AddKey, ListKeys, RevokeKey, SwitchKeysOff
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
-from greenroom.schemas.stored import Order, StoredItem, StoredResponse, StoredTurn
+from greenroom.schemas.stored import EVERYBODY, Order, StoredItem, StoredResponse, StoredTurn
 
 
 @attrs.frozen
@@ -160,7 +160,9 @@ class Turns:
 
 @attrs.frozen
 class CheckStoring:
-    """Check, before anything is generated, that the result could be stored. Reply: Committed."""
+    """Check, before anything is generated, that its owner could store the result. Reply: Committed."""
+
+    owner: str = EVERYBODY
 
 
 @attrs.frozen

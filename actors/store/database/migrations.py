@@ -126,13 +126,23 @@ def find_conversations_by_owner(database: Database) -> None:
     database.execute("create index greenroom_conversations_owner on greenroom_conversations (owner, number)")
 
 
-def index_shares(database: Database) -> None:
-    """Index what finds each owner's share of the database, and the audit's rows of strangers."""
-    database.execute("create index greenroom_responses_owner on greenroom_responses (owner, length)")
-    database.execute("create index greenroom_completions_size on greenroom_completions (owner, length)")
+def share_storage(database: Database) -> None:
+    """Count the bytes of each owner by triggers, and index the audit's rows of strangers."""
     database.execute(
-        "create index greenroom_items_size on greenroom_items (conversation, length) where response is null"
+        "create table greenroom_owners (owner text primary key, nbytes integer not null) without rowid"
     )
+    counted = (
+        "insert into greenroom_owners {} on conflict (owner) do update set nbytes = nbytes + excluded.nbytes"
+    )
+    for table, (owner, size) in _OWNED.items():
+        rows = f"select {owner.format('row')} as owner, {size.format('row')} as size from {table} row"
+        sums = f"select owner, sum(size) from ({rows}) where true group by owner"
+        database.execute(counted.format(sums))
+        for event, row, sign in (("insert", "new", ""), ("delete", "old", "-")):
+            change = f"values ({owner.format(row)}, {sign}({size.format(row)}))"
+            database.execute(
+                f"create trigger {table}_{event} after {event} on {table} begin {counted.format(change)}; end"
+            )
     database.execute(
         "create index greenroom_audit_strangers on greenroom_audit (number)"
         " where ending in ('refused', 'cancelled') and owner in ('', 'strangers') and model = ''"
@@ -150,9 +160,24 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_audit": create_audit,
     "create_keys": create_keys,
     "find_conversations_by_owner": find_conversations_by_owner,
-    "index_shares": index_shares,
+    "share_storage": share_storage,
 }
 """Migrations in order, by the names that databases hold, which never change."""
+
+_OWNED = {
+    "greenroom_conversations": ("{0}.owner", "512"),
+    "greenroom_responses": (
+        "{0}.owner",
+        "512 + length(cast({0}.raw || {0}.body || coalesce({0}.events, '') as blob))",
+    ),
+    "greenroom_completions": ("{0}.owner", "512 + length(cast({0}.body || {0}.messages as blob))"),
+    "greenroom_items": (
+        "coalesce((select owner from greenroom_conversations where number = {0}.conversation),"
+        " (select owner from greenroom_responses where number = {0}.response), '')",
+        "256 + length(cast({0}.body as blob))",
+    ),
+}
+"""Owner and size in bytes of a row, by table, as expressions of columns that never change."""
 
 _TABLES = """
 create table greenroom_servers (

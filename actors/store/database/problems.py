@@ -65,6 +65,16 @@ def store_limit_reached(most: int) -> Problem:
     return Problem(507, "storage_full", detail)
 
 
+def store_share_reached(own: int, most: int) -> Problem:
+    """Return the problem of an owner who holds its share of the database."""
+    detail = (
+        f"Your responses and conversations hold {own:,} of the {most:,} bytes of the setting "
+        "`store_max_bytes`. Nobody may hold more than is left for others, at most half; nothing was stored. "
+        "Delete responses or conversations, or send `store: false`."
+    )
+    return Problem(507, "storage_full", detail)
+
+
 def storing_disabled() -> Problem:
     """Return the problem of a request to store data on a server that stores nothing."""
     detail = "This server stores nothing (its setting `store_responses` is off); send `store: false`."

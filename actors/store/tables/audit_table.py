@@ -85,7 +85,7 @@ class AuditTable:
         return tuple(KeyUsage(**dict(row)) for row in found)
 
     def prune(self) -> Iterator[None]:
-        """Delete old rows, and then the oldest of too many, those of strangers first; a slice in each step."""
+        """Delete old rows, and then the oldest of too many, strangers' first; a slice in each step."""
         now = time.time()
         with self._connection.transaction():
             self._connection.write(

@@ -53,7 +53,6 @@ class _Bounds:
         if time.monotonic() > self._end:
             raise UnboundedAnswerError("the hub's answer does not end")
 
-
     def check_address(self, url: httpx2.URL, *, has_token: bool) -> None:
         """Refuse an address of another server, unless a redirect without the token leads there.
 

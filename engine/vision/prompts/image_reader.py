@@ -136,7 +136,9 @@ class ImageReader:
         process = partial(self._process, samples, "audio", digest, part.param, words)
         return self._kept.get(digest, process)
 
-    def _read_documents(self, messages: Sequence[Message], salt: str) -> PreparationSteps[Mapping[int, _Pages]]:
+    def _read_documents(
+        self, messages: Sequence[Message], salt: str
+    ) -> PreparationSteps[Mapping[int, _Pages]]:
         """Return the pages of documents, by the `id` of their parts.
 
         If there are too many pages, the oldest documents are dropped; those of the current turn must all fit.

@@ -62,7 +62,7 @@ def chat_routes(services: RouteServices) -> Blueprint:
             ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True
         )
         if to_store is not None:
-            await ask_actor(services.refs.store, CheckStoring(), Committed)
+            await ask_actor(services.refs.store, CheckStoring(request_owner()), Committed)
         # The parsed request has its own copy of the messages; holding files twice would waste memory.
         wire = attrs.evolve(wire, messages=())
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))

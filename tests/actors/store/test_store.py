@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shutil
@@ -25,6 +26,7 @@ from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
 from greenroom.actors.store.database.database_file import UnusableDatabase, prepare_file
 from greenroom.actors.store.store_loop import Job
 from greenroom.actors.system import System, open_system
+from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.capability_store_protocol import (
     CapabilityList,
@@ -32,7 +34,11 @@ from greenroom.schemas.protocols.capability_store_protocol import (
     SaveCapabilities,
 )
 from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
-from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation, FindConversation
+from greenroom.schemas.protocols.conversation_store_protocol import (
+    AddItems,
+    CreateConversation,
+    FindConversation,
+)
 from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CheckStoring,
@@ -43,6 +49,7 @@ from greenroom.schemas.protocols.store_protocol import (
     FindResponse,
     FindSecret,
     Secret,
+    StoreMessage,
 )
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, Pruned, StoreStatus
 from greenroom.schemas.settings.settings import Settings
@@ -52,6 +59,7 @@ from greenroom.tests.support.actors.stored_records import (
     ask,
     completion,
     conversation,
+    item,
     refusal,
     response,
     storing,
@@ -245,6 +253,42 @@ async def test_nothing_is_added_beyond_store_max_bytes_and_deleting_makes_room()
         for name in names[:4]:
             await ask(system.refs.store, DeleteResponse(name, ""), Deleted)
         await ask(system.refs.store, CommitResponse(response(names[-1])), Committed)
+
+
+@pytest.mark.parametrize("kind", ["response", "conversation", "item", "completion"])
+async def test_each_owner_leaves_room_for_others_and_a_full_share_is_told(kind: str) -> None:
+    def addition(owner: str, number: int) -> StoreMessage:
+        name, text, wide = f"{kind}_{owner}_{number}", "x" * 100_000, "\u00e9" * 50_000
+        match kind:
+            case "response":
+                return CommitResponse(response(name, owner=owner, raw=wide))
+            case "completion":
+                return SaveCompletion(completion(name, owner=owner, body=wide))
+            case "item":
+                return AddItems(f"c_{owner}", owner, (item(name, text),))
+        return CreateConversation(conversation(name, owner=owner), (item(name, text),))
+
+    async with open_system(Settings(db=":memory:", store_max_bytes=4 << 20)) as system:
+        store = system.refs.store
+
+        async def fill(owner: str) -> int:
+            for number in itertools.count():
+                reply = await store.ask(addition(owner, number), Committed)
+                if isinstance(reply, Failed):
+                    assert (reply.problem.status, reply.problem.code) == (507, "storage_full")
+                    assert "Nobody may hold more than is left for others" in reply.problem.detail
+                    return number
+            raise AssertionError("nothing was refused")
+
+        owners = ["key_1", "key_2", "key_3", ""]
+        for owner in owners:
+            await ask(store, CreateConversation(conversation(f"c_{owner}", owner=owner), ()), Committed)
+        held = [await fill(owner) for owner in owners]
+        assert held[0] in range(15, 21), held
+        assert held == sorted(held, reverse=True)
+        assert held[-1] >= 1
+        await ask(store, CheckStoring("key_5"), Committed)
+        assert isinstance(await store.ask(addition("key_1", 99), Committed), Failed)
 
 
 def test_a_part_of_the_disk_stays_free(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ THIRD = MAX_HELD // 3
 
 
 class Requests:
-    """Requests that hold objects until they are ended; a client's name is the first letter of its request's."""
+    """Requests that hold objects until they end; their names begin with their client's, a letter."""
 
     def __init__(self) -> None:
         self.decoded = DecodedObjectBudget()
