@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from greenroom.actors.core.pot import Pot
 from greenroom.actors.responses.handles import ConversationLock
 from greenroom.actors.responses.run import Run
-from greenroom.engine.fairness.client_shares import Pot
 from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 
 MAX_BACKGROUND_RUNS = 64

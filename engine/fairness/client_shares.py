@@ -124,67 +124,6 @@ class HeldRows:
         return self._of_addresses[_address(client)], self._of_clients[client]
 
 
-_KEPT_FOR_NEWCOMERS = 8
-
-
-def share_left(most: int, held: int, own: int) -> int:
-    """Return how much more of a pot a client may take.
-
-    Alone, it may take all but an eighth, which serves the next one who comes. Beside others nobody may hold
-    more than what is then left free, hence at most half: two greedy clients get a third each, and the third
-    third serves newcomers. Whoever holds too much keeps it, but gets nothing more.
-
-    Args:
-        most: Size of the pot, in any unit.
-        held: Amount that all hold, the client included.
-        own: Amount that the client holds.
-    """
-    if held == own:
-        return most - most // _KEPT_FOR_NEWCOMERS - held
-    return (most - held - own + 1) // 2
-
-
-class Pot:
-    """What clients hold of something that runs short: the places of one kind, or bytes.
-
-    A client's name is as for `ClientShares`; all unchecked keys of an address are one client.
-
-    Args:
-        most: Size of the pot.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        """The amount that all clients hold together."""
-        return self._held.total()
-
-    def room(self, client: str, others_wait: bool = False) -> int:
-        """Return how much more a client may take; at most 0 for nothing.
-
-        Args:
-            others_wait: True if another client wants some of the pot and holds none yet.
-        """
-        own = self.held(client)
-        return share_left(self._most, self.total + others_wait, own)
-
-    def held(self, client: str) -> int:
-        """Return the amount that a client holds."""
-        return self._held[_address(client)]
-
-    def take(self, client: str, amount: int = 1) -> None:
-        """Charge a client, whether or not there is room."""
-        self._held[_address(client)] += amount
-
-    def give_back(self, client: str, amount: int = 1) -> None:
-        """Release what a client has taken."""
-        self._held[_address(client)] -= amount
-        self._held += Counter()  # drops who holds nothing
-
-
 def _by_address(clients: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for client in clients:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import attrs
 import trio
 
-from greenroom.engine.fairness.client_shares import Pot
+from greenroom.actors.core.pot import Pot
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_HELD = 150_000

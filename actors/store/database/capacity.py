@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from greenroom.actors.core.pot import share_left
 from greenroom.actors.store.database.connection import PAGE, Connection
 from greenroom.actors.store.database.problems import (
     disk_reserved,
     store_limit_reached,
     store_share_reached,
 )
-from greenroom.engine.fairness.client_shares import share_left
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.stored import EVERYBODY
 

@@ -12,7 +12,7 @@ import trio
 from quart_trio import QuartTrio
 from wsproto.frame_protocol import CloseReason
 
-from greenroom.engine.fairness.client_shares import Pot
+from greenroom.actors.core.pot import Pot
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.client_name import client_name
