@@ -24,6 +24,7 @@ from greenroom.schemas.protocols.store_upkeep_protocol import Prune, Pruned
 
 log = get_logger()
 
+
 @attrs.define(eq=False)
 class Job:
     """A message to answer, with its remaining steps if it takes several.
