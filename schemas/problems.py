@@ -216,6 +216,12 @@ def model_pinned(model: str) -> Problem:
     return Problem(409, "model_pinned", detail, "model")
 
 
+def model_in_use(model: str) -> Problem:
+    """Return the problem of a client's request to unload a model that others use, or want to stay."""
+    detail = f"Others use the model '{model}', so this request does not unload it."
+    return Problem(409, "model_in_use", detail, "model")
+
+
 def no_room(model: str, hung: tuple[str, ...]) -> Problem:
     """Return the problem of a model that cannot be loaded because the models `hung` occupy the memory."""
     detail = (

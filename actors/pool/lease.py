@@ -39,6 +39,7 @@ class Lease:
 
     Args:
         ticket: Request that waited for it.
+        release: Callback for each release of slots, of which `slots` are left.
     """
 
     def __init__(
@@ -51,9 +52,15 @@ class Lease:
         self.priority = ticket.priority
         self._release: Callable[[Lease], None] | None = release
 
+    def shrink(self, slots: int) -> None:
+        """Release all but some slots, at least 1; an open lease may not grow."""
+        if slots < self.slots and self._release is not None:
+            self.slots = slots
+            self._release(self)
+
     def close(self) -> None:
         """Release the slots; closing twice does nothing."""
-        release, self._release = self._release, None
+        release, self._release, self.slots = self._release, None, 0
         if release is not None:
             release(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -13,9 +14,11 @@ from greenroom.actors.model.model_figures import ModelFigures
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.planning.pool_state import ModelUse, Residency
 from greenroom.actors.pool.pooled_model import PooledModel
+from greenroom.actors.pool.residence_rules import KeepAliveWishes
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime, seconds_until_retry
+from greenroom.engine.fairness.client_shares import Holdings, address_of
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -28,6 +31,7 @@ from greenroom.schemas.protocols.model_protocol import (
     ModelReport,
     PreparingChanged,
     StateChanged,
+    Unloaded,
     WorkerHung,
 )
 from greenroom.schemas.protocols.pool_protocol import LastError, ModelStatus
@@ -44,6 +48,7 @@ class ModelRecord:
         model: Actor of the model; None if there is none.
         remnant: Crashed actor whose worker still holds memory, and thus a place among the loaded models; None
             if there is none.
+        wishes: How long its users want it to stay.
         leases: Open leases with the time of their grant.
         prompt_queries: Requests for token counts or rendered prompts, which need no weights.
         problem: Reason for its last ERROR; None since it began to load again.
@@ -61,6 +66,7 @@ class ModelRecord:
     waiting_time: WaitingTime = attrs.field(init=False)
     log: Any = attrs.field(init=False, repr=False)
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
+    wishes: KeepAliveWishes = attrs.field(factory=KeepAliveWishes)
     leases: dict[Lease, float] = attrs.field(factory=dict)
     prompt_queries: list[Ticket] = attrs.field(factory=list)
     model: PooledModel | None = None
@@ -100,6 +106,19 @@ class ModelRecord:
                     self.intensity.record_failure(now)
             case PreparingChanged(problem):
                 self.preparing = problem
+            case Unloaded():
+                self.forget_wishes()
+
+    def forget_wishes(self) -> None:
+        """Forget how long its users want it to stay, if it is not in memory and nobody waits for it."""
+        if not (self.tickets or self.leases or self.use.ready):
+            self.wishes.clear()
+
+    def is_kept_by_others(self, client: str, now: float) -> bool:
+        """Return whether other users than a client use the model, or have not had their time of it yet."""
+        users = [lease.ticket.client for lease in self.leases] + [ticket.client for ticket in self.tickets]
+        in_use = any(address_of(user) != address_of(client) for user in users)
+        return in_use or (self.use.ready and self.wishes.is_kept_by_others(client, now))
 
     def takes_no_decision(self, report: ModelReport) -> bool:
         """Record figures and a download's progress; return whether a report consists of nothing else."""
@@ -156,9 +175,16 @@ class ModelRecord:
         self.figures.record_failure(problem.code)
         ticket.fail(problem, self.log)
 
-    def next_ticket(self) -> Ticket | None:
+    @property
+    def held(self) -> Holdings:
+        """Slots that each client holds."""
+        return Holdings((lease.ticket.client, lease.slots) for lease in self.leases)
+
+    def next_ticket(self, now: float) -> Ticket | None:
         """Remove and return the next waiting request that can get a lease now."""
-        return self.tickets.next(self.free_slots) if self.use.ready and not self.use.paused else None
+        if not (self.tickets and self.use.ready) or self.use.paused:
+            return None
+        return self.tickets.next(self.held, self.free_slots, self.slots, now)
 
     def refusal(self, now: float) -> Problem | None:
         """Return the reason to reject all requests now; None if there is none."""
@@ -171,20 +197,34 @@ class ModelRecord:
         return None
 
     def eta_of_next(self, now: float) -> int | None:
-        """Return the estimated milliseconds until the first waiting request is served; None if unknown."""
+        """Return the estimated milliseconds until the next waiting request is served; None if unknown."""
         if self.use.ready:
-            return self.waiting_time.for_slots(1)
+            return self.etas([(1, None)], now)[0]
         return self.waiting_time.for_load(now - self.use.changed, self.progress) if self.loading else None
 
-    def queue_refusal(self, slots: int, now: float, priority: int = 0) -> Problem | None:
-        """Return the reason why no further request for slots may wait; None if one may.
+    def etas(self, waiting: Sequence[tuple[int, int | None]], now: float) -> list[int | None]:
+        """Return the milliseconds until requests of these slots and most tokens begin (`WaitingTime`)."""
+        running = [
+            (now - granted, lease.ticket.tokens)
+            for lease, granted in self.leases.items()
+            for _ in range(lease.slots)
+        ]
+        return self.waiting_time.of_waiting(running, waiting)
 
-        Requests of lowered priority never take a place in the queue from others, even in an engine that
-        admits all requests.
+    def queue_refusal(self, client: str, now: float, priority: int = 0) -> Problem | None:
+        """Return the reason why no further request of a client may wait; None if one may.
+
+        Who is alone may fill the slots and the queue. Others still get their share of both. Requests of
+        lowered priority never take a place in the queue from others, even in an engine that admits all
+        requests.
         """
         lowered = 0 if priority > 0 else sum(lease.slots for lease in self.leases if lease.priority > 0)
         places = self.max_queue + (lowered if self.slots > self.model_slots else 0)
-        if self.tickets.length_beyond(self.free_slots, slots, priority) <= places:
+        if self.tickets.length_beyond(self.free_slots, priority) <= places:
+            return None
+        asked = [(lease.ticket.client, lease.slots) for lease in self.leases]
+        asked += [(ticket.client, 1) for ticket in self.tickets]
+        if Holdings(asked).allow(client, 1, self.slots + self.max_queue):
             return None
         inside = max(0, self.used_slots - self.model_slots)  # these wait in an engine that admits all
         retry_after = seconds_until_retry(self.eta_of_next(now))

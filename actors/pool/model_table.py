@@ -43,9 +43,11 @@ from greenroom.actors.pool.residence_rules import ResidenceRule
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.actors.pool.unload_requests import UnloadRequests, reopen
 from greenroom.actors.pool.waiting_time import RETRY_UNKNOWN
+from greenroom.engine.fairness.client_shares import Holdings
+from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, model_crashed, queue_full
+from greenroom.schemas.problems import Problem, model_crashed, model_in_use, queue_full
 from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
     LoadFailed,
@@ -54,7 +56,7 @@ from greenroom.schemas.protocols.model_protocol import (
     Trimmed,
     Unloaded,
 )
-from greenroom.schemas.protocols.pool_protocol import Acquire, ModelName, UnloadModel
+from greenroom.schemas.protocols.pool_protocol import Acquire, ModelName, QueryPrompt, UnloadModel
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -65,7 +67,7 @@ class Callbacks:
     Args:
         start: Function that creates a model's actor in the given state and starts to supervise it.
         on_ticket_closed: Callback for a ticket whose reply closes or ends.
-        on_lease_closed: Callback for a lease that closes.
+        on_lease_reduced: Callback for a lease that releases slots.
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
@@ -75,7 +77,7 @@ class Callbacks:
 
     start: Callable[[ModelKey, ModelState], PooledModel]
     on_ticket_closed: Callable[[ModelRecord, Ticket], None]
-    on_lease_closed: Callable[[ModelRecord, Lease], None]
+    on_lease_reduced: Callable[[ModelRecord, Lease], None]
     available_memory: Callable[[], int | None]
     held: HeldPrefixes
     release_held: Callable[[ModelKey], None]
@@ -101,6 +103,10 @@ class ModelTable(PoolOverview):
 
     def unload(self, key: ModelKey, reply: Reply, message: UnloadModel) -> None:
         """Unload a model once its leases have ended, or reject that."""
+        client, now = message.client, time.monotonic()
+        if client is not None and self._ledger[key].is_kept_by_others(client, now):
+            reply.fail(model_in_use(key.model))
+            return
         if message.reopens and reopen(self._ledger[key]):
             self._ledger.apply(ReopenAsked(key))
         if self._unloads.add(self._ledger[key], reply, message):
@@ -120,31 +126,32 @@ class ModelTable(PoolOverview):
         model = self._started(record)
         reply.send(Found(record.key, model.ref))
         slots, timeout = min(message.choices, model.slots), self._queue_timeout if message.limited else None
-        ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now)
+        caller = message.client, message.tokens, message.allowed
+        ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now, None, *caller)
         record.tickets.add(ticket)
         self._ledger.apply(RequestQueued(key, now, ticket.turn))
-        if message.keep_alive is not None:
-            self._ledger.apply(KeepAliveSet(key, message.keep_alive.seconds))
+        self._record_use(record, message.client, message.keep_alive, now)
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def _refusal(self, record: ModelRecord, message: Acquire, now: float) -> Problem | None:
         """Return the reason why a request cannot wait; None if it can."""
-        model = self._started(record)  # it tells whether it takes room; without requests, it stops again
+        self._started(record)  # it tells whether it takes room; without requests, it stops again
         loaded, state = record.use.residency is not Residency.NONE, self._ledger.state
         if not loaded and (unfit := refusal_of(state, record.use)):
             return refusal_problem(unfit, state.models.values())
-        return record.queue_refusal(min(message.choices, model.slots), now, message.priority)
+        return record.queue_refusal(message.client, now, message.priority)
 
-    def query_prompt(self, key: ModelKey, request_id: str, reply: Reply) -> None:
+    def query_prompt(self, key: ModelKey, reply: Reply, message: QueryPrompt) -> None:
         """Give a request access to a model for work without weights, or reject it."""
         if reply.closed:
             return
         record = self._ledger[key]
-        if len(record.prompt_queries) >= self._max_queries:
+        asked = Holdings((ticket.client, 1) for ticket in record.prompt_queries)
+        if not asked.allow(message.client, 1, self._max_queries):
             reply.fail(queue_full(key.model, len(record.prompt_queries), RETRY_UNKNOWN))
             return
         reply.send(Found(record.key, self._started(record).ref))
-        record.prompt_queries.append(ticket := Ticket(reply, request_id, 0))
+        record.prompt_queries.append(ticket := Ticket(reply, message.request_id, 0, client=message.client))
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:
@@ -153,15 +160,17 @@ class ModelTable(PoolOverview):
             record.prompt_queries.remove(ticket)
         elif record.tickets.remove(ticket):
             self._ledger.apply(RequestsLeft(record.key, turn=record.tickets.first_turn))
+            record.forget_wishes()
             if not ticket.reply.ended:
                 ticket.log_cancelled(record.log)
 
-    def close_lease(self, record: ModelRecord, lease: Lease) -> None:
-        """Release the slots of a lease."""
-        if (granted := record.leases.pop(lease, None)) is not None:
+    def reduce_lease(self, record: ModelRecord, lease: Lease) -> None:
+        """Let go of a lease that has released all of its slots."""
+        if not lease.slots and (granted := record.leases.pop(lease, None)) is not None:
             now = time.monotonic()
-            record.waiting_time.observe(now - granted)
+            record.waiting_time.observe(now - granted, lease.ticket.tokens)
             self._ledger.apply(LeaseReleased(record.key, now))
+            self._record_use(record, lease.ticket.client, None, now)
 
     def fail_all(self, problem: Problem) -> None:
         """Fail every waiting request, and tell the models to fail theirs."""
@@ -260,12 +269,18 @@ class ModelTable(PoolOverview):
 
     def _grant_all(self, now: float) -> None:
         for record in self._ledger.records:
-            while record.model is not None and (ticket := record.next_ticket()) is not None:
-                release = partial(self._callbacks.on_lease_closed, record)
+            while record.model is not None and (ticket := record.next_ticket(now)) is not None:
+                release = partial(self._callbacks.on_lease_reduced, record)
                 lease = Lease(record.key, record.model.ref, ticket, release)
                 record.leases[lease] = now
                 self._ledger.apply(LeaseGranted(record.key, now))
                 ticket.reply.send(Granted(lease))
+
+    def _record_use(self, record: ModelRecord, client: str, wish: KeepAlive | None, now: float) -> None:
+        """Record that a client uses a model, which stays as long as all of its users want."""
+        ttl = record.wishes.record_use(client, wish, record.use.usual_ttl, now)
+        if ttl != record.use.ttl:
+            self._ledger.apply(KeepAliveSet(record.key, ttl))
 
     def _fail_waiting(self, record: ModelRecord, problem: Problem) -> None:
         for ticket in record.tickets.clear():

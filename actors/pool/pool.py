@@ -28,7 +28,7 @@ from greenroom.actors.pool.pool_reports import (
     Expired,
     FailAll,
     FoundToPreload,
-    LeaseClosed,
+    LeaseReduced,
     LookedUp,
     Reported,
     Tick,
@@ -106,7 +106,7 @@ class Pool:
         callbacks = Callbacks(
             self._start_model,
             lambda record, ticket: self._control.send(TicketClosed(record, ticket)),
-            lambda record, lease: self._control.send(LeaseClosed(record, lease)),
+            lambda record, lease: self._control.send(LeaseReduced(record, lease)),
             engines.available_memory,
             engines.held,
             lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
@@ -162,8 +162,8 @@ class Pool:
                 reply.send(answer)
             case TicketClosed(record, ticket):
                 self._models.close_ticket(record, ticket)
-            case LeaseClosed(record, lease):
-                self._models.close_lease(record, lease)
+            case LeaseReduced(record, lease):
+                self._models.reduce_lease(record, lease)
             case Reported(model, report):
                 self._models.record(model, report)
             case Crashed(model):
@@ -230,8 +230,8 @@ class Pool:
                 self._models.answer(attrs.evolve(message, key=key), reply)
             case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
                 reply.fail(adapter_not_found(adapter, found.model))
-            case QueryPrompt(request_id=request_id):
-                self._models.query_prompt(key, request_id, reply)
+            case QueryPrompt():
+                self._models.query_prompt(key, reply, message)
             case Acquire():
                 self._models.admit(key, reply, message, found)
 

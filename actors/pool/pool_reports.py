@@ -48,8 +48,8 @@ class TicketClosed:
 
 
 @attrs.frozen(eq=False)
-class LeaseClosed:
-    """The end of a lease."""
+class LeaseReduced:
+    """The release of some slots of a lease, or of all."""
 
     record: ModelRecord
     lease: Lease

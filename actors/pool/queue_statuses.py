@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import accumulate
 
 import attrs
 
@@ -11,6 +10,7 @@ from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.planning.pool_state import Residency
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.events.events import QueueStatus
+from greenroom.schemas.settings.caller import is_allowed
 
 
 @attrs.frozen(eq=False)
@@ -75,12 +75,22 @@ def _statuses(record: ModelRecord, room: WaitingRoom, now: float) -> Iterator[tu
     if not record.tickets:
         return
     common = _common_status(record, room, now)
-    wanted = accumulate(ticket.slots for ticket in record.tickets)
-    for position, (ticket, slots) in enumerate(zip(record.tickets, wanted, strict=True)):
-        status = attrs.evolve(common, position=position)
-        if status.status == "queued":
-            status = attrs.evolve(status, eta_ms=record.waiting_time.for_slots(slots))
-        yield ticket, status
+    tickets = record.tickets.in_turn(record.held, now)
+    etas = record.etas([(ticket.slots, ticket.tokens) for ticket in tickets], now)
+    for position, (ticket, eta) in enumerate(zip(tickets, etas, strict=True)):
+        status = _as_known_to(ticket, attrs.evolve(common, position=position))
+        yield ticket, attrs.evolve(status, eta_ms=eta) if status.status == "queued" else status
+
+
+def _as_known_to(ticket: Ticket, status: QueueStatus) -> QueueStatus:
+    """Return a status without the names, and the bytes, of models that its receiver may not use."""
+    if not ticket.allowed:
+        return status
+    loading, unloading = (
+        tuple(name for name in names if is_allowed(ticket.allowed, name))
+        for names in (status.loading, status.unloading)
+    )
+    return attrs.evolve(status, loading=loading, unloading=unloading, available_bytes=None)
 
 
 def _common_status(record: ModelRecord, room: WaitingRoom, now: float) -> QueueStatus:
@@ -130,8 +140,10 @@ def _rest(record: ModelRecord, now: float) -> float | None:
     """Return the estimated seconds until a model with running requests is unloaded; None if unknown."""
     if record.use.suspendable:
         return max(0.0, record.use.slice_left(now))
-    mean = record.waiting_time.mean
-    return None if mean is None else max(0.0, record.use.slice_left(now)) + mean
+    leases = record.leases.items()
+    rests = [record.waiting_time.rest(now - granted, lease.ticket.tokens) for lease, granted in leases]
+    known = [rest for rest in rests if rest is not None]
+    return max(0.0, record.use.slice_left(now), *known) if len(known) == len(rests) else None
 
 
 def _leaves(record: ModelRecord) -> bool:

@@ -1,13 +1,19 @@
-"""The operator's settings of how long models stay in memory."""
+"""How long models stay in memory: the operator's settings, and the wishes of their users."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import attrs
 
+from greenroom.engine.fairness.client_shares import address_of
+from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.settings.name_patterns import is_pattern
 from greenroom.schemas.settings.settings import Settings
+
+MAX_USERS = 256
+"""Latest users of a model whose wishes are kept; anybody may come from many addresses."""
 
 
 @attrs.frozen
@@ -46,3 +52,43 @@ def preloads_of(settings: Settings, listed: Iterable[str]) -> tuple[str, ...]:
 def preloads_by_pattern(settings: Settings) -> bool:
     """Return whether models are to be loaded at the start whose full names are not in the settings."""
     return any(is_pattern(name) and table.preload for name, table in settings.model_settings)
+
+
+class KeepAliveWishes:
+    """How long the users of a model want it to stay: nobody's wish cuts the time of another user.
+
+    A user is an address, or a checked key. Each use without a wish counts as one for the operator's setting.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[float, float]] = {}
+
+    def record_use(
+        self, client: str, wish: KeepAlive | None, usual: float | None, now: float
+    ) -> float | None:
+        """Record that a client uses the model, or has done so; return the model's time to live from now on.
+
+        Args:
+            wish: Wish of its request; None for that of an earlier one of its user.
+            usual: Time to live in seconds that the operator has set; None for no limit.
+        """
+        user = address_of(client)
+        wished = usual if wish is None else wish.seconds
+        seconds = math.inf if wished is None else wished
+        if wish is None and user in self._kept:
+            seconds = self._kept[user][0]
+        others = self._others(user, now)
+        self._kept = {**dict(list(others.items())[-MAX_USERS:]), user: (seconds, now)}
+        longest = max([seconds, *(sum(kept) - now for kept in others.values())])
+        return None if math.isinf(longest) else longest
+
+    def is_kept_by_others(self, client: str, now: float) -> bool:
+        """Return whether another user's time is not over yet."""
+        return bool(self._others(address_of(client), now))
+
+    def clear(self) -> None:
+        """Forget all wishes, since the model has left the memory."""
+        self._kept = {}
+
+    def _others(self, user: str, now: float) -> dict[str, tuple[float, float]]:
+        return {each: kept for each, kept in self._kept.items() if each != user and sum(kept) > now}

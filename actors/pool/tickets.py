@@ -1,16 +1,17 @@
-"""The queue of requests that wait for a model, in order of arrival and priority."""
+"""The queue of requests that wait for a model: turns by client, arrival and priority."""
 
 from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
 
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.engine.fairness.client_shares import Holdings, address_of
 from greenroom.schemas.events.events import QueueStatus
 from greenroom.schemas.messages.priority import turn_of
 from greenroom.schemas.problems import Problem
@@ -21,11 +22,14 @@ class Ticket:
     """A waiting request.
 
     Args:
-        slots: Number of slots that it needs.
+        slots: Number of slots that it can use; with fewer, its answers begin one by one.
         priority: Priority: each step above 0 puts it further behind other requests.
         timeout: Longest wait in seconds, loads not counted; None for no limit.
         since: Time of its arrival, by `time.monotonic()`.
         status: Last status sent to its client; None before the first.
+        client: Name of its client (`InferenceRequest.client`).
+        tokens: Most tokens that its client lets an answer have; None if it sets no limit.
+        allowed: Names and patterns of the models that its client may know of; empty for all.
         waited: Seconds that count for the limit, up to the time `counted`.
     """
 
@@ -36,6 +40,9 @@ class Ticket:
     timeout: float | None = None
     since: float = attrs.field(factory=time.monotonic)
     status: QueueStatus | None = None
+    client: str = ""
+    tokens: int | None = None
+    allowed: tuple[str, ...] = ()
     waited: float = attrs.field(default=0.0, init=False)
     counted: float = attrs.field(init=False)
 
@@ -71,10 +78,11 @@ class Ticket:
 
 
 class TicketQueue:
-    """A queue in order of arrival and priority; requests whose reply has no receiver are skipped.
+    """A queue in which clients take turns; requests whose reply has no receiver are skipped.
 
-    The first request waits until enough slots are free, and no other overtakes it; otherwise many small
-    requests would starve a large one.
+    The client that holds the fewest slots is next, and of its requests the one whose turn is earliest. A
+    request of lowered priority waits for those of all clients until its turn comes, and one of raised
+    priority goes before those that have a later turn.
     """
 
     def __init__(self) -> None:
@@ -102,27 +110,65 @@ class TicketQueue:
         """Turn of the first request; None if none waits."""
         return self._tickets[0].turn if self._tickets else None
 
-    def next(self, free_slots: int) -> Ticket | None:
-        """Remove and return the first ticket with a receiver, if the free slots suffice for it."""
-        for ticket in self._tickets:
-            if not ticket.reply.closed:
-                if ticket.slots > free_slots:
-                    return None
+    def in_turn(self, held: Holdings, now: float) -> list[Ticket]:
+        """Return the tickets in the order in which they will be served.
+
+        Args:
+            held: Slots that clients hold.
+        """
+        due = [ticket for ticket in self._tickets if ticket.turn <= now]
+        due = _by_share(due, lambda client: client, lambda client: held.of(client)[1])
+        due = _by_share(due, address_of, lambda client: held.of(client)[0])
+        raised = sorted((ticket for ticket in due if ticket.priority < 0), key=lambda ticket: ticket.turn)
+        ordered: dict[Ticket, None] = {}
+        for ticket in due:
+            ordered |= dict.fromkeys(first for first in raised if first.turn < ticket.turn)
+            ordered[ticket] = None
+        return [*ordered, *(ticket for ticket in self._tickets if ticket.turn > now)]
+
+    def next(self, held: Holdings, free_slots: int, slots: int, now: float) -> Ticket | None:
+        """Remove and return the next ticket with a receiver that can begin.
+
+        Without a free slot, that is one whose client holds less than its share of all slots: the engine then
+        lets answers of others pause for it.
+
+        Args:
+            held: Slots that clients hold.
+        """
+        clients = {ticket.client for ticket in self._tickets if ticket.turn <= now}
+        short = {client for client in clients if free_slots <= 0 and held.allow(client, 1, slots)}
+        if free_slots <= 0 and not short:
+            return None
+        for ticket in self.in_turn(held, now):
+            may_begin = free_slots > 0 or (ticket.client in short and ticket.turn <= now)
+            if may_begin and not ticket.reply.closed:
                 self._tickets.remove(ticket)
                 return ticket
         return None
 
-    def length_beyond(self, free_slots: int, slots: int, priority: int = 0) -> int:
-        """Return the number of requests beyond the free slots if one of `slots` slots is added.
+    def length_beyond(self, free_slots: int, priority: int = 0) -> int:
+        """Return the number of requests without any free slot if one is added.
 
         Requests that have lowered their priority do not count for one that has not.
         """
-        counted = (ticket.slots for ticket in self._tickets if priority > 0 or ticket.priority <= 0)
-        sizes = [*counted, slots]
-        served = sum(taken <= free_slots for taken in accumulate(sizes))
-        return len(sizes) - served
+        counted = [ticket.slots for ticket in self._tickets if priority > 0 or ticket.priority <= 0]
+        beginnings = accumulate(counted, initial=0)
+        return sum(taken >= free_slots for taken in beginnings)
 
     def clear(self) -> list[Ticket]:
         """Remove and return all tickets."""
         tickets, self._tickets = self._tickets, []
         return tickets
+
+
+def _by_share(
+    tickets: list[Ticket], name_of: Callable[[str], str], held_by: Callable[[str], int]
+) -> list[Ticket]:
+    """Return tickets in the order in which they are served if whoever holds the least is next."""
+    held: dict[str, int] = {}
+    ranks: dict[Ticket, int] = {}
+    for ticket in tickets:
+        name = name_of(ticket.client)
+        ranks[ticket] = held.setdefault(name, held_by(ticket.client))
+        held[name] += ticket.slots
+    return sorted(tickets, key=lambda ticket: (ranks[ticket], ticket.turn))

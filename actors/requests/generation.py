@@ -14,7 +14,7 @@ from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found, Granted, Lease, NameFound
 from greenroom.actors.requests.default_list import DefaultList
 from greenroom.actors.requests.waiting_times import Awaited, WaitingTimes
-from greenroom.schemas.events.events import Admitted, Failed, InferenceEvent, QueueStatus
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, QueueStatus
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import draining, model_crashed
@@ -59,6 +59,7 @@ class Generation:
         self._prepared = False
         self._admitted: Admitted | None = None
         self._lease: Lease | None = None
+        self._unfinished = request.choices
         self._generating = False
         self._models = DefaultList()
         self._waiting = WaitingTimes()
@@ -111,7 +112,8 @@ class Generation:
                 request = self.request
                 priority = request.priority + request.key_priority
                 asked = request.id, request.choices, request.adapter, request.keep_alive, priority
-                acquire = Acquire(self._asked, *asked, self._limited, self._models.tried, request.allowed)
+                caller = request.allowed, request.client, request.overrides.get("max_tokens")
+                acquire = Acquire(self._asked, *asked, self._limited, self._models.tried, *caller)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:
@@ -159,6 +161,9 @@ class Generation:
                 self._replies.sender.watch(lease.close)
                 admitted_before, self._admitted = self._admitted, None
                 return admitted_before
+            case Finished() if self._lease is not None:
+                self._unfinished -= 1
+                self._lease.shrink(max(1, self._unfinished))
             case Failed():
                 self._replies.sender.end()
         answer: InferenceEvent = event

@@ -51,7 +51,8 @@ async def _ask_one(
     """Return the answer of the model that the request's name means, without those tried before."""
     replies: ReplyStream[NameFound | Found | A | Failed] = ReplyStream()
     request = question.request
-    query = QueryPrompt(request.key, request.id, request.adapter, models.tried, request.allowed)
+    caller = request.allowed, request.client
+    query = QueryPrompt(request.key, request.id, request.adapter, models.tried, *caller)
     with replies:
         try:
             await pool.stream(query, replies)

@@ -97,39 +97,70 @@ class ClientShares:
             clients: Clients of the work, the chosen one first; a client may occur several times.
             cost: Cost of the work in any unit.
         """
-        self._addresses.charge(list(map(_address, clients)), cost)
+        self._addresses.charge(list(map(address_of, clients)), cost)
         for address, names in _by_address(clients).items():
             self._clients.setdefault(address, Shares()).charge(names, cost * len(names) / len(clients))
 
 
-class HeldRows:
-    """Numbers of running rows by client.
+class Holdings:
+    """Amounts that clients hold of something they share, such as the rows of a batch.
 
     A client's name is its address, with `#` and its key behind it if it has one. Keys are not verified, so
-    the rows of an address's clients together count first.
+    what an address's clients hold together counts first.
 
     Args:
-        held: Clients with their numbers of rows; a client may occur several times.
+        held: Clients with their amounts; a client may occur several times.
     """
 
     def __init__(self, held: Iterable[tuple[str, int]]) -> None:
         self._of_addresses: Counter[str] = Counter()
         self._of_clients: Counter[str] = Counter()
-        for client, rows in held:
-            self._of_addresses[_address(client)] += rows
-            self._of_clients[client] += rows
+        for client, amount in held:
+            self._of_addresses[address_of(client)] += amount
+            self._of_clients[client] += amount
 
     def of(self, client: str) -> tuple[int, int]:
-        """Return the rows of the client's address and of the client itself, as a sort key."""
-        return self._of_addresses[_address(client)], self._of_clients[client]
+        """Return what the client's address holds, and the client itself, as a sort key."""
+        return self._of_addresses[address_of(client)], self._of_clients[client]
+
+    def lead(self, rich: str, poor: str) -> int:
+        """Return by how much a client, or its address if they have different ones, exceeds another."""
+        (rich_address, rich_client), (poor_address, poor_client) = self.of(rich), self.of(poor)
+        shares_address = address_of(rich) == address_of(poor)
+        return rich_client - poor_client if shares_address else rich_address - poor_address
+
+    def allow(self, client: str, more: int, capacity: int) -> bool:
+        """Return whether a client may hold that much more without exceeding its fair share of a capacity.
+
+        Each share is equal, except that what a client does not want is left to the others. So a client may
+        hold all while it is alone, and at most half beside another that wants as much.
+        """
+        address = address_of(client)
+        wanted = self._of_addresses | Counter({address: self._of_addresses[address] + more})
+        own = self._of_clients[client] + more
+        siblings = {name: held for name, held in self._of_clients.items() if address_of(name) == address}
+        room = min(wanted[address], _equal_share(wanted.values(), capacity))
+        return own <= _equal_share({**siblings, client: own}.values(), room)
+
+
+def _equal_share(wanted: Iterable[int], capacity: int) -> int:
+    """Return the most that everybody may have of a capacity, which those who want less leave to the rest."""
+    least_first = sorted(wanted)
+    for served, amount in enumerate(least_first):
+        share = capacity // (len(least_first) - served)
+        if amount > share:
+            return share
+        capacity -= amount
+    return least_first[-1] if least_first else capacity
 
 
 def _by_address(clients: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for client in clients:
-        found.setdefault(_address(client), []).append(client)
+        found.setdefault(address_of(client), []).append(client)
     return found
 
 
-def _address(client: str) -> str:
+def address_of(client: str) -> str:
+    """Return the address in a client's name; the whole name for one with a checked key."""
     return client.partition("#")[0]

@@ -13,7 +13,7 @@ from greenroom.schemas.events.histogram import HistogramSnapshot
 
 @attrs.frozen
 class AdmissionStatistics:
-    """Counters of memory shortage since the model was loaded.
+    """Counters of shortage, of memory or of rows for other clients, since the model was loaded.
 
     Args:
         preempted: Number of times that a sequence was preempted and its KV cache released.

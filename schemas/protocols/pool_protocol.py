@@ -111,6 +111,9 @@ class Acquire:
         limited: True if it fails after the setting `queue_timeout`.
         without: Models of the list `default` that were tried in vain for this request, by their own ids.
         allowed: Names and patterns of the models that the caller may use; empty for all.
+        client: Name of the client, for its share of slots and queue (`InferenceRequest.client`).
+        tokens: Most tokens of an answer that the request asks for, which tells how long it may take; None if
+            it sets no limit.
     """
 
     key: ModelKey
@@ -122,6 +125,8 @@ class Acquire:
     limited: bool = False
     without: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    client: str = ""
+    tokens: int | None = None
 
 
 @attrs.frozen
@@ -131,7 +136,7 @@ class QueryPrompt:
     Reply: Found, or Failed. The model's actor stays alive until the reply closes.
 
     Args:
-        adapter: As for `Acquire`; likewise `without` and `allowed`.
+        adapter: As for `Acquire`; likewise `without`, `allowed` and `client`.
     """
 
     key: ModelKey
@@ -139,6 +144,7 @@ class QueryPrompt:
     adapter: str | None = None
     without: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    client: str = ""
 
 
 @attrs.frozen
@@ -153,6 +159,7 @@ class UnloadModel:
         keeps_prefixes: True if its prefixes may stay in main memory for its next load.
         reopens: True if its settings have changed: it is opened anew, at once if it is not loaded yet and
             requests wait for it.
+        client: Client that wishes it, and is refused while others keep the model; None for an operator.
     """
 
     key: ModelKey
@@ -160,6 +167,7 @@ class UnloadModel:
     now: bool = False
     keeps_prefixes: bool = False
     reopens: bool = False
+    client: str | None = None
 
 
 @attrs.frozen

@@ -1,11 +1,13 @@
 """Admission control: decides which sequences run and which wait, so that KV caches stay within the budget.
 
 If memory runs out, cached prefixes are evicted first, then waiting requests are held back, and then a running
-sequence is preempted (`Preemption`).
+sequence is preempted (`Preemption`). So is one of the client that holds the most, if another waits that holds
+less: whoever is alone may use everything, and shares it once others come.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from functools import partial
 
@@ -14,7 +16,7 @@ import attrs
 from greenroom.engine.text.batch.parallel_samples import parallel_samples_of, with_parallel_samples
 from greenroom.engine.text.memory.kv_memory import KvMemory
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
-from greenroom.engine.text.scheduler.preemption import Preemption, held_rows
+from greenroom.engine.text.scheduler.preemption import Preemption, displaced_by, held_rows
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
 from greenroom.engine.text.sequences.failures import SequenceFailures
@@ -25,6 +27,9 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_CHUNK_TOKENS = 2048
 """Most prompt tokens in one prefill chunk."""
+
+MAX_PASSED = 16
+"""Entries that may pass one that does not fit into memory; then it is next, so that it does not starve."""
 
 _POLL_SECONDS = 0.02
 """Seconds between two checks for free memory while only other models' sequences run."""
@@ -62,20 +67,16 @@ class Admission:
         return AdmissionStatistics(self.preemption.preempted, self._resumed, self.preemption.cut)
 
     def add(self, sequence: Sequence, client: str, conversation: str) -> None:
-        """Queue a request; parallel samples beyond the row limit get queue entries of their own.
+        """Queue a request.
 
         Raises:
             ProblemError: 400 if the prompt does not fit into memory even alone.
         """
         if not _fits_alone(sequence, self._memory):
             raise ProblemError(self.prompt_too_long(sequence))
-        choices = (sequence, *sequence.parallel_samples)
         tokens = len(sequence.prompt) + min(sequence.max_tokens, self.preemption.max_reserved_tokens)
-        together = min(len(choices), self._max_rows)
-        self._waiting.add(QueueEntry(sequence, client, conversation, tokens, together))
-        for choice in choices[together:]:
-            choice.on_its_own = True
-            self._waiting.add(QueueEntry(choice, client, conversation, tokens))
+        choices = 1 + len(sequence.parallel_samples)
+        self._waiting.add(QueueEntry(sequence, client, conversation, tokens, choices))
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
         """Return the problem for a prompt that can never fit into memory."""
@@ -94,23 +95,34 @@ class Admission:
         if not len(self._waiting):
             return []
         impossible: list[Sequence] = []
-        reserved = sum(map(self._bytes_of, self._admitted.values()))
-        rows = sum(entry.choices for entry in self._admitted.values())
+        passed: list[QueueEntry] = []
+        reserved, rows = self._held()
         wanted_rows = rows + sum(entry.choices for entry in self._waiting)
-        fits = self._fits(reserved + sum(map(self._bytes_of, self._waiting)))
+        fits = not self._lacking(reserved + sum(map(self._bytes_of, self._waiting)))
         scarce = wanted_rows > self._max_rows or not fits
-        while entry := self._waiting.peek(held_rows(self._admitted.values()) if scarce else None):
-            if rows + entry.choices > self._max_rows:
-                break
-            wanted = reserved + self._bytes_of(entry)
-            if self._admit(entry, wanted):
-                reserved, rows = wanted, rows + entry.choices
+        while entry := self._waiting.peek(held_rows(self._admitted.values()) if scarce else None, passed):
+            if scarce:
+                if self._make_way(entry, reserved, rows):
+                    reserved, rows = self._held()
+                if rows >= self._max_rows:
+                    break
+                self._split(entry, reserved, rows)
+                if self._admitted and self._lacking(reserved + self._bytes_of(entry)):
+                    passed.append(entry)
+                    if entry.passed >= MAX_PASSED:
+                        return impossible
+                    continue
+            if self._admit(entry):
+                reserved, rows = reserved + self._bytes_of(entry), rows + entry.choices
+                for earlier in passed:
+                    earlier.passed += 1
             elif not self._admitted and not _fits_alone(entry.sequence, self._memory):
                 self._waiting.remove(entry.sequence)
                 impossible.append(entry.sequence)
             else:
                 return impossible
-        self._memory.share.cancel_reservation()
+        if not passed:
+            self._memory.share.cancel_reservation()
         return impossible
 
     def start_decoding(self) -> SequenceFailures:
@@ -135,15 +147,45 @@ class Admission:
         tokens = max(entry.tokens, entry.sequence.length + 1)
         return entry.choices * self._memory.size_model.nbytes(1, tokens)
 
-    def _fits(self, nbytes: int) -> bool:
-        """Return whether running caches of `nbytes`, plus a copy of their largest layer, fit."""
-        available = self._memory.share.available_for_running()
-        return available is None or nbytes * (1 + self._memory.size_model.largest_layer_share) <= available
+    def _held(self) -> tuple[int, int]:
+        """Return the reserved bytes and the rows of all admitted entries."""
+        admitted = self._admitted.values()
+        return sum(map(self._bytes_of, admitted)), sum(entry.choices for entry in admitted)
 
-    def _admit(self, entry: QueueEntry, wanted: int) -> bool:
+    def _lacking(self, nbytes: int) -> int:
+        """Return the bytes missing for running caches of `nbytes`, plus a copy of their largest layer."""
+        available = self._memory.share.available_for_running()
+        if available is None:
+            return 0
+        return max(0, math.ceil(nbytes - available / (1 + self._memory.size_model.largest_layer_share)))
+
+    def _make_way(self, entry: QueueEntry, reserved: int, rows: int) -> bool:
+        """Preempt sequences of clients that hold more than the entry's, if it lacks a row or memory."""
+        first = self._bytes_of(entry) // entry.choices
+        admitted = self._admitted.values()
+        displaced = displaced_by(entry, admitted, rows + 1 - self._max_rows, 1)
+        left = reserved - sum(map(self._bytes_of, displaced))
+        if self._lacking(left + first):
+            staying = [each for each in admitted if each not in displaced]
+            others = displaced_by(entry, staying, self._lacking(left + first), first, self._bytes_of)
+            if not others:  # preempting for its row alone would be in vain
+                return False
+            displaced += others
+        for each in displaced:
+            self.preemption.preempt(each)
+        return bool(displaced)
+
+    def _split(self, entry: QueueEntry, reserved: int, rows: int) -> None:
+        """Let those of an entry's parallel samples begin on their own for which there is no room now."""
+        first, room = self._bytes_of(entry) // entry.choices, min(entry.choices, self._max_rows - rows)
+        together = next((few for few in range(room, 1, -1) if not self._lacking(reserved + few * first)), 1)
+        for choice in parallel_samples_of(entry.sequence)[together - 1 :]:
+            choice.on_its_own = True
+            self._waiting.add(QueueEntry(choice, entry.client, entry.conversation, entry.tokens))
+        entry.choices = together
+
+    def _admit(self, entry: QueueEntry) -> bool:
         sequence, memory = entry.sequence, self._memory
-        if self._admitted and not self._fits(wanted):
-            return False
         if not sequence.preempted:
             for choice in (sequence, *parallel_samples_of(sequence)):
                 choice.serial = self._serial = self._serial + 1
@@ -184,7 +226,7 @@ class Admission:
             else:
                 sample.on_its_own = True
                 sample.metrics.started_at = sequence.metrics.started_at
-                self.preemption.enqueue(own_entry, for_memory=together)
+                self.preemption.enqueue(own_entry, counted=together)
 
 
 def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:

@@ -1,4 +1,4 @@
-"""Preemption: releases caches of running sequences until the memory of the next step can be reserved.
+"""Preemption: releases caches of running sequences for the memory of the next step, or for other clients.
 
 A sequence of the client with the most rows is preempted: its cache is released, and it resumes later from its
 own tokens. A sequence that does not fit even alone ends.
@@ -6,9 +6,9 @@ own tokens. A sequence that does not fit even alone ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from greenroom.engine.fairness.client_shares import HeldRows
+from greenroom.engine.fairness.client_shares import Holdings
 from greenroom.engine.text.memory.kv_memory import KvMemory
 from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
@@ -69,16 +69,28 @@ class Preemption:
                 return ended
         return []
 
-    def enqueue(self, entry: QueueEntry, *, for_memory: bool = True) -> None:
+    def preempt(self, entry: QueueEntry) -> None:
+        """Release a running sequence's cache; it is recomputed later."""
+        sequence = entry.sequence
+        prefilling = self._prefill.preempt(sequence)
+        sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
+        self._batches.preempt(sequence)
+        self._memory.release(sequence)
+        del self._admitted[sequence.serial]
+        self.enqueue(entry)
+        self._batches.record_memory()
+        self._batches.compact()
+
+    def enqueue(self, entry: QueueEntry, *, counted: bool = True) -> None:
         """Queue a sequence to be recomputed later.
 
         Args:
-            for_memory: True if memory is short, which is counted and logged as a preemption.
+            counted: True to count and log it as a preemption; False if it waits to spare copies.
         """
         sequence = entry.sequence
         entry.preempt(self.max_reserved_tokens)
         self._waiting.add(entry)
-        if for_memory:
+        if counted:
             self.preempted += 1
             sequence.metrics.preempt()
             log.info(
@@ -91,14 +103,7 @@ class Preemption:
         sequence = entry.sequence
         alone = all(len(batch.sequences) == 1 for batch in self._batches)
         if len(self._admitted) > 1 or not alone or self._memory.share.others_running():
-            prefilling = self._prefill.preempt(sequence)
-            sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
-            self._batches.preempt(sequence)
-            self._memory.release(sequence)
-            del self._admitted[sequence.serial]
-            self.enqueue(entry)
-            self._batches.record_memory()
-            self._batches.compact()
+            self.preempt(entry)
             return []
         for batch in self._batches:
             batch.remove(sequence)  # awaits drafted tokens, so it must precede the count below
@@ -108,16 +113,49 @@ class Preemption:
         return [sequence] if sequence.sampled == sequence.generated else []
 
 
-def held_rows(admitted: Iterable[QueueEntry]) -> HeldRows:
+def held_rows(admitted: Iterable[QueueEntry]) -> Holdings:
     """Count the rows that each client's admitted sequences use."""
-    return HeldRows((entry.client, entry.choices) for entry in admitted)
+    return Holdings((entry.client, entry.choices) for entry in admitted)
 
 
-def first_to_preempt(admitted: Collection[QueueEntry]) -> QueueEntry:
+def first_to_preempt(
+    admitted: Collection[QueueEntry], size: Callable[[QueueEntry], int] = lambda entry: entry.choices
+) -> QueueEntry:
     """Return the entry to preempt first.
 
     It belongs to the client with the most rows; among those, entries that outgrew their reservation come
     first, then the most recently started. So an answer can always use its full reservation.
+
+    Args:
+        size: Function that measures entries instead of their numbers of rows.
     """
-    held = held_rows(admitted)
+    held = Holdings((entry.client, size(entry)) for entry in admitted)
     return max(admitted, key=lambda entry: (held.of(entry.client), entry.is_overdrawn, entry.sequence.serial))
+
+
+def displaced_by(
+    waiting: QueueEntry,
+    admitted: Iterable[QueueEntry],
+    missing: int,
+    own: int,
+    size: Callable[[QueueEntry], int] = lambda entry: entry.choices,
+) -> list[QueueEntry]:
+    """Return the entries that make way for a waiting one; none if its client would then hold more than they.
+
+    Args:
+        missing: Rows or bytes that it lacks.
+        own: Rows or bytes that it is to have.
+        size: Function that returns the rows or bytes of an admitted entry.
+    """
+    staying, displaced = list(admitted), list[QueueEntry]()
+    while missing > 0:
+        if not staying:
+            return []
+        richest = first_to_preempt(staying, size)
+        held = Holdings((entry.client, size(entry)) for entry in staying)
+        if held.lead(richest.client, waiting.client) < size(richest) + own:
+            return []
+        staying.remove(richest)
+        displaced.append(richest)
+        missing -= size(richest)
+    return displaced

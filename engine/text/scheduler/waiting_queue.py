@@ -1,13 +1,13 @@
-"""Queue of requests that wait for memory."""
+"""Queue of requests that wait for a row or for memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 
 import attrs
 
-from greenroom.engine.fairness.client_shares import HeldRows
+from greenroom.engine.fairness.client_shares import Holdings
 from greenroom.engine.fairness.fair_queue import FairQueue
 from greenroom.engine.text.sequences.sequence import Sequence
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
@@ -20,6 +20,7 @@ class QueueEntry:
     Args:
         tokens: Tokens per choice for which memory is reserved while it runs.
         choices: Number of parallel samples that start with it.
+        passed: Number of entries that have passed it since they fit into memory and it did not.
     """
 
     sequence: Sequence
@@ -27,6 +28,7 @@ class QueueEntry:
     conversation: str = ""
     tokens: int = 0
     choices: int = 1
+    passed: int = 0
 
     @property
     def is_overdrawn(self) -> bool:
@@ -42,11 +44,10 @@ class QueueEntry:
 
 
 class WaitingQueue:
-    """Waiting requests: preempted sequences resume first, then clients and conversations take turns.
+    """Waiting requests: those of the client that holds the fewest rows are first.
 
-    Among preempted sequences, the one whose client holds the fewest rows is first, then the oldest. A new
-    request passes it only if its client holds fewer rows. The first entry keeps its place until its memory is
-    free, however much it needs, so smaller requests cannot overtake it forever.
+    Among these, preempted sequences resume first, the oldest before the others, then clients and
+    conversations take turns.
     """
 
     def __init__(self) -> None:
@@ -70,21 +71,21 @@ class WaitingQueue:
     def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._preempted, self._new)
 
-    def peek(self, held: HeldRows | None = None) -> QueueEntry | None:
+    def peek(self, held: Holdings | None = None, passed: Collection[QueueEntry] = ()) -> QueueEntry | None:
         """Return the next entry.
 
         Args:
             held: Rows that each client holds; None if all waiting entries fit, so that the order does not
                 matter.
+            passed: Entries that do not fit into memory now, and are passed over.
         """
-        if held is None:
-            return next(iter(self), None)
-        if not self._preempted:
-            return self._new.choose()
-        rows = [held.of(entry.client) for entry in self._preempted]
-        fewest = min(rows)
-        fewer = [entry for entry in self._new if held.of(entry.client) < fewest]
-        return self._new.choose(fewer) or self._preempted[rows.index(fewest)]
+        waiting = [entry for entry in self if entry not in passed]
+        if held is None or not waiting:
+            return next(iter(waiting), None)
+        fewest = min(held.of(entry.client) for entry in waiting)
+        first = [entry for entry in waiting if held.of(entry.client) == fewest]
+        resumed = next((entry for entry in first if entry.sequence.preempted), None)
+        return resumed or self._new.choose(first)
 
     def pop(self, entry: QueueEntry) -> None:
         """Remove an admitted entry."""

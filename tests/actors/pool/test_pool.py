@@ -53,10 +53,25 @@ async def test_requests_beyond_the_slots_wait_in_order_and_know_their_place(mode
             assert isinstance((await until(second, Finished))[-1], Finished)
 
 
-async def test_a_request_takes_a_slot_for_each_choice_and_is_not_overtaken_while_it_waits(
-    models: tuple[str, ...],
-) -> None:
-    settings = Settings(models=models, max_batch=4, shutdown_timeout=60.0)
+async def test_the_answers_of_a_request_begin_and_end_one_by_one(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, max_batch=3, shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        with (
+            generate(system.pool, "qwen3", "running", n=2, max_tokens=20_000) as running,
+            generate(system.pool, "qwen3", "large", n=3, max_tokens=4) as large,
+        ):
+            await until(running, TextDelta)
+            ends = [event async for event in large if isinstance(event, Finished)]
+            assert sorted(end.index for end in ends) == [0, 1, 2]
+
+            async def one_is_free() -> bool:
+                return (await status(system.pool, "qwen3")).slots == 2
+
+            await eventually(one_is_free)
+
+
+async def test_a_request_takes_a_slot_for_each_choice(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, max_batch=3, shutdown_timeout=60.0)
     async with open_system(settings) as system:
         with (
             generate(system.pool, "qwen3", "running", n=3, max_tokens=20_000) as running,

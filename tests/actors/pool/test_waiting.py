@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Granted
+from greenroom.actors.pool.waiting_time import MAX_RETRY
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Failed, Finished, QueueStatus, TextDelta
@@ -25,7 +27,9 @@ from greenroom.tests.support.actors.actor_systems import (
     FaultyEngines,
     answer,
     chat,
+    eventually,
     generate,
+    status,
     until,
 )
 from greenroom.tests.support.models.load_sizes import needs
@@ -80,7 +84,7 @@ async def test_a_wait_beyond_queue_timeout_fails_with_the_time_of_a_retry(models
             ):
                 problem = await problem_of(late)
                 assert (problem.status, problem.code) == (503, "queue_timeout")
-                assert problem.retry_after == 1  # a lease was held for less than a second so far
+                assert problem.retry_after == MAX_RETRY  # the holder wants 2,500 times what took 0.1 seconds
                 holder.close()
                 assert isinstance((await until(patient, Finished))[-1], Finished)
 
@@ -193,3 +197,42 @@ async def status_at(generation: Generation, position: int) -> None:
         assert not isinstance(event, Failed | Finished), event
         if isinstance(event, QueueStatus) and event.position == position:
             return
+
+
+@pytest.mark.parametrize(("requests", "n", "refused"), [(2, 4, False), (12, 4, False), (24, 1, True)])
+async def test_what_one_client_takes_and_what_others_still_get(
+    models: tuple[str, ...], requests: int, n: int, refused: bool
+) -> None:
+    settings = Settings(models=models, max_batch=8, max_queue=16, shutdown_timeout=60.0)
+    ended: list[Finished | Failed] = []
+
+    def of(client: str, number: int, tokens: int, n: int) -> Generation:
+        asked = chat("qwen3", f"{client}-{number}", max_tokens=tokens, n=n, seed=number, ignore_eos=True)
+        return Generation(system.pool, attrs.evolve(asked, client=client))
+
+    async def read(generation: Generation) -> None:
+        with generation:
+            async for event in generation:
+                if isinstance(event, Finished | Failed):
+                    ended.append(event)
+
+    async def is_full() -> bool:
+        described = await status(system.pool, "qwen3")
+        snapshot = described.snapshot
+        waits = described.queue == max(0, requests - 8 // n)
+        return snapshot is not None and snapshot.running == 8 and waits
+
+    async with open_system(settings) as system:
+        await answer(system.pool, "qwen3")
+        async with trio.open_nursery() as nursery:
+            for number in range(requests):
+                nursery.start_soon(read, of("many", number, 20_000, n))
+            await eventually(is_full)
+            if refused:
+                assert (await problem_of(of("many", requests, 1, 1))).code == "queue_full"
+            for number, client in enumerate(("key_guest", "key_admin", "192.0.2.1")):
+                with of(client, number, 3, 1) as other:
+                    await until(other, Finished)
+                assert not ended
+                await eventually(is_full)  # what was lent is used again
+            nursery.cancel_scope.cancel()

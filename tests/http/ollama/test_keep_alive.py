@@ -78,7 +78,8 @@ async def test_the_list_of_running_models_tells_when_they_expire(settings: Setti
         ):  # fmt: skip
             await ask(served, partial(load, wish))
             assert least < await expires_in(served) <= most
-        asked = attrs.evolve(chat("llama", max_tokens=20_000), keep_alive=KeepAlive(300.0))
+        asked = chat("llama", max_tokens=20_000)
+        asked = attrs.evolve(asked, client="127.0.0.1#key", keep_alive=KeepAlive(300.0))
         with Generation(served.system.pool, asked) as running:
             await until(running, TextDelta)
             assert 200 < await expires_in(served) <= 300

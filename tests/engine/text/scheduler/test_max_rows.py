@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.events.events import Finished, PromptProgress
+from greenroom.schemas.events.events import Finished, PromptProgress, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.text_engines import Driver
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -90,3 +90,76 @@ def test_rows_that_are_preempted_for_memory_count_when_they_resume(tiny_model: T
     assert most_rows(tight) <= ROWS
     assert tight.engine.statistics().admission.preempted
     assert tight.tokens == unbounded.tokens
+
+
+def steps_to_first_token(driver: Driver, prompt: list[int], client: str) -> int:
+    before = driver.engine.statistics().steps
+    request_id = driver.submit(prompt, 200, client=client)
+    while not any(isinstance(event, TextDelta) for event in driver.events[request_id]):
+        driver.step()
+    return driver.engine.statistics().steps - before
+
+
+def fill(driver: Driver, requests: int, n: int, max_tokens: int = 300) -> None:
+    """Let a client take all rows."""
+    for seed in range(requests):
+        driver.submit(PROMPTS[0], max_tokens, GenerationParameters(seed=seed, n=n), client="many")
+    while driver.engine.statistics().decoding < 8:
+        driver.step()
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
+@pytest.mark.parametrize(("requests", "n"), [(4, 4), (1, 20), (12, 1)])
+def test_who_took_all_rows_shares_them_at_the_next_step(
+    tiny_model: TinyModel, kind: str, requests: int, n: int
+) -> None:
+    alone = steps_to_first_token(Driver(tiny_model(kind), max_rows=8), PROMPTS[1], "one")
+    driver = Driver(tiny_model(kind), max_rows=8)
+    fill(driver, requests, n)
+    for client in ("one", "other"):
+        assert steps_to_first_token(driver, PROMPTS[1], client) <= alone + 2
+        now = driver.engine.statistics()
+        assert now.decoding + now.prefilling + now.prefilled == 8
+    assert all(not any(isinstance(each, Finished) for each in driver.events[str(i)]) for i in range(requests))
+
+
+def test_answers_that_made_way_are_the_same_afterwards(tiny_model: TinyModel) -> None:
+    unbounded, shared = Driver(tiny_model("qwen3")), Driver(tiny_model("qwen3"), max_rows=8)
+    for driver in (unbounded, shared):
+        fill(driver, 2, 4, max_tokens=40)
+        driver.submit(PROMPTS[1], 20, GenerationParameters(seed=3, n=6), client="one")
+    assert most_rows(unbounded) == 14
+    assert most_rows(shared) == 8
+    assert shared.engine.statistics().admission.preempted == 4
+    assert shared.tokens == unbounded.tokens
+
+
+def test_each_of_three_clients_gets_its_third_and_nobody_makes_way_for_who_holds_as_much(
+    tiny_model: TinyModel,
+) -> None:
+    driver = Driver(tiny_model("qwen3"), max_rows=6)
+    for client in ("a", "b", "c"):
+        for seed in range(6):
+            driver.submit(PROMPTS[0], 60, GenerationParameters(seed=seed), client=client)
+        for _ in range(10):
+            driver.step()
+    before = driver.engine.statistics().admission.preempted
+    assert before == 3 + 2
+    for _ in range(20):
+        driver.step()
+    assert driver.engine.statistics().admission.preempted == before
+
+
+def test_a_prompt_that_lacks_memory_gets_it_from_who_holds_the_most(tiny_model: TinyModel) -> None:
+    account = MemoryAccount(kv_limit=4_000_000)
+    driver = Driver(tiny_model("qwen3"), account=account)
+    driver.engine.admission.preemption.max_reserved_tokens = 100
+    for seed in range(12):
+        driver.submit(PROMPTS[3], 90, GenerationParameters(seed=seed), client="many")
+    for _ in range(20):
+        driver.step()
+    assert driver.engine.statistics().waiting
+    alone = steps_to_first_token(Driver(tiny_model("qwen3"), account=MemoryAccount()), PROMPTS[1], "one")
+    assert steps_to_first_token(driver, PROMPTS[1], "one") <= alone + 2
+    driver.run()
+    assert all(isinstance(events[-1], Finished) for events in driver.events.values())

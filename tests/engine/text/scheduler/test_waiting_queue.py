@@ -8,7 +8,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.fairness.client_shares import HeldRows
+from greenroom.engine.fairness.client_shares import Holdings
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.scheduler.preemption import first_to_preempt
 from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
@@ -46,7 +46,7 @@ def test_preempted_sequences_come_first_unless_a_client_holds_less_and_none_is_l
         elif move == "remove" and waiting:
             queue.remove(waiting.pop(sorted(waiting)[number % len(waiting)]).sequence)
         elif move == "admit":
-            held = HeldRows((one.client, 1) for one in running.values())
+            held = Holdings((one.client, 1) for one in running.values())
             scarce = held if number % 2 == 0 else None
             first = queue.peek(scarce)
             preempted = [one for one in sorted(waiting) if waiting[one].sequence.preempted]
@@ -85,7 +85,7 @@ def test_whose_last_request_was_large_competes_as_a_newcomer_after_an_idle_time(
 
 
 def _first(queue: WaitingQueue) -> QueueEntry:
-    first = queue.peek(HeldRows([]))
+    first = queue.peek(Holdings([]))
     assert first is not None
     return first
 
