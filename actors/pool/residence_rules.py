@@ -55,7 +55,7 @@ def preloads_by_pattern(settings: Settings) -> bool:
 
 
 class KeepAliveWishes:
-    """How long the users of a model want it to stay: nobody's wish cuts the time of another user.
+    """Keeps how long the users of a model want it to stay: nobody's wish cuts the time of another user.
 
     A user is an address, or a checked key. Each use without a wish counts as one for the operator's setting.
     """

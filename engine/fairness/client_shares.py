@@ -120,7 +120,7 @@ class Holdings:
             self._of_clients[client] += amount
 
     def of(self, client: str) -> tuple[int, int]:
-        """Return what the client's address holds, and the client itself, as a sort key."""
+        """Return the amounts of the client's address and of the client itself, as a sort key."""
         return self._of_addresses[address_of(client)], self._of_clients[client]
 
     def lead(self, rich: str, poor: str) -> int:
