@@ -1,4 +1,4 @@
-"""How long models stay in memory: the operator's settings, and the wishes of their users."""
+"""The times that models stay in memory: the operator's settings, and the wishes of their users."""
 
 from __future__ import annotations
 
