@@ -13,8 +13,10 @@ memory is freed for it:
    alternate spend at most about half of the time on loading, and neither starves. Requests of low priority
    have no model paused before they have waited for some time.
 
-Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not fit
-beside these, and its requests are refused. A model that needs no memory here is loaded at once, and stays.
+The files of a model are opened before any room is made for it, so nothing is unloaded for one that cannot be
+loaded. Pinned models and models that hang keep their memory. Nothing is unloaded for a model that would not
+fit beside these either, and its requests are refused. A model that needs no memory here is loaded at once,
+and stays.
 
 Memory that the pool counts as free, but cannot be had, is waited for: meanwhile prefixes of unloaded models
 are dropped, idle models unloaded and caches released, in this order.
@@ -103,7 +105,8 @@ class _Planner:
 
     def __init__(self, state: PoolState) -> None:
         self._state = state
-        self._resident = [model for model in state.models.values() if model.resident]
+        # A model that is only being opened may prove to be unusable, so it takes no place yet.
+        self._resident = [each for each in state.models.values() if each.resident and not each.is_unknown]
         # The models that will be in memory once all decisions are carried out.
         self._staying = [model for model in self._resident if model.residency is not Residency.RECLAIMED]
         self._reserved = self._places = 0  # for all models decided on so far
@@ -112,7 +115,9 @@ class _Planner:
 
     def decide_leaving(self) -> None:
         """Unload models whose time to live is over, or which an operator has asked to unload."""
-        for model in self._resident:
+        for model in self._state.models.values():
+            if not model.resident:
+                continue
             if model.leaves_now or (model.expires_at is not None and model.expires_at <= self._state.now):
                 self.decided = attrs.evolve(self.decided, expired=(*self.decided.expired, model.key))
             elif not model.leaving or model.residency is Residency.RECLAIMED or model.hung:
@@ -135,6 +140,9 @@ class _Planner:
         """Load a model, or free memory for it and let it wait."""
         if not model.takes_room:
             self.decided = attrs.evolve(self.decided, load=(*self.decided.load, model.key))
+            return
+        if model.need is None:
+            self.decided = attrs.evolve(self.decided, open=(*self.decided.open, model.key))
             return
         self._drop(model)
         need = self._needed(model)
@@ -230,7 +238,7 @@ class _Planner:
     def _choose_idle(self, model: ModelUse, need: int) -> list[ModelUse]:
         """Return the idle models to unload: as few as suffice, or all of them if they do not."""
         idle = sorted((other for other in self._staying if other.idle), key=self._score, reverse=True)
-        small = [other for other in idle if model.need is None or other.nbytes <= LARGE * need]
+        small = [other for other in idle if other.nbytes <= LARGE * need]
         chosen = small if self._suffices(small, need) else idle
         for other in reversed(chosen):
             fewer = [each for each in chosen if each is not other]
@@ -279,10 +287,7 @@ class _Planner:
         self._reserve(need)
         self._granted += need
         self._new += 1
-        if model.need is None:
-            self.decided = attrs.evolve(self.decided, open=(*self.decided.open, model.key))
-        else:
-            self.decided = attrs.evolve(self.decided, load=(*self.decided.load, model.key))
+        self.decided = attrs.evolve(self.decided, load=(*self.decided.load, model.key))
 
     def _reserve(self, need: int) -> None:
         self._reserved += need

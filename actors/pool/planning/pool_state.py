@@ -111,6 +111,11 @@ class ModelUse:
         return self.takes_room and self.residency is not Residency.NONE
 
     @property
+    def is_unknown(self) -> bool:
+        """True while its files are read for its size, after which it may have to wait or be refused."""
+        return self.residency is Residency.OPENING and self.need is None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory granted to it."""
         if self.residency not in (Residency.GRANTED, Residency.RECLAIMED):

@@ -55,6 +55,18 @@ def test_a_model_of_unknown_size_is_opened_first() -> None:
     assert decide(attrs.evolve(wanted(B, need=5), residency=OPENING), limit=5) == Plan(load=(B,))
 
 
+def test_nothing_is_unloaded_for_a_model_before_its_files_are_judged() -> None:
+    idle, unknown = [ready(A), ready(B)], wanted(C, need=None)
+    assert decide(*idle, unknown, most=2) == decide(*idle, unknown, limit=2) == Plan(open=(C,))
+    opening = attrs.evolve(unknown, residency=OPENING)
+    assert decide(*idle, opening, most=2) == Plan()
+    assert decide(ready(A), opening, wanted(D), most=2) == Plan(load=(D,))
+    opened = attrs.evolve(opening, need=1)
+    assert decide(*idle, opened, most=2) == Plan(wait=(C,), unload=(A,))
+    too_large = decide(*idle, attrs.evolve(opened, need=3), most=2, limit=2)
+    assert (too_large.unload, too_large.refused) == ((), (Refusal(C, Reason.TOO_LARGE, 3, 2),))
+
+
 def test_the_longest_wait_is_served_first() -> None:
     models = [wanted(A, since=5.0), wanted(B, since=3.0)]
     assert decide(*models, most=1) == Plan(load=(B,), wait=(A,))
@@ -381,9 +393,9 @@ def test_nothing_expires_before_the_time_that_is_foretold_and_everything_does_th
 @given(states)
 def test_whatever_the_situation_no_more_is_granted_than_there_is(state: PoolState) -> None:
     decided, models = plan(state), state.models
-    chosen = [models[key] for key in (*decided.open, *decided.load) if not models[key].preload]
+    chosen = [models[key] for key in decided.load if not models[key].preload]
     if state.max_loaded_models is not None and chosen:
-        others = [model for model in resident(state) if model not in chosen]
+        others = [each for each in resident(state) if each not in chosen and not each.is_unknown]
         assert len(others) + len(chosen) <= state.max_loaded_models
     if state.limit is not None and decided.load:
         granted = sum(state.need_of(models[key]) for key in decided.load)
