@@ -25,6 +25,8 @@ from greenroom.tests.support.slow import scaled_clocks
 if factor := os.environ.get(scaled_clocks.VARIABLE):
     scaled_clocks.scale_clocks(float(factor))
 
+pytest_plugins = ["greenroom.testing"]
+
 _RUNTIME_FOLDERS = itertools.count()
 
 

@@ -22,10 +22,9 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.protocols.pool_protocol import DescribePool, Drain, PoolStatus
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
-    Faults,
-    FaultyEngines,
     answer,
     eventually,
     fall_silent,

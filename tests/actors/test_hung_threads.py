@@ -18,10 +18,9 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
-    Faults,
-    FaultyEngines,
     answer,
     eventually,
     fall_silent,

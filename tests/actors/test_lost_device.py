@@ -22,7 +22,12 @@ from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelt
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer, generate, until
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    answer,
+    generate,
+    until,
+)
 from greenroom.tests.support.models.tiny_models import TinyModel
 
 FAILED = "[METAL] Command buffer execution failed: "

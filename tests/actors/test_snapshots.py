@@ -30,9 +30,8 @@ from greenroom.schemas.messages.requests import (
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     chat,
     eventually,

@@ -16,7 +16,10 @@ from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, SpeechInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    answer,
+)
 
 LONG = "One two three. " * 50
 PIECES = "One. This second sentence is long enough to be spoken on its own, without another. Three."

@@ -10,9 +10,8 @@ from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelt
 from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     eventually,
     generate,

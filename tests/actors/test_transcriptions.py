@@ -20,7 +20,11 @@ from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer, until
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    answer,
+    until,
+)
 from greenroom.tests.support.media.recordings import noise, write_recording
 from greenroom.tests.support.models.tiny_whisper import TEXT
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from greenroom.tests.support.surroundings import CALLERS_ENVIRONMENT
 ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).parent / "uv"
 ROOMS = ("actors", "engine", "http", "schemas")
-MODULES = ("__main__.py", "api.py")
+MODULES = ("__main__.py", "api.py", "testing.py")
 """The modules beside the rooms."""
 
 
@@ -91,16 +93,50 @@ def test_the_wheel_holds_every_module_the_demo_model_and_the_pages(wheel: Path) 
     assert expected | demo | typed | table | pages | {f"greenroom/{name}" for name in MODULES} == in_package
 
 
-def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the executables of an environment with the wheel, away from the repository."""
     # Use the locked wheels that the tests run with, and no package index.
     locked = ("--frozen", "--no-dev", "--no-install-project", "--extra", "cpu", "--python", sys.executable)
-    folder = tmp_path / "elsewhere"
-    uv("sync", *locked, "--project", ROOT, cwd=tmp_path, UV_PROJECT_ENVIRONMENT=str(folder))
+    home = tmp_path_factory.mktemp("installed")
+    folder = home / "elsewhere"
+    uv("sync", *locked, "--project", ROOT, cwd=home, UV_PROJECT_ENVIRONMENT=str(folder))
     into = ("--python", folder / "bin" / "python", "--no-deps", "--no-index")
-    uv("pip", "install", *into, wheel, cwd=tmp_path)
+    uv("pip", "install", *into, wheel, cwd=home)
+    return folder / "bin"
 
-    command = [str(folder / "bin" / "python"), "-m", "greenroom", "chat"]
-    done = subprocess.run(command, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=600)
 
+@pytest.mark.parametrize("command", [["greenroom"], ["python", "-m", "greenroom"]])
+def test_an_installed_wheel_chats_with_its_demo_model(
+    installed: Path, tmp_path: Path, command: list[str]
+) -> None:
+    program = [str(installed / command[0]), *command[1:], "chat"]
+    done = subprocess.run(program, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
+
+
+def test_another_project_tests_with_scripted_models_as_the_page_shows(
+    installed: Path, tmp_path: Path
+) -> None:
+    page = (ROOT / "notes" / "embed.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL))
+    assert files.keys() == {"conftest.py", "test_own.py"}
+    project = tmp_path / "project"
+    project.mkdir()
+    for name, text in files.items():
+        (project / name).write_text(text)
+    (project / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
+    # What is a developer's own, from this environment.
+    for package in ("pytest", "pluggy", "iniconfig", "pytest_trio"):
+        for file in metadata.files(package) or ():
+            top = Path(str(metadata.distribution(package).locate_file(file.parts[0])))
+            link = tmp_path / "tools" / top.name
+            if file.parts[0] not in ("..", "__pycache__") and not link.exists():
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(top)
+    program = [str(installed / "python"), "-m", "pytest", "-q"]
+    environment = {**CALLERS_ENVIRONMENT, "PYTHONPATH": str(tmp_path / "tools")}
+    done = subprocess.run(program, cwd=project, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout

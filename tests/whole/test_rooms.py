@@ -95,6 +95,12 @@ def test_the_library_names_what_it_shows_and_has_nothing_of_its_own() -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
+def test_the_test_kit_stands_on_the_actors_and_nothing_stands_on_it() -> None:
+    tree = ast.parse((ROOT / "testing.py").read_text())
+    assert rooms_in(imports_of(tree)) == {"schemas", "engine", "actors"}
+    assert not [path for path in SOURCES if "greenroom.testing" in imports_in(path)]
+
+
 def test_loggers_are_silent_until_a_program_wants_them() -> None:
     loud = [path for path in SOURCES if "structlog.get_logger(" in path.read_text(encoding="utf-8")]
     assert set(loud) <= {LOGGERS}

@@ -27,7 +27,10 @@ from greenroom.actors.system import open_system
 from greenroom.engine.device.device_crashes import Crash
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Panic, answer
+from greenroom.testing import Panic
+from greenroom.tests.support.actors.actor_systems import (
+    answer,
+)
 
 TinyModel = Callable[..., Path]
 

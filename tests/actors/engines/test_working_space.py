@@ -25,10 +25,10 @@ from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpa
 from greenroom.schemas.protocols.model_protocol import Trimmed
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults
 from greenroom.tests.actors.pool.test_replay import events_in
 from greenroom.tests.actors.pool.test_residence import ForgottenEngines, unload
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
     answer,
     generate,
     generating,

@@ -11,9 +11,8 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     eventually,
     generate,

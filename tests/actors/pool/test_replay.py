@@ -20,9 +20,8 @@ from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelt
 from greenroom.schemas.problems import NoRoomError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     eventually,
     generate,

@@ -34,8 +34,12 @@ from greenroom.schemas.protocols.pool_protocol import (
 )
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.actors.pool.test_replay import events_in, replay
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, chat, eventually
+from greenroom.tests.support.actors.actor_systems import (
+    chat,
+    eventually,
+)
 from greenroom.tests.support.models.load_sizes import needs
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel

@@ -21,9 +21,8 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, UnloadModel
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     eventually,
     generate,

@@ -22,9 +22,8 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     chat,
     eventually,

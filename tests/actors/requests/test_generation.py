@@ -26,9 +26,8 @@ from greenroom.schemas.protocols.pool_protocol import (
     PoolStatus,
 )
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     answer,
     count_objects,
     eventually,

@@ -19,9 +19,8 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage, QueryPrompt
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
-    Faults,
-    FaultyEngines,
     chat,
     generate,
     state,

@@ -28,7 +28,10 @@ from greenroom.schemas.protocols.responses_protocol import (
 from greenroom.schemas.protocols.store_protocol import Committed, Deleted, History, Turns
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredResponse
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, chat
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    chat,
+)
 from greenroom.tests.support.actors.stored_runs import (
     OWNER,
     read,

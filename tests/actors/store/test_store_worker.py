@@ -22,7 +22,12 @@ from greenroom.schemas.protocols.store_protocol import CommitResponse, Committed
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
-from greenroom.tests.support.actors.actor_systems import HANG_TIMEOUT, Faults, eventually, fall_silent
+from greenroom.testing import Faults
+from greenroom.tests.support.actors.actor_systems import (
+    HANG_TIMEOUT,
+    eventually,
+    fall_silent,
+)
 from greenroom.tests.support.actors.stored_records import ask, refusal, response
 
 STICKS = "sticks"

@@ -14,8 +14,8 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.anthropic_clients import ask
-from greenroom.tests.support.engines.scripted_models import ScriptedEngines
 from greenroom.tests.support.servers.http_servers import serving
 
 THOUGHT = "Two cities, so two calls."

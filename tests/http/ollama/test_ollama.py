@@ -18,8 +18,8 @@ from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.ollama_clients import ask
-from greenroom.tests.support.engines.scripted_models import ScriptedEngines
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Weather in Rom and Oslo?"}]

@@ -15,7 +15,7 @@ import trio
 
 import greenroom.http.answering.streaming.event_stream
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import CHAT, USER, ask, body, stream_of, streamed_text
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 

@@ -10,10 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
-    Faults,
-    FaultyEngines,
     eventually,
     fall_silent,
 )

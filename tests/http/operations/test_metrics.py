@@ -21,7 +21,10 @@ from trio.testing import MockClock
 from greenroom.http.operations.metric_families import COUNTERS
 from greenroom.http.operations.metrics_route import SHARED_SECONDS
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    eventually,
+)
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Server, connected, fetch, serving

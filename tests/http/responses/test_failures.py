@@ -11,7 +11,7 @@ import pytest
 
 import greenroom.http.answering.streaming.event_stream
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.clients.response_events import read_events
 from greenroom.tests.support.servers.http_servers import RawClient, connected, serving

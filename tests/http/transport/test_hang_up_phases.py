@@ -21,7 +21,12 @@ import trio.testing
 
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually, state, status
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    eventually,
+    state,
+    status,
+)
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, serving
 

@@ -9,7 +9,11 @@ import trio
 
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed, Finished
-from greenroom.tests.support.actors.actor_systems import Faults, answer, eventually
+from greenroom.testing import Faults
+from greenroom.tests.support.actors.actor_systems import (
+    answer,
+    eventually,
+)
 
 
 @asynccontextmanager

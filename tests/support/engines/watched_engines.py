@@ -11,7 +11,7 @@ import trio
 from greenroom.actors.engines.engine_protocol import Engine
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngine
+from greenroom.testing import Faults, FaultyEngine
 
 
 class WatchedEngine(FaultyEngine):

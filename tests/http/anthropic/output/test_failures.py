@@ -19,7 +19,7 @@ from greenroom.http.app import PROTOCOLS
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import Problem, ProblemError, draining, queue_full
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.anthropic_clients import MESSAGES, USER, arguments, ask, body
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, running, serving
 

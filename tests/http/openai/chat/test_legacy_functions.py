@@ -18,8 +18,8 @@ from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask
-from greenroom.tests.support.engines.scripted_models import ScriptedEngines
 from greenroom.tests.support.servers.http_servers import fetch, serving
 
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}

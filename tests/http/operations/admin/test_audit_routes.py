@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from greenroom.http.commands.operators.audit import command as audit
 from greenroom.http.commands.operators.usage import command as usage
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.web_socket_clients import open_socket
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 

@@ -21,7 +21,11 @@ from greenroom.http.responses.sockets.socket_session import ResponseSockets, Soc
 from greenroom.http.transport.web_socket import Part
 from greenroom.schemas.settings.setting_fields import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually, status
+from greenroom.testing import Faults, FaultyEngines
+from greenroom.tests.support.actors.actor_systems import (
+    eventually,
+    status,
+)
 from greenroom.tests.support.clients.web_socket_clients import (
     PATH,
     RawSocket,

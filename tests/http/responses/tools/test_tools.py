@@ -19,8 +19,8 @@ from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.http.responses.tools.tools import parse_tools
 from greenroom.schemas.responses.tools import HostedTool, ToolParam
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask
-from greenroom.tests.support.engines.scripted_models import ScriptedEngines
 from greenroom.tests.support.servers.http_servers import serving
 
 THOUGHT = "Two cities, so two calls."
