@@ -36,18 +36,18 @@ class CompletionLogprobs:
         tops: list[dict[str, float] | None] = []
         offsets: list[int] = []
         if first is not None:
-            tokens.append(first.text)
+            tokens.append(_name(first))
             values.append(None)
             tops.append(None)
             offsets.append(self._advance(first))
         for entry in logprobs:
             value = finite_logprob(entry.logprob)
-            tokens.append(entry.token.text)
+            tokens.append(_name(entry.token))
             values.append(value)
             offsets.append(self._advance(entry.token))
-            # Several tokens can have the same text: the most likely of them counts.
-            top = {token.text: finite_logprob(value) for token, value in reversed(entry.top)}
-            tops.append({entry.token.text: value, **dict(reversed(top.items()))} if top else {})
+            # Several tokens can have the same name: the most likely of them counts.
+            top = {_name(token): finite_logprob(value) for token, value in reversed(entry.top)}
+            tops.append({_name(entry.token): value, **dict(reversed(top.items()))} if top else {})
         if not tokens:
             return None
         return {
@@ -62,3 +62,10 @@ class CompletionLogprobs:
         begins = self._offset
         self._offset += len(self._characters.decode(token.bytes))
         return begins
+
+
+def _name(token: Token) -> str:
+    r"""Return a token's text; for a part of a character its bytes in OpenAI's form (`bytes:\xf0\x9f`)."""
+    if "\N{REPLACEMENT CHARACTER}" not in token.text or token.text.encode() == token.bytes:
+        return token.text
+    return "bytes:" + "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in token.bytes)

@@ -1,4 +1,4 @@
-"""The vocabulary given to llguidance equals the bytes that its own tokenizer support reads."""
+"""The vocabulary given to llguidance, and the names shown to clients, equal what its own support reads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from greenroom.engine.grammar.vocabulary.c_interface import TokenTrie
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.models.tiny_models import TOKENIZER
 
@@ -27,7 +30,7 @@ def with_added_tokens() -> Tokenizer:
 
 def byte_fallback() -> Tokenizer:
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    names += ["▁", "a", "b", "▁a", "▁ab", "ab", "é", "Hello", "▁Hello"]
+    names += ["▁", "a", "b", "▁a", "▁ab", "ab", "é", "Hello", "▁Hello", "Ġ", "Ċ", "▁Café"]
     vocabulary = {name: ident for ident, name in enumerate(names)}
     merges = [("▁", "a"), ("a", "b"), ("▁a", "b")]
     model = models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token="<unk>")
@@ -40,7 +43,15 @@ def byte_fallback() -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback])
+def added_spaces() -> Tokenizer:
+    """Return a tokenizer with Gemma's kind of added tokens: runs of spaces and of line ends."""
+    tokenizer = byte_fallback()
+    texts = ("▁▁▁", "\n\n\n", "<unused0>")
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in texts])
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback, added_spaces])
 def test_tokens_are_read_as_llguidance_reads_them(make: Callable[[], Tokenizer]) -> None:
     import llguidance
 
@@ -48,12 +59,24 @@ def test_tokens_are_read_as_llguidance_reads_them(make: Callable[[], Tokenizer])
     known = GrammarTokenizer(tokenizer, [2])
     theirs = llguidance.LLTokenizer(tokenizer.to_str(), eos_token=[2])
     assert known.size == theirs.vocab_size
+    names = TokenNames(TokenizerWrapper(PreTrainedTokenizerFast(tokenizer_object=tokenizer)))
     for ident, text in enumerate(known.token_bytes):
+        assert names.look_up(ident).bytes == text
         if not text.startswith(b"\xff"):  # which is how llguidance marks special tokens
             assert theirs.decode_bytes([ident]) == text
             assert theirs.is_special_token(ident) == (known.special(text.decode(errors="replace")) == ident)
     for written in ("\n</think>\n\n", "Hello <|im_end|> x", "a b", "éß\n\n"):
         assert known.encode(written) == tuple(theirs.tokenize_str(written, parse_special=True))
+
+
+def test_letters_of_byte_level_names_are_letters_in_a_vocabulary_of_sentence_pieces() -> None:
+    tokenizer = byte_fallback()
+    names = TokenNames(TokenizerWrapper(PreTrainedTokenizerFast(tokenizer_object=tokenizer)))
+    vocabulary = tokenizer.get_vocab()
+    shown = [names.look_up(vocabulary[name]) for name in ("▁Café", "é", "Ġ", "Ċ", "▁", "<0xE9>")]
+    assert [token.text for token in shown] == [" Café", "é", "Ġ", "Ċ", " ", "\ufffd"]
+    assert shown[0].bytes == " Café".encode()
+    assert shown[-1].bytes == b"\xe9"
 
 
 def test_a_tokenizer_of_another_kind_is_named() -> None:

@@ -16,6 +16,7 @@ from greenroom.http.openai.chat.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completions.completion_stream import CompletionStream
+from greenroom.http.openai.text.logprobs import CompletionLogprobs
 from greenroom.http.openai.text.timings import timings
 from greenroom.schemas.events.events import (
     Admitted,
@@ -28,6 +29,8 @@ from greenroom.schemas.events.events import (
     ReasoningDelta,
     TextDelta,
     Timing,
+    Token,
+    TokenLogprob,
     ToolCallDelta,
     Usage,
 )
@@ -291,6 +294,19 @@ def test_streamed_completions_index_their_prompts() -> None:
         (0, ""),
     ]
     assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 10)
+
+
+def test_parts_of_characters_have_keys_of_their_own() -> None:
+    def token(written: bytes) -> Token:
+        return Token(written.decode("utf-8", "replace"), written)
+
+    parts = [token(written) for written in (b"\xf0\x9f", b" \xf0\x9f", b"\xe2", "\ufffd".encode(), b"a")]
+    top = tuple((part, -float(at)) for at, part in enumerate(parts, 1))
+    shown = CompletionLogprobs().add([TokenLogprob(parts[0], -1.0, top)], first=parts[2])
+    assert shown is not None
+    assert shown["tokens"] == ["bytes:\\xe2", "bytes:\\xf0\\x9f"]
+    expected = {"bytes:\\xf0\\x9f": -1, "bytes: \\xf0\\x9f": -2, "bytes:\\xe2": -3, "\ufffd": -4, "a": -5}
+    assert shown["top_logprobs"] == [None, expected]
 
 
 def test_whole_completions_have_a_choice_for_every_prompt() -> None:
