@@ -5,6 +5,7 @@ No MLX module is imported before a worker calls these functions.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -146,7 +147,10 @@ class Engines(ListedModels):
                 record = self.record_of(files.id, self._detect(files), files.folder)
                 unknown = record.probed is None and files.folder != DEMO_FOLDER
                 if unknown and not is_marked(files.id) and self.probed.is_first_use(files.id):
-                    log.warning("model not probed", model=files.id, hint=f"greenroom probe {files.id}")
+                    # A name may be the server's own; a folder is known without it, too.
+                    named = files.folder if files.folder.name == files.id else files.id
+                    hint = f"greenroom probe {shlex.quote(str(named))}"
+                    log.warning("model not probed", model=files.id, hint=hint)
                 return self._open(files, record, system_prompt)
         except ProblemError:
             self.note_failure(files.id)

@@ -34,7 +34,8 @@ def command(
     The model is loaded and asked some questions: its calls of tools and its reasoning are read by the
     parsers for its family, then by all others; other kinds embed, speak or transcribe a little. Servers
     and commands follow the findings from its next load on, until its files change. MODEL is a local folder
-    or a hub id. Where a running server has the database open, that server (`--url`) probes the model.
+    or a hub id. Where a running server has the database open, that server (`--url`) probes the model, which
+    may then be any name that it knows.
 
     \b
     Examples:
@@ -50,9 +51,7 @@ def command(
 
     if settings.db == MEMORY:
         raise click.UsageError("--db must be a file: the findings would be lost with the memory")
-    settings = attrs.evolve(settings, models=(model,))
     configure_command_logging(settings.log_level)
-    check_at_start(settings, local)
     settings = locate_database(settings)
     database = Path(str(settings.db)).expanduser()
     try:
@@ -64,6 +63,8 @@ def command(
 
         probe_by_server(url, database, model, max_tokens, as_json=as_json)
         return
+    settings = attrs.evolve(settings, models=(model,))
+    check_at_start(settings, local)
     fetch_missing(local, settings)
 
     from greenroom.http.process.command_run import run_with_system

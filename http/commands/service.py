@@ -86,7 +86,7 @@ def _service() -> SystemdUnit | LaunchdAgent:
 def _installed() -> SystemdUnit | LaunchdAgent:
     service = _service()
     if not service.path.exists():
-        raise click.ClickException("no service is installed: `greenroom service install [MODEL]...` does so")
+        raise click.ClickException("no service is installed: `greenroom service install MODEL` does so")
     return service
 
 

@@ -1,7 +1,12 @@
-"""Every command in README.md and the guide runs as it is written, but for a few that name their reason."""
+"""Every command in README.md and the guide runs as it is written, but for a few that name their reason.
+
+Commands in messages, hints and help are parsed.
+"""
 
 from __future__ import annotations
 
+import ast
+import itertools
 import os
 import re
 import shlex
@@ -14,9 +19,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
+import click
 import httpx2
 import pytest
 
+from greenroom.http import command_line
 from greenroom.tests.support.hostile import pictures, sounds
 from greenroom.tests.support.models.model_folders import make_cached
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
@@ -57,6 +64,9 @@ INLINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?:{PROGRAMS})(?: .+)?")
 NAME = re.compile(r"\w+|(?:\.venv/bin/)?greenroom(?: \w+)?")
 """An inline text that is the name of a program or command, not a command to type."""
 
+TOLD = re.compile(r"(?:`|^ *|[|] )(greenroom [a-z-][^`\n]*)", re.MULTILINE)
+"""A command in a text: in backticks, or a line of its own; "greenroom prefix" names a file format."""
+
 SERVERS = re.compile(r"make run\b|(?:\.venv/bin/)?greenroom serve\b")
 VARIABLES = {"GREENROOM_MAX_TOKENS": "8", "GREENROOM_DEVICE": "cpu"}
 STRICT = 'set -euo pipefail\ncurl() { command curl --silent --show-error --fail-with-body "$@"; }\n'
@@ -76,6 +86,37 @@ def scripts(page: str) -> Iterator[list[str]]:
 SCRIPTS = [script for page in PAGES for script in scripts(page)]
 COMMANDS = {command for script in SCRIPTS for command in script}
 STARTED = sorted(command for command in COMMANDS - NOT_RUN.keys() if SERVERS.match(command))
+
+
+def told_commands() -> Iterator[str]:
+    """Yield the commands in the texts of the program, with NAME for what is filled in."""
+    for room in ("schemas", "engine", "actors", "http"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.JoinedStr(values=parts):
+                        pieces = [part.value if isinstance(part, ast.Constant) else "NAME" for part in parts]
+                    case ast.Constant(value=str(text)):
+                        pieces = [text]
+                    case _:
+                        continue
+                yield from TOLD.findall("".join(map(str, pieces)))
+
+
+@pytest.mark.parametrize("told", sorted({*told_commands()} - {"greenroom prefix"}))
+def test_a_command_that_the_program_tells_parses(told: str) -> None:
+    words = [*itertools.takewhile(lambda word: word not in "|<>#;", shlex.split(told, comments=True))][1:]
+    called: click.Command = command_line.greenroom
+    context = click.Context(called)
+    while isinstance(called, click.Group) and words and not words[0].startswith("-"):
+        name, found, words = called.resolve_command(context, words)
+        assert found is not None
+        called = found
+        context = click.Context(found, info_name=name, parent=context, **found.context_settings)
+    _, rest, given = called.make_parser(context).parse_args(words)
+    assert not rest
+    if words:  # a command's name alone only names it
+        assert not [each.name for each in called.params if each.required and each not in given]
 
 
 @attrs.frozen

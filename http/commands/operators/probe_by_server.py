@@ -17,7 +17,7 @@ def probe_by_server(url: str, database: Path, model: str, max_tokens: int | None
     Args:
         url: Address at which the server should answer.
         database: Database that it has open.
-        model: Local folder or hub id; the server must mean the same by its name.
+        model: Name that the server knows, or a local folder, by whose name it must mean the same.
 
     Raises:
         ClickException: The server at that address has another database or another model, or cannot probe it.

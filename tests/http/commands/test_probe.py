@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def test_the_server_that_has_the_database_open_probes_the_model(
         body = {"model": "default", "input": "Hello", "max_output_tokens": 16}
         httpx2.post(f"{server.address}/v1/responses", json=body, timeout=600).raise_for_status()
         lost = run_greenroom(*probe, "--url", "http://127.0.0.1:9")
-        done = run_greenroom(*probe, "--url", server.address, "--json")
+        named = ("probe", "qwen3", *probe[2:])
+        done = run_greenroom(*named, "--url", server.address, "--json")
         shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
         other = shutil.copytree(folder, tmp_path / "other" / "qwen3")
         mistaken = run_greenroom("probe", str(other), "--db", database, "--url", server.address)
@@ -68,7 +70,9 @@ def test_the_server_that_has_the_database_open_probes_the_model(
     ):
         assert (refused.returncode, refused.stdout) == (1, "")
         assert named in refused.stderr
-    # A killed server does not count.
+    # A killed server does not count; its log names a command that needs no server.
+    [hint] = [line["hint"] for line in server.log if line["event"] == "model not probed"]
+    assert shlex.split(hint) == ["greenroom", "probe", folder]
     after = run_greenroom(*probe)
     assert after.returncode == 0
     assert "tool_parser_id" not in after.stdout
