@@ -53,8 +53,8 @@ def test_the_server_that_has_the_database_open_probes_the_model(
         body = {"model": "default", "input": "Hello", "max_output_tokens": 16}
         httpx2.post(f"{server.address}/v1/responses", json=body, timeout=600).raise_for_status()
         lost = run_greenroom(*probe, "--url", "http://127.0.0.1:9")
-        named = ("probe", "qwen3", *probe[2:])
-        done = run_greenroom(*named, "--url", server.address, "--json")
+        by_name = ("probe", "qwen3", *probe[2:])
+        done = run_greenroom(*by_name, "--url", server.address, "--json")
         shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
         other = shutil.copytree(folder, tmp_path / "other" / "qwen3")
         mistaken = run_greenroom("probe", str(other), "--db", database, "--url", server.address)
