@@ -20,8 +20,12 @@ _PAUSE_SECONDS = 0.2
 """Shortest pause in which a window may be cut."""
 _PAUSE_LEVEL = 0.1
 """Loudness of a pause, relative to the window's median."""
-_SEARCHED = 1 / 3
-"""Share of a window, at its end, that is searched for a pause."""
+_SEARCHED_SECONDS = 5.0
+"""Length of a full window's end that is searched for a pause.
+
+A model pads a shorter window with silence. In windows of 21 to 25 s Whisper wrote passages of the text before
+again, instead of what was said.
+"""
 _LONG_SILENCE_SECONDS = 2.0
 """Length in seconds of a silence that ends a window, or is skipped before one."""
 _KEPT_SECONDS = 0.5
@@ -143,7 +147,7 @@ class WindowBuffer:
     def _pause(self, loudness: Samples) -> int:
         """Return the middle of the quietest place late in a full window if it is a pause; else 0."""
         length = round(_PAUSE_SECONDS / _FRAME_SECONDS)
-        first = round(len(loudness) * (1 - _SEARCHED))
+        first = max(0, len(loudness) - round(_SEARCHED_SECONDS / _FRAME_SECONDS))
         smoothed = np.convolve(loudness[first:], np.ones(length) / length, mode="valid")
         if not len(smoothed) or smoothed.min() > _PAUSE_LEVEL * float(np.median(loudness)):
             return 0

@@ -14,6 +14,9 @@ SECONDS_PER_TIMESTAMP = 0.02
 FRAMES_PER_TIMESTAMP = 2
 _LEAST_PROGRESS = 100
 """Smallest advance per window, in frames of 10 ms: a model may always end its first segment at once."""
+_SPARSE_SECONDS = 8.0
+_SPARSE_TOKENS = 1.0
+"""A longer stretch with fewer tokens per second has hardly been heard: slow speech has two."""
 
 
 @attrs.frozen
@@ -76,3 +79,20 @@ def split_window(tokens: Sequence[int], first_timestamp: int, frames: int) -> Sp
         began = min((rest[0] - first_timestamp) * SECONDS_PER_TIMESTAMP, seconds)
         return SplitWindow((*segments, TimedTokens(rest, began, seconds)), frames, True)
     return SplitWindow(tuple(segments), understood, False)
+
+
+def misses_speech(split: SplitWindow, end: int, frames: int) -> bool:
+    """Return whether a long stretch of a window has hardly any text, within a segment or behind the last.
+
+    Args:
+        end: Id of the token that ends a text; lower ids are text.
+        frames: Length of the window, in frames of 10 ms.
+    """
+    stretches = [
+        (each.end - each.start, sum(token < end for token in each.tokens)) for each in split.segments
+    ]
+    if split.is_whole:
+        stretches.append((frames / 100 - split.segments[-1].end, 0))
+    return any(
+        seconds >= _SPARSE_SECONDS and count < seconds * _SPARSE_TOKENS for seconds, count in stretches
+    )

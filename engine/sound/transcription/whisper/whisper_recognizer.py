@@ -11,7 +11,12 @@ import mlx.core as mx
 from greenroom.engine.fairness.time_budget import TimeBudget
 from greenroom.engine.media.audio.windows import Window
 from greenroom.engine.sound.transcription.recognizers.recognizer import WindowResult
-from greenroom.engine.sound.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
+from greenroom.engine.sound.transcription.whisper.segments import (
+    SplitWindow,
+    TimedTokens,
+    misses_speech,
+    split_window,
+)
 from greenroom.engine.sound.transcription.whisper.vocabulary import make_vocabulary
 from greenroom.engine.sound.transcription.whisper.window_decoding import (
     FRAME,
@@ -110,10 +115,17 @@ class WhisperSession:
                 decoder.detect_language(features) if decoder.vocabulary.is_multilingual else "en"
             )
             yield
-        decoded, generated = yield from self._decode(features, clock)
-        if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
-            return WindowResult((), len(window.samples), generated, self.memory.language)
-        split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
+        generated = 0
+        while True:
+            decoded, computed = yield from self._decode(features, clock)
+            generated += computed
+            if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
+                return WindowResult((), len(window.samples), generated, self.memory.language)
+            split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
+            if not self.memory.context or not misses_speech(split, decoder.vocabulary.end, frames):
+                break
+            # Where passages repeat, a model may write its context again, and leave out what it hears.
+            self.memory.context = []
         words: list[tuple[Word, ...]] = [() for _ in split.segments]
         if self._asked.word_timestamps:
             words = yield from find_words(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.sound.transcription.whisper.segments import split_window
+from greenroom.engine.sound.transcription.whisper.segments import misses_speech, split_window
 
 FIRST = 1000
 
@@ -36,3 +36,23 @@ def test_segments(tokens: list[int], segments: list[tuple[float, float]], frames
 def test_no_segment_ends_behind_its_window() -> None:
     split = split_window([stamp(0), 1, stamp(4), stamp(4), 2, stamp(9)], FIRST, 600)
     assert [(each.start, each.end) for each in split.segments] == [(0.0, 4.0), (4.0, 6.0)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "missed"),
+    [
+        # Seven words for 13.7 s, as whisper-tiny.en wrote where two more sentences were spoken.
+        ([stamp(0), *range(10), stamp(13.7), stamp(13.7), *range(40), stamp(24)], True),
+        ([stamp(0), *range(14), stamp(13.7), stamp(13.7), *range(40), stamp(24)], False),
+        # One segment, and nothing of the 17 s behind it, as whisper-base wrote.
+        ([stamp(0), *range(10), stamp(7)], True),
+        ([stamp(0), *range(10), stamp(16.5)], True),
+        ([stamp(0), *range(20), stamp(17)], False),
+        # The rest is transcribed with the next window.
+        ([stamp(0), *range(10), stamp(7), stamp(7), 1], False),
+        ([stamp(0), 1, stamp(7), stamp(7), *range(20), stamp(24)], False),
+        ([], True),
+    ],
+)
+def test_a_long_stretch_with_hardly_any_text_is_noticed(tokens: list[int], missed: bool) -> None:
+    assert misses_speech(split_window(tokens, FIRST, 2440), FIRST - 50, 2440) is missed

@@ -103,6 +103,18 @@ def test_a_recording_with_silences_has_segments_where_something_is_said(
     assert transcript.end.usage.heard == pytest.approx(len(sound) / 16_000)
 
 
+def test_a_window_with_hardly_any_text_is_decoded_again_without_the_text_before(
+    english: Transcriber, tmp_path: Path
+) -> None:
+    generated = []
+    for length in (29, 59):
+        transcript = english.transcribe(write_recording(tmp_path / "recording.wav", noise(length)))
+        assert isinstance(transcript.end, Finished)
+        generated.append(transcript.end.usage.generated)
+    assert transcript.text == TEXT * 2
+    assert generated[1] == 3 * generated[0]
+
+
 def test_nothing_is_made_up_about_silence(english: Transcriber, tmp_path: Path) -> None:
     path = write_recording(tmp_path / "recording.flac", silence(900), "flac")
     transcript = english.transcribe(path)
