@@ -195,6 +195,7 @@ class Adapter(OutputAdapter):
             images=images,
             system_prompt=encoded.system_prompt,
             notice=reasoning.notice,
+            predicted=sum(map(len, self.tokenizer.encode_prompt(chat.prediction, begins=False))),
             outline=self._outline(chat, encoded),
             rendered=unmark(self._conversations.shown_text(encoded)) if self._inspects else "",
         )

@@ -109,7 +109,10 @@ class GrammarCompiler:
                 constraint.calls, self._syntaxes, alone=not has_format, strict_only=strict_only
             )
         notice = "" if calls is None else calls.notice
-        compiled = CompiledConstraint(self._tokenizer, reasoning=constraint.reasoning, notice=notice)
+        forced = calls is not None and calls.required and calls.repeats
+        compiled = CompiledConstraint(
+            self._tokenizer, constraint.reasoning, ends_repeats=forced, notice=notice
+        )
         if calls is not None and calls.lazy and not has_format:
             bodies = tuple(self._prototype(body, "tools") for body in calls.body_rules())
             compiled = attrs.evolve(compiled, calls=bodies, repeats=calls.repeats)

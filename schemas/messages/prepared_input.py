@@ -172,6 +172,7 @@ class PreparedPrompt:
         system_prompt: The operator's system prompt in use, empty if there is none; None if the conversation
             has its own, or if the request is no conversation.
         notice: Sentence for the client about a wish that the model cannot fulfil; empty if there is none.
+        predicted: Tokens of the client's prediction of the answer.
         rendered: Text of the rendered conversation, kept for the inspector only; else empty.
         outline: Outline of the conversation; None for raw text, or if prompts are not explained.
     """
@@ -194,6 +195,7 @@ class PreparedPrompt:
     appendix: str = ""
     system_prompt: str | None = attrs.field(default=None, repr=False)
     notice: str = ""
+    predicted: int = 0
     rendered: str = attrs.field(default="", eq=False, repr=False)
     outline: PromptOutline | None = attrs.field(default=None, eq=False, repr=False)
 

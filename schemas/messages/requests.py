@@ -30,6 +30,7 @@ class ChatInput:
         parallel_tool_calls: True if an answer may contain more than one tool call.
         thinking: Settings of reasoning.
         verbosity: Verbosity of the answer; `medium` is the model's default.
+        prediction: Text that the client expects as the answer; its tokens count as rejected drafts.
         system_prompt: The operator's system prompt at the conversation's start, empty if there was none; None
             for the current setting. It applies to conversations without a system message.
     """
@@ -42,6 +43,7 @@ class ChatInput:
     parallel_tool_calls: bool = True
     thinking: ReasoningSettings = ReasoningSettings()
     verbosity: Verbosity = "medium"
+    prediction: str = attrs.field(default="", repr=False)
     system_prompt: str | None = attrs.field(default=None, repr=False)
 
 

@@ -141,6 +141,14 @@ class StreamOptions:
 
 
 @attrs.frozen
+class PredictionParam:
+    """The text that a client expects as the answer, or much of it."""
+
+    type: str
+    content: Content | None = None
+
+
+@attrs.frozen
 class ChatRequest:
     """The body of a chat request, without generation parameters and response formats.
 
@@ -167,6 +175,7 @@ class ChatRequest:
     verbosity: Any = None
     store: bool | None = None
     service_tier: Any = None
+    prediction: PredictionParam | None = None
 
 
 _Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]

@@ -78,7 +78,7 @@ def _subschema(schema: Any, pointer: list[str]) -> tuple[Any, list[str]]:
 
 
 def _place_of_one_of(schema: dict[str, Any]) -> list[str]:
-    """Return the place of a schema's `oneOf` once it is written as `anyOf`: beside an `anyOf`, as a new part of `allOf`."""
+    """Return the place of a schema's `oneOf` as `anyOf`: in a new part of `allOf` if it has both."""
     return ["allOf", str(len(schema.get("allOf", ()))), "anyOf"] if "anyOf" in schema else ["anyOf"]
 
 

@@ -26,6 +26,7 @@ class CompiledConstraint:
         opening: llguidance matcher of the answer or the marker that starts reasoning.
         calls: llguidance matchers behind each start marker of a call.
         repeats: True if another call may follow a call.
+        ends_repeats: True if the answer consists of calls, and ends after one that repeats another.
         call_trigger: Matcher of a call's start in free text.
         reasoning_end: Matcher of the reasoning's end.
         closing: Token ids that end reasoning over its budget.
@@ -39,6 +40,7 @@ class CompiledConstraint:
     opening: Any = None
     calls: tuple[Any, ...] = ()
     repeats: bool = True
+    ends_repeats: bool = False
     call_trigger: TriggerMatcher | None = None
     reasoning_end: TriggerMatcher | None = None
     closing: tuple[int, ...] = ()

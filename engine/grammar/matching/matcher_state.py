@@ -47,6 +47,8 @@ class MatcherState:
         closing_tokens: Number of tokens of the forced end so far.
         tail: Last bytes of the reasoning; before the answer has begun, all text.
         answer_begun: True if the visible answer has begun, so that no reasoning may follow.
+        call: Text of the call that is being written, where all calls are required.
+        calls: Texts of the calls before it.
     """
 
     phase: Phase
@@ -57,6 +59,8 @@ class MatcherState:
     closing_tokens: int = 0
     tail: bytes = b""
     answer_begun: bool = False
+    call: bytes = b""
+    calls: frozenset[bytes] = frozenset()
 
 
 class Transitions:
@@ -160,7 +164,15 @@ class Transitions:
             if state.phase is not Phase.OPENING:
                 return state
             if state.answer_begun:
-                state = attrs.evolve(state, phase=Phase.ANSWER)
+                state = attrs.evolve(
+                    state, phase=Phase.ANSWER, call=state.tail if self._constraint.ends_repeats else b""
+                )
+        elif self._constraint.ends_repeats:
+            state = attrs.evolve(state, call=state.call + self._bytes_of(token))
+        if state.call and state.grammar.is_accepting():
+            if state.call.strip() in state.calls:
+                return MatcherState(Phase.ENDED)
+            state = attrs.evolve(state, call=b"", calls=state.calls | {state.call.strip()})
         if not state.grammar.is_stopped():
             return state
         check_grammar(state.grammar)

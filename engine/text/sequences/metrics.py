@@ -24,7 +24,7 @@ class SequenceMetrics:
         known_tokens: Prompt tokens that the prefix cache had in some form when prefill began; None if the
             sequence uses no cache.
         written_tokens: Prompt tokens inserted into the prefix cache.
-        drafted_tokens: Draft tokens that were verified.
+        drafted_tokens: Draft tokens that were verified, and tokens of the client's prediction.
         accepted_tokens: Draft tokens that were accepted.
         submitted_at: Time of submission.
         admitted_at: Time at which it was given memory.

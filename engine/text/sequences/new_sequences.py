@@ -9,6 +9,7 @@ from typing import Any
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.text.sequences.answer_text import AnswerText
+from greenroom.engine.text.sequences.metrics import SequenceMetrics
 from greenroom.engine.text.sequences.output_processor import OutputProcessor
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.engine.text.sequences.prompt_features import PromptFeatures
@@ -83,6 +84,7 @@ def _choice(
         index=index,
         logprobs=logprobs,
         end_of_turn_ids=prepared.end_of_turn_ids,
+        metrics=SequenceMetrics(drafted_tokens=prepared.predicted),
     )
 
 

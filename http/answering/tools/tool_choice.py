@@ -50,8 +50,11 @@ def allows_parallel_calls(wanted: bool | None, choice: ToolChoice) -> bool:
     """Return whether a response may contain several calls.
 
     A named function is called exactly once (OpenAI's guide to function calling): clients that execute a
-    command would execute it again for each further call.
+    command would execute it again for each further call. Required calls may be several only if the client
+    says so: small models seldom choose the end, and would repeat a call up to the limit.
     """
+    if choice.mode == "required":
+        return wanted is True
     return wanted is not False and choice.mode != "named"
 
 

@@ -8,6 +8,7 @@ from greenroom.http.answering.requests.request_parameters import (
     parse_parameters,
     parse_priority,
 )
+from greenroom.http.answering.tools.tool_choice import allows_parallel_calls
 from greenroom.http.anthropic.conversation.conversation import Conversation
 from greenroom.http.anthropic.conversation.system_prompt import parse_system
 from greenroom.http.anthropic.conversation.tools import check_tools, parse_tool_choice, parse_tools
@@ -49,7 +50,7 @@ def parse_messages_request(
         shelf.tools(),
         choice,
         continue_final_message=continues,
-        parallel_tool_calls=not (wire.tool_choice and wire.tool_choice.disable_parallel_tool_use),
+        parallel_tool_calls=allows_parallel_calls(_wants_parallel_calls(wire), choice),
         thinking=parse_thinking(wire, messages),
     )
     key = parse_model_key(wire.model)
@@ -63,6 +64,11 @@ def parse_messages_request(
         priority=parse_priority(body),
         explained=parse_explained(body),
     )
+
+
+def _wants_parallel_calls(wire: PromptRequest) -> bool | None:
+    disabled = wire.tool_choice and wire.tool_choice.disable_parallel_tool_use
+    return None if disabled is None else not disabled
 
 
 def _prefill(

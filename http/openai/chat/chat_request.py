@@ -27,7 +27,7 @@ from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, T
 from greenroom.schemas.messages.messages import Role as NeutralRole
 from greenroom.schemas.messages.reasoning import EFFORTS, Effort, ReasoningSettings, effort_named
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.openai.chat import ChatRequest, MessageParam, ToolCallParam, ToolParam
+from greenroom.schemas.openai.chat import ChatRequest, MessageParam, PredictionParam, ToolCallParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
 
 _NO_EFFORT = "none"
@@ -65,6 +65,7 @@ def parse_chat_request(
         parallel_tool_calls=allows_parallel_calls(wire.parallel_tool_calls, choice),
         thinking=_thinking(wire),
         verbosity=parse_verbosity(wire.verbosity),
+        prediction=_predicted(wire.prediction),
     )
     parameters, key = _parameters(body), parse_model_key(wire.model)
     response_format = parse_response_format(body)
@@ -86,6 +87,15 @@ def _parameters(body: JsonObject) -> dict[str, Any]:
     if parameters.get("top_logprobs") and not parameters.get("logprobs"):
         raise invalid("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
     return parameters
+
+
+def _predicted(wire: PredictionParam | None) -> str:
+    """Return the text of a prediction, none of whose tokens are used."""
+    if wire is None:
+        return ""
+    if wire.type != "content" or wire.content is None:
+        raise invalid("`prediction` must have the type 'content', and the text as `content`.", "prediction")
+    return "".join(part.text or "" for part in wire.content.parts)
 
 
 def _thinking(wire: ChatRequest) -> ReasoningSettings:

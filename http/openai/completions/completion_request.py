@@ -76,8 +76,8 @@ def _logprobs(wire: CompletionRequest) -> dict[str, Any]:
     top = wire.logprobs
     if not wants_logprobs(wire):
         return {}
-    if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= 5:
-        raise invalid(f"`logprobs` is {top!r:.80}, but it must be an integer from 0 to 5.", "logprobs")
+    if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= 20:
+        raise invalid(f"`logprobs` is {top!r:.80}, but it must be an integer from 0 to 20.", "logprobs")
     return {"logprobs": True, "top_logprobs": top}
 
 

@@ -43,15 +43,23 @@ CHAT_PARAMETERS: ParameterTable = {
 }
 """Parameters of `POST /v1/chat/completions`."""
 
+_TOKENS_OF_VLLM: NeutralValues = {
+    "prompt_logprobs": (),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+}
+
 UNSUPPORTED_IN_CHAT: NeutralValues = {
+    **_TOKENS_OF_VLLM,
+    "echo": (False,),
     "modalities": (["text"],),
     "audio": (),
-    "prediction": (),
     "web_search_options": (),
     "moderation": (),
     "service_tier": ("auto", "default", "flex"),
 }
 
 UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {
+    **_TOKENS_OF_VLLM,
     "truncation": ("disabled",),
 }

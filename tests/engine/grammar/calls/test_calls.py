@@ -217,6 +217,26 @@ def test_a_tool_without_parameters_is_called_without_arguments(
         assert (call.name, json.loads(call.arguments)) == ("now", {})
 
 
+@pytest.mark.parametrize("reasons", [False, True])
+def test_required_calls_end_after_one_that_repeats_another(grammars: Grammars, reasons: bool) -> None:
+    reasoning = ReasoningConstraint("<think>", "</think>", False, None) if reasons else None
+    calls = CallConstraint((WEATHER, CODE), REQUIRED, "hermes_json")
+    first, second = (
+        f'<tool_call>\n{{"name": "find-code", "arguments": {{"code": "{code}"}}}}\n</tool_call>'
+        for code in ("AB1", "AB2")
+    )
+    for texts, ended in (((first, first), True), ((first, second), False), ((first, second, first), True)):
+        matcher = grammars.matcher(Constraint(calls=calls, reasoning=reasoning))
+        for text in texts:
+            assert not matcher.is_terminated
+            for token in grammars.tokenizer.encode(f"\n{text}" if text is not texts[0] else text):
+                mask = matcher.mask()
+                assert mask is None or mask.allows(token)
+                matcher.accept_token(token)
+        assert matcher.is_terminated is ended
+        assert matcher.is_accepting
+
+
 @pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_loose_tool_keeps_all_of_its_schema_that_can_be_held(marked: Grammars, call_format: str) -> None:
     schema = {

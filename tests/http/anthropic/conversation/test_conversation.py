@@ -200,8 +200,9 @@ def test_tools_of_anthropics_server_are_refused_where_no_other_is_offered() -> N
     [
         (None, ToolChoice("auto"), True),
         ({"type": "auto", "disable_parallel_tool_use": True}, ToolChoice("auto"), False),
-        ({"type": "any"}, ToolChoice("required"), True),
-        ({"type": "tool", "name": "ToolSearch"}, ToolChoice("named", "ToolSearch"), True),
+        ({"type": "any"}, ToolChoice("required"), False),
+        ({"type": "any", "disable_parallel_tool_use": False}, ToolChoice("required"), True),
+        ({"type": "tool", "name": "ToolSearch"}, ToolChoice("named", "ToolSearch"), False),
         ({"type": "none"}, ToolChoice("none"), True),
     ],
 )

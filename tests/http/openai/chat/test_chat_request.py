@@ -97,7 +97,9 @@ def test_a_function_that_is_forced_is_called_once() -> None:
     assert not conversation(
         USER, tools=tools, tool_choice=named, parallel_tool_calls=True
     ).parallel_tool_calls
-    assert conversation(USER, tools=tools, tool_choice="required").parallel_tool_calls
+    forced = {"tools": tools, "tool_choice": "required"}
+    assert not conversation(USER, **forced).parallel_tool_calls
+    assert conversation(USER, **forced, parallel_tool_calls=True).parallel_tool_calls
     assert conversation(USER, tools=tools).parallel_tool_calls
 
 

@@ -55,6 +55,8 @@ async def ids_of(served: Served, text: str) -> list[int]:
 async def test_an_echoed_prompt_has_the_log_probabilities_of_its_tokens(settings: Settings) -> None:
     async with serving(settings) as served:
         plain = (await complete(served, TEXT, logprobs=2)).choices[0]
+        most = (await complete(served, TEXT, logprobs=20)).choices[0].logprobs
+        assert len(most.top_logprobs[0]) > 5
         ids = await ids_of(served, TEXT)
         for prompt in (TEXT, ids):
             echoed = (await complete(served, prompt, logprobs=2, echo=True)).choices[0]
@@ -136,7 +138,7 @@ async def test_prompts_of_tokens_and_several_answers_are_echoed(settings: Settin
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": False, "echo": True}, "max_tokens"),
-        ({"logprobs": 6, "echo": True}, "logprobs"),
+        ({"logprobs": 21, "echo": True}, "logprobs"),
         ({"logprobs": 1, "echo": True, "suffix": "x"}, "logprobs"),
         ({"logprobs": 1, "echo": True, "prompt": [[5] * 1100] * 128}, "prompt"),
         ({"best_of": 17}, "best_of"),

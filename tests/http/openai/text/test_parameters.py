@@ -23,7 +23,10 @@ from greenroom.schemas.problems import ProblemError
     [
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "a", "format": "mp3"}),
-        ("prediction", {"type": "content", "content": ""}),
+        ("prompt_logprobs", 1),
+        ("return_token_ids", True),
+        ("return_tokens_as_token_ids", True),
+        ("echo", True),
         ("web_search_options", {}),
         ("service_tier", "priority"),
     ],

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import anthropic
 import openai
 import pydantic
 import pytest
@@ -91,6 +92,104 @@ async def test_json_object_is_an_object_or_length(settings: Settings) -> None:
         if choice.finish_reason == "stop":
             assert isinstance(json.loads(choice.message.content), dict)
     assert any(choice.finish_reason == "stop" for choice in answers)
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+    indoors: bool
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+    walks: int = pydantic.Field(ge=0, le=9)
+
+
+class Pet(pydantic.BaseModel):
+    """A pet, by pydantic's discriminated union: `oneOf` of `$ref`."""
+
+    animal: Cat | Dog = pydantic.Field(discriminator="kind")
+
+
+class Pets(pydantic.BaseModel):
+    """Optional tasks, as instructor's iterables ask for them; other keys are not named."""
+
+    tasks: list[Cat | Dog] | None = pydantic.Field(default=None, max_length=2)
+
+
+async def test_unions_of_pydantic_are_held_in_every_protocol(settings: Settings) -> None:
+    schema = Pets.model_json_schema()
+
+    def parse(client: openai.OpenAI) -> Any:
+        parsed = client.chat.completions.parse(response_format=Pet, **WITHOUT_REASONING)
+        return parsed.choices[0].message.parsed
+
+    def respond(client: openai.OpenAI) -> Any:
+        reasoning: Any = {"effort": "none"}
+        model = WITHOUT_REASONING["model"]
+        return client.responses.parse(
+            model=model, input="A pet?", text_format=Pet, reasoning=reasoning
+        ).output_parsed
+
+    def instruct(client: openai.OpenAI) -> Any:
+        tools = [tool("Pets", parameters=schema)]
+        choice: Any = {"type": "function", "function": {"name": "Pets"}}
+        answer = client.chat.completions.create(**WITHOUT_REASONING, tools=tools, tool_choice=choice)
+        [call] = answer.choices[0].message.tool_calls
+        return call.function.arguments
+
+    def message(client: openai.OpenAI) -> Any:
+        made = anthropic.Anthropic(base_url=str(client.base_url).removesuffix("/v1/"), api_key="x").messages
+        answer = made.create(
+            model=WITHOUT_REASONING["model"],
+            max_tokens=400,
+            messages=[{"role": "user", "content": "A pet?"}],
+            tools=[{"name": "Pets", "input_schema": schema}],
+            tool_choice={"type": "any"},
+        )
+        [call] = [block for block in answer.content if block.type == "tool_use"]
+        return json.dumps(call.input)
+
+    async with serving(settings) as served:
+        answers = await ask_together(served, *[parse, respond, instruct, message] * 4)
+    for index, answer in enumerate(answers):
+        if index % 4 < 2:
+            assert isinstance(answer, Pet)
+        else:
+            assert json.loads(answer).keys() <= {"tasks"}
+            Pets.model_validate_json(answer)
+
+
+async def test_a_tool_that_is_not_strict_is_told_what_is_not_held(settings: Settings) -> None:
+    parameters = {"type": "object", "properties": {"kind": {"enum": ["red"]}, "n": {"not": {"const": 1}}}}
+    tools = [tool("paint", parameters=parameters | {"required": ["kind"]})]
+
+    def ask(client: openai.OpenAI) -> Any:
+        made = client.chat.completions.with_raw_response
+        return made.create(**WITHOUT_REASONING, tools=tools, tool_choice="required")
+
+    async with serving(settings) as served:
+        [answer] = await ask_together(served, ask)
+    assert answer.headers["x-greenroom-notice"].endswith("tools[0].function.parameters.properties.n.not")
+    [call] = answer.parse().choices[0].message.tool_calls
+    assert '"red"' in call.function.arguments
+
+
+async def test_a_prediction_counts_as_rejected_tokens(settings: Settings) -> None:
+    def ask(prediction: Any) -> Callable[[openai.OpenAI], Any]:
+        return lambda client: client.chat.completions.create(
+            **{**PLAIN, "max_tokens": 4}, prediction=prediction
+        )
+
+    def refused(client: openai.OpenAI) -> Any:
+        with pytest.raises(openai.BadRequestError, match="prediction"):
+            ask({"type": "other", "content": "x"})(client)
+
+    text = {"type": "text", "text": "a text that the client expects"}
+    async with serving(settings) as served:
+        wanted = [ask({"type": "content", "content": content}) for content in (text["text"], [text], "")]
+        answers = await ask_together(served, *wanted, refused)
+    counts = [answer.usage.completion_tokens_details.rejected_prediction_tokens for answer in answers[:3]]
+    assert counts[0] == counts[1] > counts[2] == 0
 
 
 async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Settings) -> None:

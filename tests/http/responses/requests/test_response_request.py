@@ -212,7 +212,8 @@ def test_choices_of_tools(given: Any, expected: ToolChoice) -> None:
 
 def test_a_function_that_is_forced_is_called_once() -> None:
     assert not chat(tools=[FUNCTION], tool_choice={"type": "function", "name": "look"}).parallel_tool_calls
-    assert chat(tools=[FUNCTION], tool_choice="required").parallel_tool_calls
+    assert not chat(tools=[FUNCTION], tool_choice="required").parallel_tool_calls
+    assert chat(tools=[FUNCTION], tool_choice="required", parallel_tool_calls=True).parallel_tool_calls
 
 
 def test_tools_that_nothing_here_runs_are_left_out() -> None:
