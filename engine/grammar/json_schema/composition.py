@@ -245,8 +245,10 @@ class _Composition:
 
     def _narrowed(self, branch: Any, word: str, value: Any) -> Any:
         """Return an object's schema, written inline, with a type or schemas of properties."""
-        while set(branch) == {"$ref"}:
+        while isinstance(branch, Mapping) and set(branch) == {"$ref"}:
             branch = self._targets[branch["$ref"]]
+        if isinstance(branch, bool):
+            return {word: value} if branch else False
         return {**branch, word: {**branch.get(word, {}), **value} if isinstance(value, dict) else value}
 
 

@@ -236,6 +236,21 @@ SENT: dict[str, tuple[Any, list[str], list[str]]] = {
         ['{"a":1}', '{"b":1}'],
         ['{"a":1,"b":1}', "{}"],
     ),
+    "oneOf with any value beside": (
+        {
+            "type": "object",
+            **AB,
+            "oneOf": [{"$ref": "#/$defs/none"}, {"required": ["a"]}],
+            "$defs": {"none": {"not": {}}},
+        },
+        ['{"a":1}'],
+        ["{}"],
+    ),
+    "oneOf with a boolean": (
+        {**AB, "oneOf": [False, {"required": ["a"]}]},
+        ['{"a":1}', '{"a":1,"b":2}'],
+        ["{}"],
+    ),
     "oneOf beside anyOf": (
         {
             "anyOf": [{"type": "string"}, {"type": "null"}],
