@@ -247,7 +247,7 @@ SENT: dict[str, tuple[Any, list[str], list[str]]] = {
         ["{}"],
     ),
     "oneOf with a boolean": (
-        {**AB, "oneOf": [False, {"required": ["a"]}]},
+        {"type": "object", **AB, "oneOf": [False, {"required": ["a"]}]},
         ['{"a":1}', '{"a":1,"b":2}'],
         ["{}"],
     ),
