@@ -177,7 +177,7 @@ class FaultyAdapter:
 
 
 def _names_of(request: InferenceRequest) -> set[str]:
-    """Return what a request may be meant by: its id and its texts."""
+    """Return the names of a request: its id and its texts."""
     names = {request.id}
     match request.input:
         case ChatInput(messages):

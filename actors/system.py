@@ -27,7 +27,8 @@ from greenroom.actors.pool.pool import Pool
 from greenroom.actors.requests.probing import Probing
 from greenroom.actors.requests.reloading import reload_models
 from greenroom.actors.responses.responses import Responses
-from greenroom.actors.store.database.database_file import MEMORY
+from greenroom.actors.store.database.check_database import check_database
+from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
 from greenroom.actors.store.read_capabilities import read_capabilities, read_copies, read_working_space
 from greenroom.actors.store.store import Store
 from greenroom.engine.loading.libraries import watch_imports
@@ -237,7 +238,11 @@ async def open_system(
         hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung.
         activity: Record of the models that load or compute, and of imports.
         left_out: Names of models that are not loaded at the start, since a process died over them.
+
+    Raises:
+        ValueError: A setting names a model's folder that does not exist, or a database that cannot be used.
     """
+    _check_places(settings if database is None else attrs.evolve(settings, db=None))
     workers = Workers(hang_timeout, activity)
     actors = _create_actors(settings, workers, database, engines, left_out)
     watch_imports(activity.set_importing if activity is not None else None)
@@ -266,6 +271,28 @@ async def open_system(
             system.hung = not ended
         sys.setswitchinterval(interval)
         log.info("stopped", actor="system", hung=not ended)
+
+
+def _check_places(settings: Settings) -> None:
+    """Refuse folders of models that do not exist, and unusable databases.
+
+    The default database may be unusable: the server then runs without one.
+
+    Raises:
+        ValueError: Names the setting and the reason.
+    """
+    from greenroom.engine.catalog.entries import resolve_folder
+    from greenroom.engine.catalog.named_folders import why_no_model
+
+    for model in settings.models:
+        folder = resolve_folder(model)
+        if folder is not None and not folder.is_dir():
+            raise ValueError(f"models = {model!r}: {why_no_model(model)}")
+    if settings.db not in (None, MEMORY, str(default_path())):
+        try:
+            check_database(settings.db)
+        except UnusableDatabase as error:
+            raise ValueError(f"db = {settings.db!r}: {error}") from error
 
 
 @asynccontextmanager

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import types
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import attrs
 import click
 
-from greenroom.schemas.settings.setting_fields import range_of
+from greenroom.schemas.settings.setting_fields import expected, kinds_of, range_of
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,12 +49,6 @@ _ACCEPTED: dict[ParamType, Any] = {
     click.FLOAT: (int, float, str),
     click.BOOL: (bool, str),
 }
-_WORDS: dict[ParamType, str] = {
-    click.INT: "a whole number",
-    BYTE_SIZE: "bytes, or a size such as 8GB or 512MiB",
-    click.FLOAT: "a number",
-    click.BOOL: "true or false",
-}
 
 
 def is_list(name: str, of: type = Settings) -> bool:
@@ -65,7 +57,7 @@ def is_list(name: str, of: type = Settings) -> bool:
     Args:
         of: Class of the setting.
     """
-    return get_origin(_kinds(of)[name]) is tuple
+    return get_origin(kinds_of(of)[name]) is tuple
 
 
 def click_type(name: str, of: type = Settings) -> ParamType:
@@ -74,7 +66,7 @@ def click_type(name: str, of: type = Settings) -> ParamType:
     Args:
         of: Class of the setting.
     """
-    kind = _kinds(of)[name]
+    kind = kinds_of(of)[name]
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
     return BYTE_SIZE if kind is int and name.endswith("_bytes") else _CLICK_TYPES.get(kind, click.STRING)
@@ -126,22 +118,8 @@ def _convert_list(value: Any) -> tuple[str, ...]:
 
 
 def _expected(name: str, of: type) -> str:
-    if is_list(name, of):
-        return "a list of strings"
-    kind, values = click_type(name, of), range_of(attrs.fields_dict(of)[name])
-    if isinstance(kind, click.Choice):
-        return f"one of {', '.join(kind.choices)}"
-    words = _WORDS.get(kind, "a string")
-    return f"{words}, {values}" if values else words
-
-
-@functools.cache
-def _kinds(of: type) -> dict[str, Any]:
-    """Return the types of a class's settings, without None."""
-    return {field.name: _without_none(field.type) for field in attrs.fields(attrs.resolve_types(of))}
-
-
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) in (Union, types.UnionType):
-        return next(part for part in get_args(kind) if part is not types.NoneType)
-    return kind
+    field = attrs.fields_dict(of)[name]
+    if click_type(name, of) is not BYTE_SIZE:
+        return expected(field, kinds_of(of)[name])
+    values = range_of(field)
+    return f"bytes, or a size such as 8GB or 512MiB{f', {values}' if values else ''}"

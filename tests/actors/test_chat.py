@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -46,6 +47,21 @@ async def test_a_question_and_a_conversation_are_answered(settings: Settings) ->
         with pytest.raises(ProblemError, match="does not exist here") as refused:
             await chat(system, "Hello!", model="nobody")
         assert refused.value.problem.status == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"models": ("nonsense",)}, "models = 'nonsense': there is no folder 'nonsense' with a config.json"),
+        ({"db": "/dev/null/a/x.db"}, "db = '/dev/null/a/x.db': Not a directory"),
+    ],
+)
+async def test_places_that_are_not_there_are_refused_by_the_name_of_their_setting(
+    given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        async with open_system(Settings(**given)):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ async def _send_what_is_taken(client: RawClient, data: bytes) -> None:
 
 
 async def test_a_file_over_the_limit_is_refused_at_once_or_when_it_is_passed() -> None:
-    settings = Settings(max_upload_bytes=MEGABYTE, models=("/nowhere",), shutdown_timeout=60.0)
+    settings = Settings(max_upload_bytes=MEGABYTE, shutdown_timeout=60.0)
     upload = Upload({"model": "m"}, 1 << 30)
     async with serving(settings) as served:
         async with connected(served.server) as client:

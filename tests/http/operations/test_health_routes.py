@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ from greenroom.tests.support.actors.actor_systems import (
     eventually,
     fall_silent,
 )
+from greenroom.tests.support.actors.stored_records import unusable_default_database
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawResponse, connected, fetch, serving
 
@@ -100,8 +102,11 @@ async def test_a_server_that_lost_a_thread_over_a_prompt_answers_and_says_so(
         await eventually(whole)
 
 
-async def test_a_server_that_can_store_nothing_is_ready_and_says_why() -> None:
-    async with serving(Settings(db="/dev/null", shutdown_timeout=20.0)) as served:
+async def test_a_server_that_can_store_nothing_is_ready_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database = unusable_default_database(monkeypatch, tmp_path)
+    async with serving(Settings(db=database, shutdown_timeout=20.0)) as served:
         refused = await fetch(served.server, "POST", "/v1/conversations", {})
         assert (refused.status, refused.json()["error"]["code"]) == (503, "store_unavailable")
         told = await fetch(served.server, "GET", "/readyz")

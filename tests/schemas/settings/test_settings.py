@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import attrs
+import pytest
 
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.settings.model_settings import ModelSettings
+from greenroom.schemas.settings.settings import Settings
 
 TESTS = Path(__file__).resolve().parents[2]
 
@@ -114,3 +119,28 @@ def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
     own = attrs.fields_dict(ModelSettings).keys() - SHOWN_BY.keys()
     assert own <= SHOWN_FOR_A_MODEL_BY.keys() <= attrs.fields_dict(ModelSettings).keys()
     assert set(SHOWN_FOR_A_MODEL_BY.values()) - functions == set()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"port": "x"}, "port = 'x': must be a whole number, 0 to 65535"),
+        ({"port": 70_000}, "port = 70000: must be a whole number, 0 to 65535"),
+        ({"port": None}, "port = None: must be a whole number, 0 to 65535"),
+        ({"max_batch": True}, "max_batch = True: must be a whole number, at least 1"),
+        ({"memory_bytes": "8GB"}, "memory_bytes = '8GB': must be a whole number, at least 1,048,576"),
+        ({"models": "abc"}, "models = 'abc': must be a list of strings"),
+        ({"device": "tpu"}, "device = 'tpu': must be one of auto, cpu, gpu"),
+        ({"kv_bits": 5}, "kv_bits = 5: must be a whole number, 4 or 8"),
+        ({"temperature": "hot"}, "temperature = 'hot': must be a number, 0 to 2"),
+        ({"idle_connection": math.nan}, "idle_connection = nan: must be a number, above 0"),
+        ({"api_key": 5}, "api_key: must be a string"),
+        (
+            {"model_settings": (("a", 5),)},
+            "model_settings = (('a', 5),): must be pairs of a name",
+        ),
+    ],
+)
+def test_a_program_is_told_the_setting_that_is_wrong(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Settings(**given)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.database.database_file import default_path
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import ProbedCapabilities
@@ -97,3 +101,11 @@ async def refusal(ref: Ref[StoreMessage], message: StoreMessage) -> Problem:
 def names_of(*responses: str) -> Sequence[str]:
     """Return the ids of these responses' items, in order."""
     return [f"{name}-{side}" for name in responses for side in ("in", "out")]
+
+
+def unusable_default_database(monkeypatch: pytest.MonkeyPatch, home: Path) -> str:
+    """Return the path of the default database, which is a folder: a server runs without it."""
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    default_path().mkdir(parents=True)
+    return str(default_path())
