@@ -12,7 +12,7 @@ from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.inspection.inspector import Inspector
-from greenroom.http.answering.audit.audited_request import audited_request, begin_audit
+from greenroom.http.answering.audit.audited_request import audited_request, begin_record
 from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
@@ -142,9 +142,9 @@ class _Guard:
         """
         state = request.scope["state"]
         state["request_id"], state["client_ids"] = new_request_id(), client_ids(request.headers)
-        if self._audit is not None:
-            protocol = protocol_name(request.path, request.headers, PROTOCOLS)
-            begin_audit(self._audit.book, protocol, on_socket=socket_request() is not None)
+        book = None if self._audit is None else self._audit.book
+        protocol = protocol_name(request.path, request.headers, PROTOCOLS)
+        begin_record(book, protocol, on_socket=socket_request() is not None)
         _raise_if(self._hosts.find_problem(request.headers, request.scheme, request.http_version))
         if request.root_path and request.scope["path"] == request.root_path:
             # Addresses in the pages are relative to the folder that the application is mounted at.

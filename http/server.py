@@ -15,9 +15,15 @@ from greenroom.http.guard.keys.key_watch import KeyWatch
 from greenroom.http.guard.keys.reachability import is_reachable
 from greenroom.http.settings.reloader import Reloader
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
-from greenroom.http.transport.bound_sockets import remove_paths, unix_paths
+from greenroom.http.transport.bound_sockets import BoundPath, is_present, remove_paths, unix_paths
 from greenroom.http.transport.certificates import Certificates
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import Settings
+
+log = get_logger(actor="http")
+
+_PATHS_SECONDS = 2.0
+"""Seconds between checks of the paths of Unix sockets."""
 
 
 async def serve(
@@ -71,11 +77,23 @@ async def serve(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
+            nursery.start_soon(_watch_paths, unix_paths(each.socket for each in listeners))
             nursery.start_soon(services.deadlines.run, system.refs.pool)
             await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
             nursery.cancel_scope.cancel("the server has ended")
     finally:
         remove_paths(paths)
+
+
+async def _watch_paths(paths: Sequence[BoundPath]) -> None:
+    """Log each Unix socket whose path somebody removes; it cannot be given its path again."""
+    while paths:
+        gone = [bound for bound in paths if not is_present(bound)]
+        for bound in gone:
+            effect = {"effect": "no client finds it", "instead": "restart the server"}
+            log.error("socket path removed", path=bound.path, **effect)
+        paths = [bound for bound in paths if bound not in gone]
+        await trio.sleep(_PATHS_SECONDS)
 
 
 def _is_reachable(listener: trio.SocketListener) -> bool:

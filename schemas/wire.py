@@ -11,7 +11,7 @@ from cattrs.errors import IterableValidationError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 from cattrs.v import transform_error
 
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 T = TypeVar("T")
 
@@ -158,13 +158,17 @@ def _is_bounded(kind: Any) -> bool:
     return get_origin(kind) is Annotated and any(isinstance(bound, AtMost) for bound in get_args(kind)[1:])
 
 
-def make_wire_converter() -> cattrs.Converter:
+class StrictConverter(cattrs.Converter):
+    """A converter for bodies of which no field is ignored."""
+
+
+def make_wire_converter(kind: type[cattrs.Converter] = cattrs.Converter) -> cattrs.Converter:
     """Return a converter for one protocol; its wire types register their unions on it.
 
     JSON types are distinct (a boolean is not a number, a string is not an array), unknown fields are ignored,
     errors contain their path, and the first invalid item of an array ends its conversion.
     """
-    converter = cattrs.Converter()
+    converter = kind()
     converter.register_structure_hook(str, _string)
     converter.register_structure_hook(bool, _boolean)
     converter.register_structure_hook(int, _integer)
@@ -190,11 +194,19 @@ def structure(body: Any, wire_type: type[T], converter: cattrs.Converter) -> T:
         raise ProblemError(
             Problem(400, "invalid_type", f"The body must be a JSON object, but is {json_type(body)}.")
         )
+    if isinstance(converter, StrictConverter):
+        _refuse_unknown(body, tuple(wire_type.__annotations__))
     try:
         return converter.structure(body, wire_type)
     except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
         described = transform_error(error, path="", format_exception=_describe)
         raise ProblemError(_problem(described[0])) from None
+
+
+def _refuse_unknown(body: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in body:
+        if name not in known:
+            raise invalid(f"`{name[:100]}` is no field of this body, which has {', '.join(known)}.", name)
 
 
 def _describe(error: BaseException, _: type[Any] | None) -> str:

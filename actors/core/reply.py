@@ -25,7 +25,11 @@ class Grant(ABC):
 
 
 class Reply:
-    """The sending end of a reply, for the Trio thread only; any thread may read `closed`."""
+    """The sending end of a reply, for the Trio thread only; any thread may read `closed`.
+
+    Attributes:
+        problem: Problem with which it was failed; None if it was not.
+    """
 
     def __init__(self) -> None:
         self._pending = ReplyBuffer()
@@ -33,6 +37,7 @@ class Reply:
         self._watchers: list[Callable[[], None]] = []
         self.closed = False
         self.ended = False
+        self.problem: Problem | None = None
 
     def send(self, event: Any) -> bool:
         """Send an event without waiting.
@@ -56,6 +61,8 @@ class Reply:
 
     def fail(self, problem: Problem) -> None:
         """Send Failed and end the reply."""
+        if not (self.closed or self.ended):
+            self.problem = problem
         self.send(Failed(problem))
         self.end()
 

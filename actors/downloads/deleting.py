@@ -49,7 +49,7 @@ async def delete_model(
         async with probes.held_off(removal.model) as gives_way:
             if listed:
                 await _check_unused(pool, key, _PROBE_SECONDS if gives_way else 0.0)
-                await ask_actor(pool, UnloadModel(key, spares_pinned=True), ModelUnloaded)
+                await ask_actor(pool, UnloadModel(key, spares_pinned=True, reason="deleted"), ModelUnloaded)
                 await _check_unused(pool, key)
             try:
                 with trio.CancelScope(shield=True):

@@ -173,8 +173,9 @@ class Model:
                 self._proceed(reopens=True)
             case WaitForMemory() if state in (ModelState.IDLE, ModelState.LOADING, ModelState.ERROR):
                 self._change(ModelState.WAITING)
-            case Unload() if state in (ModelState.LOADING, ModelState.READY):
-                self._change(ModelState.UNLOADING)
+            case Unload(reason, cause) if state in (ModelState.LOADING, ModelState.READY):
+                why = {"reason": reason} if cause is None else {"reason": reason, "for": str(cause)}
+                self._change(ModelState.UNLOADING, why=why)
                 self._requests.suspend()
                 if self._worker.active:
                     self._worker.unload(suspends=state is ModelState.READY)
@@ -236,9 +237,9 @@ class Model:
                 self._fail(problem)
             self._report(report)
 
-    def _change(self, state: ModelState, admits_all: bool = False) -> None:
+    def _change(self, state: ModelState, admits_all: bool = False, why: dict[str, str] | None = None) -> None:
         """Enter a state that is not the outcome of a load, and report it."""
-        self._lifecycle.move(state, self._log)
+        self._lifecycle.move(state, self._log, **(why or {}))
         self._report(StateChanged(state, admits_all))
 
     def _fail(self, problem: Problem) -> None:

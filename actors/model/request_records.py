@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.audit.token_meter import TokenMeter
@@ -10,7 +12,8 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.model.preparations import AdapterResult
 from greenroom.actors.model.running_requests import RunningRequest
-from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.events.events import Finished, InferenceEvent
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
@@ -24,6 +27,7 @@ class RequestRecords:
         inspector: Inspector of the requests; None for none.
         audit: Audit of the requests; None for none.
         meter: Meter of the clients' tokens; None for none.
+        log: Logger for prompts and answers, at `debug`; None to log none.
 
     Attributes:
         readers: Functions that keep the events of answers.
@@ -34,11 +38,13 @@ class RequestRecords:
         inspector: Inspector | None = None,
         audit: AuditBook | None = None,
         meter: TokenMeter | None = None,
+        log: Any = None,
     ) -> None:
         self._inspector = inspector
         self._audit = audit
         self._meter = meter
-        self.readers = tuple(_readers(inspector, audit))
+        self._log = log
+        self.readers = tuple(_readers(inspector, audit, log))
 
     def prepare(self, request: InferenceRequest) -> None:
         """Record a request that is going to be prepared."""
@@ -49,6 +55,8 @@ class RequestRecords:
         """Record the prompt of a request, or the problem that it has none."""
         if self._inspector is not None:
             _inspect_prepared(self._inspector, request_id, result)
+        if self._log is not None and isinstance(result, PreparedPrompt):
+            self._log.debug("prompt", request_id=request_id, text=result.rendered)
 
     def submit(self, running: RunningRequest) -> None:
         """Record a request that an engine is asked to answer."""
@@ -70,17 +78,25 @@ class RequestRecords:
 
 def records_of(engines: Engines) -> RequestRecords:
     """Return the records that engines keep of their requests."""
-    return RequestRecords(engines.inspector, engines.audit, engines.meter)
+    log = get_logger(actor="model") if engines.settings.log_content else None
+    return RequestRecords(engines.inspector, engines.audit, engines.meter, log)
 
 
 def _readers(
-    inspector: Inspector | None, audit: AuditBook | None
+    inspector: Inspector | None, audit: AuditBook | None, log: Any
 ) -> Iterator[Callable[[str, InferenceEvent], None]]:
     """Yield the functions that keep the events of answers."""
     if inspector is not None:
         yield inspector.event
     if audit is not None and audit.content:
         yield audit.event
+    if log is not None:
+        yield partial(_log_answer, log)
+
+
+def _log_answer(log: Any, request_id: str, event: InferenceEvent) -> None:
+    if isinstance(event, Finished):
+        log.debug("answer", request_id=request_id, choice=event.index, text=event.raw)
 
 
 def _inspect_prepared(inspector: Inspector, request_id: str, result: AdapterResult | Problem | None) -> None:

@@ -193,6 +193,8 @@ class RunningRequests:
         if running.cancelled or self._by_id.get(running.request.id) is not running:
             return False
         running.cancelled = True
+        # It was ended from outside, by an operator or a time limit; its client has not left.
+        running.problem = running.problem or running.reply.problem
         return True
 
     def remove(self, running: RunningRequest) -> None:

@@ -112,7 +112,7 @@ class ModelTable(PoolOverview):
         if self._unloads.add(self._ledger[key], reply, message):
             if message.now:
                 self.fail_requests(self._ledger[key])
-            self._ledger.apply(UnloadAsked(key))
+            self._ledger.apply(UnloadAsked(key, message.reason))
 
     def admit(self, key: ModelKey, reply: Reply, message: Acquire, name: ModelName) -> None:
         """Queue a request for its model, found by that name, or reject it."""
@@ -128,6 +128,7 @@ class ModelTable(PoolOverview):
         slots, timeout = min(message.choices, model.slots), self._queue_timeout if message.limited else None
         caller = message.client, message.tokens, message.allowed
         ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now, None, *caller)
+        ticket.replaceable = name.replaceable
         record.tickets.add(ticket)
         self._ledger.apply(RequestQueued(key, now, ticket.turn))
         self._record_use(record, message.client, message.keep_alive, now)

@@ -35,6 +35,8 @@ from greenroom.schemas.protocols.operator_protocol import (
 )
 from greenroom.schemas.protocols.pool_protocol import ModelStatus
 
+log = get_logger(actor="pool")
+
 _CANCELLED = Problem(503, "request_cancelled", "The operator of this server has cancelled the request.")
 
 
@@ -82,7 +84,7 @@ class PoolOverview:
         match message:
             case PinModel(key, pinned):
                 self._ledger.apply(PinSet(key, pinned))
-                get_logger().info("model pinned" if pinned else "model unpinned", model=str(key))
+                log.info("model pinned" if pinned else "model unpinned", model=str(key))
                 reply.send(ModelPinned(key, pinned))
             case PlanLoad():
                 reply.send(self._plan(message))
@@ -106,8 +108,8 @@ class PoolOverview:
         """Fail every request of a model that is unloaded now; what they hold is released afterwards."""
         detail = f"The operator has unloaded '{record.key.model}'."
         problem = Problem(503, "model_unloaded", detail, retry_after=1)
-        for _, ticket in list(_tickets(record)):
-            ticket.fail(problem, record.log)
+        for state, ticket in list(_tickets(record)):
+            _end(record, state, ticket, problem)
 
     def end_watches(self, problem: Problem) -> None:
         """End the streams of all readers of news."""
@@ -134,14 +136,14 @@ class PoolOverview:
 
     def _cancel(self, ident: str, problem: Problem, reply: Reply) -> None:
         found = [
-            (record, ticket)
+            (record, state, ticket)
             for record in self._ledger.records
-            for _, ticket in _tickets(record)
+            for state, ticket in _tickets(record)
             # The prompts of one HTTP request have its id with a number behind it.
             if ident and ident in (ticket.request_id, ticket.request_id.partition("-")[0])
         ]
-        for record, ticket in found:
-            ticket.fail(problem, record.log)
+        for record, state, ticket in found:
+            _end(record, state, ticket, problem)
         if found:
             reply.send(RequestCancelled(ident, len(found)))
         else:
@@ -152,6 +154,14 @@ class PoolOverview:
         if self._watchers.present:
             for news in news_of(event):
                 self._watchers.tell(news)
+
+
+def _end(record: ModelRecord, state: RequestState, ticket: Ticket, problem: Problem) -> None:
+    """Fail a request; of a running one its model knows the figures, and logs the end."""
+    if state == "running":
+        ticket.reply.fail(problem)
+    else:
+        ticket.fail(problem, record.log)
 
 
 def _tickets(record: ModelRecord) -> Iterator[tuple[RequestState, Ticket]]:

@@ -16,6 +16,20 @@ from greenroom.schemas.events.events import QueueStatus
 from greenroom.schemas.messages.priority import turn_of
 from greenroom.schemas.problems import Problem
 
+NOT_LOADED = frozenset(
+    {
+        "load_failed",
+        "insufficient_memory",
+        "memory_in_use",
+        "no_room",
+        "model_hung",
+        "model_crashed",
+        "model_not_found",
+        "download_cancelled",
+    }
+)
+"""Codes of the problems of models that cannot be loaded; others are the request's, or the whole server's."""
+
 
 @attrs.define(eq=False)
 class Ticket:
@@ -26,6 +40,7 @@ class Ticket:
         priority: Priority: each step above 0 puts it further behind other requests.
         timeout: Longest wait in seconds, loads not counted; None for no limit.
         since: Time of its arrival, by `time.monotonic()`.
+        replaceable: True if another model answers it, should this one not load.
         status: Last status sent to its client; None before the first.
         client: Name of its client (`InferenceRequest.client`).
         tokens: Most tokens that its client lets an answer have; None if it sets no limit.
@@ -43,6 +58,7 @@ class Ticket:
     client: str = ""
     tokens: int | None = None
     allowed: tuple[str, ...] = ()
+    replaceable: bool = False
     waited: float = attrs.field(default=0.0, init=False)
     counted: float = attrs.field(init=False)
 
@@ -65,7 +81,9 @@ class Ticket:
         """Fail the request and log that."""
         self.reply.fail(problem)
         detail = {"detail": problem.detail} if problem.status >= 500 else {}
-        log.warning("request failed", problem=problem.code, **detail, **self._fields())
+        passes = self.replaceable and problem.code in NOT_LOADED
+        event = "model passed over" if passes else "request failed"
+        log.warning(event, problem=problem.code, **detail, **self._fields())
 
     def log_cancelled(self, log: Any) -> None:
         """Log that the client left before the request was served."""

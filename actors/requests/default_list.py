@@ -6,23 +6,10 @@ import attrs
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.pool.lease import Granted, NameFound
+from greenroom.actors.pool.tickets import NOT_LOADED
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem, ProblemError, draining
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
-
-_NOT_LOADED = frozenset(
-    {
-        "load_failed",
-        "insufficient_memory",
-        "memory_in_use",
-        "no_room",
-        "model_hung",
-        "model_crashed",
-        "model_not_found",
-        "download_cancelled",
-    }
-)
-"""Codes of the problems of models that cannot be loaded; others are the request's, or the whole server's."""
 
 
 class DefaultList:
@@ -47,7 +34,7 @@ class DefaultList:
 
     def pass_over(self, problem: Problem) -> bool:
         """Return whether the next model is to be tried, since the present one has failed with a problem."""
-        if self._present is None or not self.is_open or problem.code not in _NOT_LOADED:
+        if self._present is None or not self.is_open or problem.code not in NOT_LOADED:
             return False
         self.tried += (self._present.key.model,)
         self._present = None

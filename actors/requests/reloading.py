@@ -38,7 +38,7 @@ async def reload_models(pool: Ref[PoolMessage], engines: Engines, settings: Sett
     for model in status.models:
         if opens_otherwise(before, settings, model.key.model):
             with contextlib.suppress(ProblemError):  # it hangs, and answers nothing anyway
-                await ask_actor(pool, UnloadModel(model.key, reopens=True), Unloading)
+                await ask_actor(pool, UnloadModel(model.key, reopens=True, reason="reload"), Unloading)
                 if model.nbytes or model.waiting:
                     reopened.append(str(model.key))
     return tuple(reopened)

@@ -60,7 +60,9 @@ class ResidencyGuard:
     async def _unload_own(self) -> None:
         own = [status for status in await self._statuses() if status.key == self._key]
         if not any(status.running or status.waiting for status in own):
-            await ask_actor(self._pool, UnloadModel(self._key, keeps_prefixes=True), ModelUnloaded)
+            await ask_actor(
+                self._pool, UnloadModel(self._key, keeps_prefixes=True, reason="probed"), ModelUnloaded
+            )
 
     async def _reload(self) -> None:
         ready = frozenset(map(_key, filter(_is_ready, await self._statuses())))

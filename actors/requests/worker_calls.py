@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import structlog.contextvars
 import trio
 
 from greenroom.actors.core.heartbeat import Heartbeat
@@ -29,7 +30,8 @@ async def call_on_worker(workers: Workers, call: Callable[[], T], model: str) ->
 
     def job(_heartbeat: Heartbeat) -> T | Problem:
         try:
-            return call()
+            with structlog.contextvars.bound_contextvars(actor="model", model=model):
+                return call()
         except ProblemError as error:
             return error.problem
 

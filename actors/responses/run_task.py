@@ -134,7 +134,7 @@ class RunTask:
         outcome = run.decide()
         response = await self._write_down(outcome)
         answer = await self._commit(response, begun=run.row is not None)
-        fields = {"request_id": run.message.request.id, "response": run.message.id}
+        fields = {"request_id": run.message.request.id, "model": run.log.model, "response": run.message.id}
         if not isinstance(answer, Failed):
             log.info("response stored", status=response.status, background=response.background, **fields)
             return RunEnded(response, outcome.problem)

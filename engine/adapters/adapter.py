@@ -103,7 +103,7 @@ class Adapter(OutputAdapter):
             tokenizer, renderer, self.context_length, system_prompt, images
         )
         self._image_ids = settings.images_ids == "on"
-        self._explains, self._inspects = settings.explain, settings.inspect > 0
+        self._explains, self._inspects = settings.explain, bool(settings.inspect or settings.log_content)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
         """Tokenize a request, resolve its parameters, and check both against the model.

@@ -9,8 +9,8 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.commands.operators.admin_client import url_option
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.admin_client import url_option
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 

@@ -8,6 +8,7 @@ import click
 from greenroom.http.commands.fitting_model import check_kind
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.joining import choose_server, run_with_answers, server_options
 from greenroom.http.terminal.option_types import UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
@@ -22,6 +23,7 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 @click.option(
     "--instruction", type=UTF8_TEXT, help="Criterion of relevance, for models that take instructions."
 )
+@server_options
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -32,6 +34,8 @@ def command(
     model: str | None,
     top: int | None,
     instruction: str | None,
+    url: str | None,
+    stays_local: bool,
 ) -> None:
     """Rank documents by how well they answer QUERY, and print each as a line of JSON, best first.
 
@@ -54,21 +58,20 @@ def command(
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     configure_command_logging(settings.log_level)
-    check_at_start(settings, local)
-    fetch_missing(local, settings)
-    check_kind(local, settings, "rerank", model)
+    server = choose_server(settings, model, ("rerank",), url, stays_local=stays_local)
+    if server is None:
+        check_at_start(settings, local)
+        fetch_missing(local, settings)
+        check_kind(local, settings, "rerank", model)
 
     from rich.console import Console
 
-    from greenroom.http.process.command_run import run_with_system
-    from greenroom.http.terminal.answers import ask_pool
     from greenroom.http.terminal.ranked_lines import rank_lines
     from greenroom.http.terminal.text_lines import lines_of
     from greenroom.schemas.messages.requests import ScoreInput
 
     asked = ScoreInput((), instruction)
     console = Console(stderr=True)
-    run_with_system(
-        settings,
-        lambda system: rank_lines(ask_pool(system.pool), query, asked, lines_of(documents), top, console),
+    run_with_answers(
+        server, settings, lambda ask: rank_lines(ask, query, asked, lines_of(documents), top, console)
     )

@@ -159,6 +159,7 @@ async def _serve_until_drained(
     """
     import trio
 
+    from greenroom.http.guard.keys.settings_keys import settings_keys
     from greenroom.http.process.runtime_file import runtime_file
     from greenroom.http.server import serve
     from greenroom.schemas.logs import get_logger
@@ -172,9 +173,10 @@ async def _serve_until_drained(
         except OSError as refusal:
             return refusal
         await nursery.start(_obey_hang_ups, reloader, drain)
-        with runtime_file(addresses, key, settings.tls_certificate or ""):
+        own_keys = tuple((record.name, record.digest.hex()) for record in settings_keys(settings))
+        with runtime_file(addresses, key, settings.tls_certificate or "", own_keys):
             watchers.ready(addresses)
-            models = await served_ids(system.pool, settings.models)
+            models = await served_ids(system.pool, settings)
             log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
             if settings.log_format == "console" and watchers.is_first:
                 click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))

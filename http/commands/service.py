@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from greenroom.http.commands import serve
+from greenroom.http.settings.sources import SERVER_KEY_VARIABLE
 from greenroom.http.supervision.launchd_agent import LaunchdAgent
 from greenroom.http.supervision.supervised_program import supervised_program
 from greenroom.http.supervision.systemd_unit import SystemdUnit
@@ -36,9 +37,9 @@ def install(arguments: tuple[str, ...]) -> None:
     """Start `greenroom serve --supervised` with these arguments, now and at every login.
 
     A service that is there already is replaced. It runs in this folder, with the settings of this
-    environment.
+    environment, but without its keys: `--api-key-file` names a file with the server's key.
     """
-    seconds = _shutdown_timeout(arguments)
+    seconds = _checked_shutdown_timeout(arguments)
     service = _service()
     replaced = service.path.exists()
     _write(service, service.content(supervised_program(arguments, seconds)))
@@ -90,10 +91,21 @@ def _installed() -> SystemdUnit | LaunchdAgent:
     return service
 
 
-def _shutdown_timeout(arguments: Sequence[str]) -> float:
-    """Return the server's time limit of a shutdown by its arguments, which are checked as `serve` does."""
+def _checked_shutdown_timeout(arguments: Sequence[str]) -> float:
+    """Return the server's time limit of a shutdown by its arguments, which are checked as `serve` does.
+
+    Raises:
+        UsageError: A key is among them, which would stand in the service's file.
+    """
     with serve.command.make_context("greenroom serve", [*arguments]) as context:
-        return serve.settings_of(context).shutdown_timeout
+        settings = serve.settings_of(context)
+    match dict(settings.origins).get("api_key"):
+        case "flag":
+            raise click.UsageError("the file of a service is no place for a key: name it by --api-key-file")
+        case "environment":
+            told = f"{SERVER_KEY_VARIABLE} is left out: the file of a service is no place for a key. "
+            click.echo(f"{told}Name a file with it by --api-key-file.", err=True)
+    return settings.shutdown_timeout
 
 
 def _write(service: SystemdUnit | LaunchdAgent, content: bytes) -> None:

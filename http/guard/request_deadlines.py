@@ -14,12 +14,9 @@ import trio
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.guard.body_limit import BodyLimit
-from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.operator_protocol import CancelRequest, RequestCancelled
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
-
-log = get_logger(actor="http")
 
 INTERVAL = 0.1
 """Seconds between checks for overdue requests."""
@@ -28,7 +25,6 @@ _ALL = "*"
 
 @attrs.frozen
 class _Timed:
-    path: str
     seconds: float
     deadline: float
 
@@ -59,7 +55,7 @@ class RequestDeadlines:
         """
         seconds, limit = self._limits.get(path, self._limits.get(_ALL)), None
         if seconds is not None:
-            self._running[request_id] = _Timed(path, seconds, self._clock() + seconds)
+            self._running[request_id] = _Timed(seconds, self._clock() + seconds)
             late = partial(self._late, request_id)
             limit = BodyLimit(trio.current_time() + seconds, late)
         return limit, lambda: self._running.pop(request_id, None)
@@ -72,17 +68,11 @@ class RequestDeadlines:
                 with contextlib.suppress(ProblemError):  # no model works for it yet, or any more
                     problem = _timed_out(timed.seconds)
                     await ask_actor(pool, CancelRequest(request_id, problem), RequestCancelled)
-                    self._end(request_id)
+                    self._running.pop(request_id, None)
 
     def _late(self, request_id: str) -> ProblemError:
-        """Record that a body has not arrived in time, and return the error that ends its request."""
-        timed = self._running[request_id]
-        self._end(request_id)
-        return ProblemError(_timed_out(timed.seconds))
-
-    def _end(self, request_id: str) -> None:
-        if (timed := self._running.pop(request_id, None)) is not None:
-            log.warning("timed_out", request_id=request_id, path=timed.path, seconds=timed.seconds)
+        """Return the error that ends a request whose body has not arrived in time."""
+        return ProblemError(_timed_out(self._running.pop(request_id).seconds))
 
     def _overdue(self) -> list[tuple[str, _Timed]]:
         now = self._clock()

@@ -25,7 +25,9 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
     if wish is not None and wish.seconds == 0:
         await describe_models(pool, name)  # nobody unloads what its key may not use
         client = None if caller().admin else request_client()
-        message = UnloadModel(key, spares_pinned=True, keeps_prefixes=True, client=client)
+        message = UnloadModel(
+            key, spares_pinned=True, keeps_prefixes=True, client=client, reason="keep_alive"
+        )
         await ask_actor(pool, message, Unloading)
         return "unload"
     allowed, client = caller().models, request_client()

@@ -28,7 +28,7 @@ from greenroom.http.process.log_ring import LOG_RING
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.logs import LogFormat, LogLevel
 
-NOISY_LIBRARIES = ("httpcore2", "httpx2", "filelock", "urllib3", "asyncio")
+NOISY_LIBRARIES = ("httpcore2", "httpx2", "filelock", "urllib3", "asyncio", "PIL")
 """Libraries whose debug and info messages are useless to an operator."""
 WARNING_LIBRARIES = ("transformers", "huggingface_hub", "mlx_lm", "mlx_vlm", "mlx_audio")
 """Libraries whose warnings address developers; they are logged only at `debug`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ log = get_logger(actor="http")
 
 _MAX_BYTES = 64 * 1024
 _SECONDS_TO_WRITE = 60.0
+_OF_HUB = ("HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN")
 _NAME = re.compile(r"server-[0-9a-f]{16}\.json")
 _LOOPBACK = re.compile(r"(https?)://(127\.\d+\.\d+\.\d+|\[::1\]):(\d+)")
 _PATH = re.compile(r"unix:/[^\0]+")
@@ -45,6 +47,8 @@ class RunningServer:
         started: Unix time in seconds.
         key: API key that opens it to this user's processes; empty for none.
         certificate: Path of the certificate under which it listens; empty for none.
+        hub: What its environment says of the hub, as `hub_environment` has it.
+        own_keys: Names of the settings that gave it keys, and the SHA-256 of each, in hexadecimal digits.
     """
 
     addresses: tuple[str, ...]
@@ -52,6 +56,8 @@ class RunningServer:
     started: float
     key: str = attrs.field(default="", repr=False)
     certificate: str = ""
+    own_keys: tuple[tuple[str, str], ...] = ()
+    hub: tuple[tuple[str, str], ...] = ()
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -72,13 +78,20 @@ def describe_unusable_address(error: OSError) -> str:
 
 
 @contextmanager
-def runtime_file(addresses: Sequence[str], key: str = "", certificate: str = "") -> Iterator[None]:
-    """Write the file of this server's addresses and its key, and delete it at the end of the block.
+def runtime_file(
+    addresses: Sequence[str],
+    key: str = "",
+    certificate: str = "",
+    own_keys: tuple[tuple[str, str], ...] = (),
+) -> Iterator[None]:
+    """Write the file of this server's addresses and its keys, and delete it at the end of the block.
 
     A folder that cannot be used is logged: a server is useful without it.
     """
     path_of_certificate = str(Path(certificate).expanduser().absolute()) if certificate else ""
-    server = RunningServer(own_addresses(addresses), os.getpid(), time.time(), key, path_of_certificate)
+    own = own_addresses(addresses)
+    now, hub = time.time(), hub_environment()
+    server = RunningServer(own, os.getpid(), now, key, path_of_certificate, own_keys, hub)
     try:
         path, file = _write(server)
     except (OSError, RuntimeError) as error:
@@ -91,6 +104,16 @@ def runtime_file(addresses: Sequence[str], key: str = "", certificate: str = "")
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         os.close(file)
+
+
+def hub_environment() -> tuple[tuple[str, str], ...]:
+    """Return the variables that decide how this process fetches from the hub, the token as a digest."""
+    told = {name: os.environ.get(name, "") for name in _OF_HUB}
+    home = told["HF_HOME"] or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
+    told["HF_HOME"] = str(Path(home).expanduser())
+    told["HF_HUB_CACHE"] = str(Path(told["HF_HUB_CACHE"] or f"{told['HF_HOME']}/hub").expanduser())
+    told["HF_TOKEN"] = told["HF_TOKEN"] and hashlib.sha256(told["HF_TOKEN"].encode()).hexdigest()
+    return tuple(told.items())
 
 
 def running_servers() -> list[RunningServer]:

@@ -34,6 +34,9 @@ from greenroom.schemas.settings.settings import Settings, Source
 
 PREFIX = "GREENROOM_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+KEY_VARIABLE = f"{PREFIX}API_KEY"
+"""Environment variable with the key that commands send, which is no setting of the server."""
+SERVER_KEY_VARIABLE = f"{PREFIX}SERVER_API_KEY"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -151,7 +154,7 @@ def _from_environment() -> dict[str, Any]:
         if (value := os.environ.get(variable := f"{PREFIX}{name.upper()}")) is not None:
             form = f"{PREFIX}MODEL_SETTINGS='{new_entries(name, value)}'"
             raise BadSettingError(f"{variable} is now set for each model: write {form}")
-    variables = {name: f"{PREFIX}{name.upper()}" for name in FIELDS}
+    variables = {name: f"{PREFIX}{name.upper()}" for name in FIELDS} | {"api_key": SERVER_KEY_VARIABLE}
     found = {name: variable for name, variable in variables.items() if variable in os.environ}
     return {name: _of_variable(variable, name, os.environ[variable]) for name, variable in found.items()}
 

@@ -39,8 +39,8 @@ def supervise(
     command = (sys.executable, *sys.orig_argv[1:])
     paths = [] if inherited else unix_paths(sockets)
     try:
-        return Supervisor(
-            command, sockets, settings.shutdown_timeout, log, Systemd(os.environ), limits or SilenceLimits()
-        ).run()
+        scheme = "https" if settings.tls_certificate else "http"
+        own = Systemd(os.environ), limits or SilenceLimits(), scheme
+        return Supervisor(command, sockets, settings.shutdown_timeout, log, *own).run()
     finally:
         remove_paths(paths)

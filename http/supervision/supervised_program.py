@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 
 from greenroom.http.process.program_name import NAME
+from greenroom.http.settings.sources import KEY_VARIABLE, SERVER_KEY_VARIABLE
 from greenroom.http.supervision.supervisor import STOP_RESERVE
 
 DESCRIPTION = "Greenroom, an inference server for MLX models"
@@ -21,6 +22,7 @@ OPEN_FILES = 4096
 _SYSTEM_RESERVE = 5
 """Seconds beyond the parent's own time limit after which the system kills it."""
 _VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE")
+SECRET_VARIABLES = (KEY_VARIABLE, SERVER_KEY_VARIABLE)
 _USER_FOLDERS = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 
 
@@ -44,7 +46,8 @@ class SupervisedProgram:
 def supervised_program(arguments: Sequence[str], shutdown_timeout: float) -> SupervisedProgram:
     """Return the program of this installation, in this folder and with this environment's settings.
 
-    Tokens are left out: a file for the system is no place for secrets, and the hub's library keeps its own.
+    Keys and tokens are left out: a file for the system is no place for secrets, the server can read its key
+    from a file (`api_key_file`), and the hub's library keeps its own token.
 
     Args:
         arguments: Arguments of `greenroom serve`.
@@ -54,7 +57,8 @@ def supervised_program(arguments: Sequence[str], shutdown_timeout: float) -> Sup
     variables = {
         name: value
         for name, value in sorted(os.environ.items())
-        if name.startswith("GREENROOM_") or name in (*_VARIABLES, *_USER_FOLDERS)
+        if (name.startswith("GREENROOM_") and name not in SECRET_VARIABLES)
+        or name in (*_VARIABLES, *_USER_FOLDERS)
     }
     stop_seconds = int(shutdown_timeout + STOP_RESERVE + _SYSTEM_RESERVE)
     return SupervisedProgram(command, Path.cwd(), tuple(variables.items()), stop_seconds)

@@ -42,6 +42,7 @@ class Supervisor:
         log: Log of the parent.
         systemd: Receiver of this process's readiness and signs of life.
         limits: Limits on silence.
+        scheme: Scheme of the addresses, `http` or `https`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Supervisor:
         log: ParentLog,
         systemd: Systemd,
         limits: SilenceLimits,
+        scheme: str = "http",
     ) -> None:
         self._command = tuple(command)
         self._sockets = tuple(sockets)
@@ -64,7 +66,7 @@ class Supervisor:
         self._deadline: float | None = None
         self._reload_wanted = self._told_ready = False
         self._restarts = 0
-        self._addresses = [_shown(sock) for sock in self._sockets]
+        self._addresses = [_shown(sock, scheme) for sock in self._sockets]
 
     def run(self) -> int:
         """Run the server again and again; return the exit status of the whole."""
@@ -208,8 +210,8 @@ def _drain(descriptor: int) -> None:
         pass
 
 
-def _shown(sock: socket.socket) -> str:
+def _shown(sock: socket.socket, scheme: str) -> str:
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

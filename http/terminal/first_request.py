@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenroom.schemas.models.capabilities import ModelType
@@ -11,6 +12,7 @@ from greenroom.schemas.models.capabilities import ModelType
 if TYPE_CHECKING:
     from greenroom.actors.core.ref import Ref
     from greenroom.schemas.protocols.pool_protocol import PoolMessage
+    from greenroom.schemas.settings.settings import Settings
 
 _CHAT = ("-N", "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "stream": True}, "")
 _BODIES: Mapping[ModelType, tuple[str, str, dict[str, Any], str]] = {
@@ -31,17 +33,24 @@ async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
     return "text" if record is None else record.model_type
 
 
-async def served_ids(pool: Ref[PoolMessage], models: Sequence[str]) -> list[str]:
-    """Return the ids of the operator's models for clients, or the demo model's if there are none.
-
-    Args:
-        models: Names of the models as the operator wrote them.
-    """
+async def served_ids(pool: Ref[PoolMessage], settings: Settings) -> list[str]:
+    """Return the ids of the operator's models for clients, or the demo model's if there are none."""
     from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
 
-    found = [await pool.ask(DescribeModel(model), ModelDescriptions) for model in models or ("default",)]
-    known = (answer.models[0].id for answer in found if isinstance(answer, ModelDescriptions))
+    names = settings.models or ("default",)
+    found = [await pool.ask(DescribeModel(name), ModelDescriptions) for name in names]
+    known = [answer.models[0].id for answer in found if isinstance(answer, ModelDescriptions)]
+    listed = await pool.ask(DescribeModel(None), ModelDescriptions) if settings.model_dir else None
+    if isinstance(listed, ModelDescriptions):
+        known += [model.id for model in listed.models if _is_inside(model.folder, settings.model_dir)]
     return list(dict.fromkeys(known))
+
+
+def _is_inside(folder: str | None, parents: Iterable[str]) -> bool:
+    if folder is None:
+        return False
+    path = Path(folder).resolve()
+    return any(path.is_relative_to(Path(parent).expanduser().resolve()) for parent in parents)
 
 
 def first_request(address: str, kind: ModelType) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.http.process.runtime_file import RunningServer
+    from greenroom.http.terminal.admin_client import AdminClient
     from greenroom.http.terminal.answers import Ask
     from greenroom.http.terminal.chosen_server import ChosenServer, ServedModels
 
@@ -92,6 +93,20 @@ def choose_server(
                 _say(f"using {name} of the server at {found.url} (--local loads it here instead)")
             return found
     return None
+
+
+def listing_server(settings: Settings, url: str | None, *, stays_local: bool) -> AdminClient | None:
+    """Return a client of the running server whose models a command lists; None for those of its settings.
+
+    Flags describe another server than the one that runs.
+    """
+    from greenroom.http.terminal.admin_client import AdminClient, address_of_running
+
+    flagged = any(source == "flag" for _, source in settings.origins)
+    if stays_local or (url is None and flagged):
+        return None
+    place = url or address_of_running()
+    return None if place is None else AdminClient(place.removesuffix("/v1"))
 
 
 def run_with_answers(

@@ -1,4 +1,4 @@
-"""Answers of a server to requests for vectors, speech and transcripts, as the engine's events."""
+"""Answers of a server to requests for vectors, scores, speech and transcripts, as the engine's events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ from greenroom.http.terminal.answer_sources import open_client, server_events
 from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.chosen_server import ChosenServer
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
-from greenroom.schemas.events.result_events import AudioChunk, Recording, Segment, Vector, Word
-from greenroom.schemas.messages.requests import EmbeddingInput, RequestInput, SpeechInput, TranscriptionInput
+from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, Vector, Word
+from greenroom.schemas.messages.requests import (
+    EmbeddingInput,
+    RequestInput,
+    ScoreInput,
+    SpeechInput,
+    TranscriptionInput,
+)
 from greenroom.schemas.problems import Problem
 
 _RATE_AT, _HEADER_BYTES = 24, 44
@@ -43,6 +49,8 @@ def _events(connection: _Connection, asked: RequestInput) -> AsyncGenerator[Infe
     match asked:
         case EmbeddingInput():
             return _embed(connection, asked)
+        case ScoreInput():
+            return _rank(connection, asked)
         case SpeechInput():
             return _speak(connection, asked)
         case TranscriptionInput():
@@ -88,6 +96,22 @@ async def _embed(connection: _Connection, asked: EmbeddingInput) -> AsyncGenerat
 def _vectors(document: Mapping[str, Any]) -> Iterator[InferenceEvent]:
     for entry in document["data"]:
         yield Vector(base64.b64decode(entry["embedding"]), int(entry["index"]))
+
+
+async def _rank(connection: _Connection, asked: ScoreInput) -> AsyncGenerator[InferenceEvent]:
+    body = {
+        "model": connection.server.model,
+        "query": asked.pairs[0][0],
+        "documents": [document for _, document in asked.pairs],
+        **_given(instruction=asked.instruction),
+    }
+    for event in await connection.read(connection.request("/v1/rerank", json=body), _scores):
+        yield event
+
+
+def _scores(document: Mapping[str, Any]) -> Iterator[InferenceEvent]:
+    for entry in document["results"]:
+        yield Score(float(entry["relevance_score"]), int(entry["index"]))
 
 
 async def _transcribe(connection: _Connection, asked: TranscriptionInput) -> AsyncGenerator[InferenceEvent]:

@@ -155,9 +155,14 @@ def unix_paths(sockets: Iterable[socket.socket | trio.socket.SocketType]) -> lis
 def remove_paths(paths: Iterable[BoundPath]) -> None:
     """Remove Unix sockets at the end of the server that has bound them, unless they are another's by now."""
     for bound in paths:
-        if _file(bound.path) == bound.file:
+        if is_present(bound):
             with contextlib.suppress(OSError):
                 os.unlink(bound.path)
+
+
+def is_present(bound: BoundPath) -> bool:
+    """Return whether a path still leads to its socket."""
+    return _file(bound.path) == bound.file
 
 
 def _file(path: str) -> tuple[int, int, int] | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import attrs
 from werkzeug.datastructures import Headers
 
 _NAMES = ("X-Client-Request-Id", "X-Request-Id")
 """Headers with a client's own request id: that of OpenAI's clients first, then that of proxies."""
+LOG_FIELDS = "log_fields"
+"""Key in the state of a request's scope: function that returns what the application knows, for the log."""
 _IDENT = re.compile(r"[ -~]{1,128}")
 _TRACE = re.compile(
     r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,200})?"
@@ -50,7 +53,8 @@ def client_ids(headers: Headers) -> ClientIds:
     return ClientIds(named, place if known else None)
 
 
-def log_fields_of(state: object) -> dict[str, str]:
-    """Return the log fields of the ids in a request's state; none before they are known."""
-    ids = state.get("client_ids") if isinstance(state, dict) else None
-    return ids.log_fields if isinstance(ids, ClientIds) else {}
+def log_fields_of(state: object) -> dict[str, Any]:
+    """Return the log fields in a request's state: the client's ids, and what the application knows of it."""
+    known = state if isinstance(state, dict) else {}
+    ids, fields = known.get("client_ids"), known.get(LOG_FIELDS)
+    return {**(ids.log_fields if isinstance(ids, ClientIds) else {}), **(fields() if fields else {})}

@@ -21,7 +21,10 @@ from greenroom.http.transport.closing_response import ClosingResponses, no_recor
 from greenroom.http.transport.flow_controlled_body import ASK_FOR_BODY
 from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
 from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_web_socket
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
+
+log = get_logger(actor="http")
 
 MAX_AHEAD = 256 * 1024
 """Bytes that a client may send ahead of a response; with more, the connection closes after that response."""
@@ -190,6 +193,8 @@ class Http11(H11Protocol):
         await self.send(RawData(responses.refuse(problem, path, headers, with_body)))
         if self.stream is not None:
             await self._log_answer(self.stream, {"status": problem.status, "headers": []})
+        else:
+            log.info("request refused", status=problem.status, problem=problem.code, path=path)
         await self.send(Closed())
 
     async def _maybe_recycle(self) -> None:

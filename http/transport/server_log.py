@@ -9,12 +9,16 @@ from hypercorn.logging import Logger
 from hypercorn.typing import ResponseSummary, WWWScope
 
 from greenroom.http.transport.client_ids import log_fields_of
+from greenroom.http.transport.request_connection import ANSWERED
 from greenroom.schemas.logs import get_logger
 
 log = get_logger(actor="http")
 
 PROBE_PATHS = ("/health", "/livez", "/readyz")
 """Paths of health probes, which arrive every few seconds and are logged at debug."""
+
+_OF_STRANGERS = (401, 429)
+"""Statuses of requests without a valid key, whose line tells where they come from."""
 
 
 class ServerLog(Logger):
@@ -25,17 +29,25 @@ class ServerLog(Logger):
         pass
 
     async def access(self, request: WWWScope, response: ResponseSummary | None, request_time: float) -> None:
-        """Log a request that was answered, or whose client disconnected first (then `response` is None)."""
-        write = log.debug if request["path"] in PROBE_PATHS else log.info
-        write(
-            "request answered" if response is not None else "client disconnected",
-            method=request.get("method"),
-            path=request["path"],
-            status=int(response["status"]) if response is not None else None,
-            ms=round(request_time * 1000, 1),
-            request_id=request["state"].get("request_id"),
-            **log_fields_of(request["state"]),
-        )
+        """Log a request that was answered, or whose client disconnected first (then `response` is None).
+
+        Some clients disconnect as soon as they have the end, before the protocol knows that it was sent.
+        """
+        state, client = request["state"], request.get("client")
+        was_answered = response is not None or state.get(ANSWERED)
+        fields = {
+            "method": request.get("method"),
+            "path": request["path"],
+            "status": None if response is None else int(response["status"]),
+            "ms": round(request_time * 1000, 1),
+            "request_id": state.get("request_id"),
+            **log_fields_of(state),
+        }
+        if client and fields["status"] in _OF_STRANGERS:
+            fields["address"] = client[0]
+        write = log.warning if (fields["status"] or 0) >= 500 else log.info
+        write = log.debug if request["path"] in PROBE_PATHS else write
+        write("request answered" if was_answered else "client disconnected", **fields)
 
     async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:
         log.critical(message, **kwargs)

@@ -14,7 +14,7 @@ class AuditQuery:
     Args:
         since: Unix time in seconds, or an ISO 8601 time; earlier rows are left out.
         until: Time likewise; rows of that time and later are left out.
-        key: Id of a key.
+        key: Id or name of a key.
         model: Public id of a model.
         status: HTTP status.
         ending: `answered`, `refused`, `cancelled`, `timed_out` or `failed`.
@@ -40,7 +40,7 @@ class UsageQuery:
 
     Args:
         since: First day in UTC, as `2026-11-24`.
-        key: Id of a key.
+        key: Id or name of a key.
     """
 
     since: str | None = None
@@ -56,6 +56,7 @@ class AuditEntry:
         id: Id of the request.
         time: Unix time of its arrival, in seconds.
         key: Id of the caller's key; empty if the request was refused before that was known.
+        key_name: Name of that key; empty without one.
         protocol: `openai`, `responses`, `anthropic`, `ollama` or `rerank`; empty for other paths.
         route: Method and route; `WS` for a message on a WebSocket.
         status: HTTP status; null if the client left before it was known.
@@ -74,6 +75,7 @@ class AuditEntry:
     id: str
     time: float
     key: str
+    key_name: str
     protocol: str
     route: str
     model: str
@@ -117,6 +119,7 @@ class UsageEntry:
     Args:
         day: Date in UTC.
         key: Id of the key; empty for requests that were refused before it was known.
+        key_name: Its name.
         requests: Number of requests, refused and failed ones among them.
         refused: Number of refused requests.
         failed: Number of those that failed or timed out.
@@ -125,6 +128,7 @@ class UsageEntry:
 
     day: str
     key: str
+    key_name: str
     requests: int
     refused: int
     failed: int

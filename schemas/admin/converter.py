@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from greenroom.schemas.wire import make_wire_converter
+from greenroom.schemas.wire import StrictConverter, make_wire_converter
 
-ADMIN = make_wire_converter()
+ADMIN = make_wire_converter(StrictConverter)

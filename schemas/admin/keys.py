@@ -32,6 +32,7 @@ class KeyBody:
         priority: Priority of its requests: above 0 they wait behind others, below 0 they go before others.
         admin: True if it opens the routes for operators.
         expires: Unix time in seconds from which on it opens nothing; null for never.
+        metrics: True if it opens `/metrics` and nothing else.
     """
 
     name: str
@@ -42,11 +43,17 @@ class KeyBody:
     priority: int = 0
     admin: bool = False
     expires: float | None = None
+    metrics: bool = False
 
 
 @attrs.frozen
 class KeyReport:
-    """An API key without its secret; the times are Unix times in seconds, or null."""
+    """An API key without its secret; the times are Unix times in seconds, or null.
+
+    Args:
+        metrics: True if it opens `/metrics` and nothing else.
+        of_server: True if the server was started with the same key, which thus stays open when it is revoked.
+    """
 
     id: str
     name: str
@@ -59,6 +66,8 @@ class KeyReport:
     created: float
     expires: float | None
     revoked: float | None
+    metrics: bool
+    of_server: bool = False
 
 
 @attrs.frozen
@@ -75,9 +84,14 @@ class NewKey:
 
 @attrs.frozen
 class KeyReports:
-    """The keys, the oldest first, revoked ones too."""
+    """The keys, the oldest first, revoked ones too.
+
+    Args:
+        of_server: Settings that gave the server keys of its own, which stay open until it ends.
+    """
 
     keys: tuple[KeyReport, ...]
+    of_server: tuple[str, ...] = ()
 
 
 def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
@@ -100,11 +114,13 @@ def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
         tokens_per_minute=body.tokens_per_minute,
         priority=body.priority,
         expires=body.expires,
+        metrics=body.metrics,
+        name=body.name,
     )
     return KeyRecord(body.name, digest_of(secret), caller, now), secret
 
 
-def key_report(record: KeyRecord) -> KeyReport:
+def key_report(record: KeyRecord, *, of_server: bool = False) -> KeyReport:
     """Return a key as operators see it."""
     caller = record.caller
     return KeyReport(
@@ -119,6 +135,8 @@ def key_report(record: KeyRecord) -> KeyReport:
         record.created,
         caller.expires,
         record.revoked,
+        caller.metrics,
+        of_server,
     )
 
 
@@ -142,5 +160,7 @@ def _check(body: KeyBody, now: float) -> None:
             raise invalid(f"`{name}` must be from 1 to {MOST_PER_MINUTE}.", name)
     if not -MAX_PRIORITY <= body.priority <= MAX_PRIORITY:
         raise invalid(f"`priority` must be from -{MAX_PRIORITY} to {MAX_PRIORITY}.", "priority")
+    if body.metrics and (body.admin or body.models or body.tools):
+        raise invalid("`metrics` opens /metrics alone: leave out `admin`, `models` and `tools`.", "metrics")
     if body.expires is not None and not (math.isfinite(body.expires) and now < body.expires <= LATEST):
         raise invalid("`expires` must be a Unix time in seconds that is still to come.", "expires")

@@ -173,7 +173,7 @@ class PreparedPrompt:
             has its own, or if the request is no conversation.
         notice: Sentence for the client about a wish that the model cannot fulfil; empty if there is none.
         predicted: Tokens of the client's prediction of the answer.
-        rendered: Text of the rendered conversation, kept for the inspector only; else empty.
+        rendered: Text of the rendered conversation, kept for the inspector and the log only; else empty.
         outline: Outline of the conversation; None for raw text, or if prompts are not explained.
     """
 

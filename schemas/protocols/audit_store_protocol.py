@@ -26,7 +26,7 @@ class ListAudit:
         after: Number of the row behind which the page begins; None for the newest.
         since: Unix time in seconds, included.
         until: Unix time in seconds, not included.
-        owner: Id of the key.
+        owners: Ids of keys; empty for all.
         model: Public id of the model.
         status: HTTP status.
         ending: End of the request.
@@ -36,7 +36,7 @@ class ListAudit:
     after: int | None = None
     since: float | None = None
     until: float | None = None
-    owner: str | None = None
+    owners: tuple[str, ...] = ()
     model: str | None = None
     status: int | None = None
     ending: Ending | None = None
@@ -44,13 +44,13 @@ class ListAudit:
     def includes(self, row: AuditRow) -> bool:
         """Return whether a row, stored or not, matches every filter."""
         wanted = (
-            (self.owner, row.owner),
             (self.model, row.model),
             (self.status, row.status),
             (self.ending, row.ending),
         )
         return (
-            (self.since is None or row.time >= self.since)
+            (not self.owners or row.owner in self.owners)
+            and (self.since is None or row.time >= self.since)
             and (self.until is None or row.time < self.until)
             and all(asked is None or asked == found for asked, found in wanted)
         )
@@ -75,12 +75,12 @@ class ListUsage:
 
     Args:
         since: First day in UTC, as `2026-11-24`.
-        owner: Id of the key; None for all.
+        owners: Ids of keys; empty for all.
         limit: Maximum number of entries.
     """
 
     since: str = ""
-    owner: str | None = None
+    owners: tuple[str, ...] = ()
     limit: int = 1_000
 
 

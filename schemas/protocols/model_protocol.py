@@ -19,6 +19,7 @@ from greenroom.schemas.events.explanation import Waits
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
@@ -122,7 +123,15 @@ class WaitForMemory:
 
 @attrs.frozen
 class Unload:
-    """Release the weights, even in the middle of a load: their memory is needed, and no lease is held."""
+    """Release the weights, even in the middle of a load: their memory is needed, and no lease is held.
+
+    Args:
+        reason: Cause of the unload, for the log.
+        cause: Model that needs the memory; None if none does.
+    """
+
+    reason: str = ""
+    cause: ModelKey | None = None
 
 
 @attrs.frozen

@@ -160,6 +160,7 @@ class UnloadModel:
         reopens: True if its settings have changed: it is opened anew, at once if it is not loaded yet and
             requests wait for it.
         client: Client that wishes it, and is refused while others keep the model; None for an operator.
+        reason: Cause of the unload, for the log.
     """
 
     key: ModelKey
@@ -168,6 +169,7 @@ class UnloadModel:
     keeps_prefixes: bool = False
     reopens: bool = False
     client: str | None = None
+    reason: str = "unloaded by an operator"
 
 
 @attrs.frozen

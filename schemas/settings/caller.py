@@ -24,6 +24,8 @@ class Caller:
         tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
         priority: Priority of its requests: above 0 they wait behind others, below 0 they go before others.
         expires: Unix time in seconds at which the key expires; None for never.
+        metrics: True if it opens nothing but `/metrics`.
+        name: The key's name for people; empty without a key.
     """
 
     owner: str = EVERYBODY
@@ -34,6 +36,8 @@ class Caller:
     tokens_per_minute: int | None = None
     priority: int = 0
     expires: float | None = None
+    metrics: bool = False
+    name: str = attrs.field(default="", eq=False)
 
     @property
     def has_key(self) -> bool:

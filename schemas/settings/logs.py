@@ -21,10 +21,10 @@ class Logs:
     )
     log_level: LogLevel = setting(
         "info",
-        "Lowest level that is logged: `debug`, `info`, `warning` or `error`; prompts and answers appear at "
-        "debug only.",
+        "Lowest level that is logged: `debug`, `info`, `warning` or `error`.",
         one_of=get_args(LogLevel),
     )
+    log_content: bool = setting(False, "Log rendered prompts and raw answers, too, at the level `debug`.")
     explain: bool = setting(
         True,
         "Tell in the log, and to clients that ask, why a prompt was computed again and what a request waited "

@@ -25,7 +25,8 @@ class Network:
     tls_key: str | None = setting(None, "File with the certificate's key, if it is not in the same file.")
     api_key: str | None = setting(
         None,
-        "API key that every request needs, with an operator's rights; as a flag, `ps` shows it to everybody.",
+        "API key that every request needs, with an operator's rights; its variable is "
+        "GREENROOM_SERVER_API_KEY, and as a flag, `ps` shows it to everybody.",
         secret=True,
     )
     api_key_file: str | None = setting(None, "File with such a key.")

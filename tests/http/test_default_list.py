@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.settings.model_settings import ModelSettings
@@ -50,8 +51,10 @@ async def test_a_model_without_memory_leaves_the_answer_to_the_next_of_the_list(
         loaded = await post(served, "/api/generate", "default")
         assert loaded["done_reason"] == "load"
         assert await state(served.system.pool, "llama") is ModelState.READY
-        for name in ("default", "default:latest", "gpt-9"):
-            assert (await post(served, "/v1/chat/completions", name, **CHAT))["model"] == "llama"
+        with capture_logs() as lines:
+            for name in ("default", "default:latest", "gpt-9"):
+                assert (await post(served, "/v1/chat/completions", name, **CHAT))["model"] == "llama"
+        assert not [line for line in lines if line["event"] == "request failed"]
         brief = await post(served, "/v1/chat/completions", "brief", messages=CHAT["messages"])
         assert (brief["model"], brief["usage"]["completion_tokens"]) == ("brief", 1)
         assert (await post(served, "/admin/models/load", "gpt-9"))["id"] == "llama"

@@ -121,8 +121,8 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
             return attrs.evolve(model, preload=True)
         case KeepAliveSet(ttl=ttl):
             return attrs.evolve(model, ttl=ttl)
-        case UnloadAsked() if model.resident and not model.hung:
-            return attrs.evolve(model, leaving=True, paused=model.ready)
+        case UnloadAsked(reason=reason) if model.resident and not model.hung:
+            return attrs.evolve(model, leaving=reason, paused=model.ready)
         case HeldReleased(nbytes=nbytes) if model.waits_for_memory:
             return attrs.evolve(model, freed=model.freed + nbytes)
         case RequestsFailed():
@@ -199,7 +199,7 @@ def _gone(model: ModelUse) -> ModelUse:
     A time to live that a request has set stays while requests wait for the model.
     """
     ttl = model.ttl if model.waiting or model.leases else model.usual_ttl
-    return attrs.evolve(model, ttl=ttl, preload=False, leaving=False, frees_for=None)
+    return attrs.evolve(model, ttl=ttl, preload=False, leaving="", frees_for=None)
 
 
 def _residency_left(model: ModelUse) -> Residency:
@@ -237,4 +237,4 @@ def _waiting(state: PoolState, plan: Plan, model: ModelUse) -> ModelUse:
     since = None
     if model.key in plan.short:
         since = state.now if model.short_since is None else model.short_since
-    return attrs.evolve(model, residency=Residency.NONE, short_since=since, leaving=False)
+    return attrs.evolve(model, residency=Residency.NONE, short_since=since, leaving="")

@@ -24,7 +24,9 @@ def commands_of(plan: Plan, models: Mapping[ModelKey, ModelUse]) -> Iterator[tup
     Args:
         models: Models as the plan has left them.
     """
-    yield from ((key, Unload()) for key in (*plan.expired, *plan.unload))
+    yield from ((key, Unload(models[key].leaving or "ttl")) for key in plan.expired)
+    for key, cause in zip(plan.unload, plan.beneficiaries, strict=True):
+        yield key, Unload("load given up") if cause is None else Unload("evicted", cause)
     yield from ((key, Trim()) for key in plan.trim)
     yield from ((key, Open()) for key in plan.open)
     yield from ((key, Load()) for key in plan.load)

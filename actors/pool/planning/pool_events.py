@@ -89,9 +89,10 @@ class KeepAliveSet:
 
 @attrs.frozen
 class UnloadAsked:
-    """An operator's wish to unload a model once its leases have ended."""
+    """An operator's wish to unload a model once its leases have ended, with its reason for the log."""
 
     key: ModelKey
+    reason: str = "unloaded by an operator"
 
 
 @attrs.frozen

@@ -50,7 +50,7 @@ class ModelUse:
         ttl: Seconds without a request after which it is unloaded; None for never.
         usual_ttl: The same as the operator has set it; requests change `ttl` until the next unload.
         preload: True if it is to be loaded without a request, into free memory.
-        leaving: True if an operator has asked to unload it, which its leases delay.
+        leaving: Reason for which an operator has asked to unload it, which its leases delay; empty without.
         takes_room: False if it needs no memory here, and no place among the loaded models.
         need: Bytes that it needs in memory; None until its files have been read.
         estimated: Bytes of `need` that are only estimated.
@@ -82,7 +82,7 @@ class ModelUse:
     ttl: float | None = None
     usual_ttl: float | None = None
     preload: bool = False
-    leaving: bool = False
+    leaving: str = ""
     takes_room: bool = True
     need: int | None = None
     estimated: int = 0
@@ -140,7 +140,7 @@ class ModelUse:
     def undecided(self) -> bool:
         """True if the pool may have to decide on it: it waits for memory, comes or goes, or is paused."""
         comes = self.preload or self.residency is Residency.OPENING
-        return self.waits_for_memory or self.paused or self.leaving or comes
+        return self.waits_for_memory or self.paused or bool(self.leaving) or comes
 
     @property
     def idle(self) -> bool:
@@ -161,7 +161,7 @@ class ModelUse:
         Requests that waited for its load when the operator asked are served before.
         """
         present = self.residency in (Residency.GRANTED, Residency.OPENING) and not self.hung
-        return self.leaving and present and not self.leases and (self.paused or not self.waiting)
+        return bool(self.leaving) and present and not self.leases and (self.paused or not self.waiting)
 
     @property
     def expires_at(self) -> float | None:

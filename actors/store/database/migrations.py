@@ -149,6 +149,11 @@ def share_storage(database: Database) -> None:
     )
 
 
+def add_metrics_keys(database: Database) -> None:
+    """Add the right of a key to read `/metrics` and nothing else."""
+    database.execute("alter table greenroom_keys add column metrics integer not null default 0")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -161,6 +166,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_keys": create_keys,
     "find_conversations_by_owner": find_conversations_by_owner,
     "share_storage": share_storage,
+    "add_metrics_keys": add_metrics_keys,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -61,26 +61,27 @@ class AuditTable:
             "number < ?": asked.after,
             "time >= ?": asked.since,
             "time < ?": asked.until,
-            "owner = ?": asked.owner,
             "model = ?": asked.model,
             "status = ?": asked.status,
             "ending = ?": asked.ending,
         }
         given = {text: value for text, value in filters.items() if value is not None}
-        where = f" where {' and '.join(given)}" if given else ""
+        conditions = [*given, *([_owned(asked.owners)] if asked.owners else [])]
+        where = f" where {' and '.join(conditions)}" if conditions else ""
         found = self._connection.read(
             f"select number, {', '.join(FIELDS)} from greenroom_audit{where} order by number desc limit ?",
-            (*given.values(), asked.limit + 1),
+            (*given.values(), *asked.owners, asked.limit + 1),
         )
         rows = tuple((int(row["number"]), _row(dict(row))) for row in found[: asked.limit])
         return AuditPage(rows, len(found) > asked.limit)
 
     def usage(self, asked: ListUsage) -> tuple[KeyUsage, ...]:
         """Return the usage by day and key, the latest day first."""
+        owned = f" and {_owned(asked.owners)}" if asked.owners else ""
         found = self._connection.read(
-            f"select {', '.join(SUMS)} from greenroom_usage where day >= ? and (? is null or owner = ?)"
+            f"select {', '.join(SUMS)} from greenroom_usage where day >= ?{owned}"
             " order by day desc, owner limit ?",
-            (asked.since, asked.owner, asked.owner, asked.limit),
+            (asked.since, *asked.owners, asked.limit),
         )
         return tuple(KeyUsage(**dict(row)) for row in found)
 
@@ -108,6 +109,10 @@ class AuditTable:
                 f" (select number from greenroom_audit where {condition} order by number limit ?)",
                 (value, min(SLICE, most)),
             )
+
+
+def _owned(owners: tuple[str, ...]) -> str:
+    return f"owner in ({', '.join('?' * len(owners))})"
 
 
 def _row(values: dict[str, Any]) -> AuditRow:

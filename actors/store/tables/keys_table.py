@@ -68,6 +68,7 @@ class KeysTable:
                     "created": record.created,
                     "expires": caller.expires,
                     "admin": caller.admin,
+                    "metrics": caller.metrics,
                     "priority": caller.priority,
                     "requests_per_minute": caller.requests_per_minute,
                     "tokens_per_minute": caller.tokens_per_minute,
@@ -126,6 +127,8 @@ def record_of(row: Row) -> KeyRecord:
         tokens_per_minute=row["tokens_per_minute"],
         priority=row["priority"],
         expires=row["expires"],
+        metrics=bool(row["metrics"]) if "metrics" in row.keys() else False,  # noqa: SIM118 (a Row)
+        name=row["name"],
     )
     return KeyRecord(
         row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])

@@ -1,4 +1,4 @@
-"""Records of the current request for the audit: its route, its end and its caller."""
+"""Records of the current request for the log and the audit: its model, its end and its caller."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, cast
 import attrs
 from quart import has_request_context, request
 
-from greenroom.actors.audit.audit_book import AuditBook
+from greenroom.actors.audit.audit_book import MAX_TEXT, AuditBook
+from greenroom.http.transport.client_ids import LOG_FIELDS
 from greenroom.http.transport.request_connection import ANSWERED
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.caller import ANYBODY, Caller
 
@@ -19,6 +21,8 @@ STATE = "audited_request"
 _READS = ("GET", "HEAD")
 _REFUSED = 400
 _LOCKED = 401
+_SWITCHED_OFF = ("inspector_off", "audit_off")
+"""Problems by which the pages learn what the operator has not switched on."""
 
 
 @attrs.define(eq=False)
@@ -34,21 +38,31 @@ class AuditedRequest:
         """Record the problem that ends the request."""
         self.error = self.error or problem.code
 
+    def record_body(self, body: JsonObject) -> None:
+        """Record the model that a body names, for requests that are refused before it is looked up."""
+        if isinstance(named := body.get("model"), str):
+            self.model = named[:MAX_TEXT]
 
-def begin_audit(book: AuditBook, protocol: str, *, on_socket: bool = False) -> None:
-    """Open the row of the current request, which ends with its resources.
+
+def begin_record(book: AuditBook | None, protocol: str, *, on_socket: bool = False) -> None:
+    """Begin the record of the current request, and its row of the audit, which ends with its resources.
 
     Args:
+        book: Book of the audit; None if there is no audit.
         protocol: Name of its protocol; empty for a path of none.
         on_socket: True for a message of a WebSocket.
     """
     state = request.scope["state"]
     audited, ident = AuditedRequest(protocol), str(state["request_id"])
-    state[STATE] = audited
+    state[STATE], state[LOG_FIELDS] = audited, partial(_log_fields, audited, state)
+    if book is None:
+        return
     route = request.path if request.url_rule is None else request.url_rule.rule
     book.begin(ident, protocol, f"{'WS' if on_socket else request.method} {route}")
     # The scope outlives the context of the request, whose end may be a cancellation.
-    state["resources"].callback(partial(_end, book, audited, ident, request.method, state))
+    is_read, is_pages = request.method in _READS, request.headers.get("Sec-Fetch-Site") == "same-origin"
+    quiet = request.method == "OPTIONS" or (is_read and (is_pages or not protocol))
+    state["resources"].callback(partial(_end, book, audited, ident, state, quiet=quiet))
 
 
 def audit_body(book: AuditBook, parts: Sequence[bytes]) -> None:
@@ -57,17 +71,28 @@ def audit_body(book: AuditBook, parts: Sequence[bytes]) -> None:
 
 
 def audited_request() -> AuditedRequest | None:
-    """Return the record of the current request; None if there is none, or no audit."""
+    """Return the record of the current request; None if there is none."""
     return cast("AuditedRequest | None", request.scope["state"].get(STATE)) if has_request_context() else None
 
 
-def _end(book: AuditBook, audited: AuditedRequest, ident: str, method: str, state: dict[str, Any]) -> None:
+def _log_fields(audited: AuditedRequest, state: dict[str, Any]) -> dict[str, Any]:
+    refused: Problem | None = state.get("refused")
+    caller = cast("Caller", state.get("caller", ANYBODY))
+    fields = {
+        "status": audited.status if refused is None else refused.status,
+        "problem": audited.error if refused is None else refused.code,
+        "model": audited.model,
+        "key": caller.name,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _end(book: AuditBook, audited: AuditedRequest, ident: str, state: dict[str, Any], *, quiet: bool) -> None:
     status, refused = audited.status, state.get("refused")
     if isinstance(refused, Problem):
         status, audited.error = refused.status, refused.code
-    is_fine = status is not None and status < _REFUSED
-    if is_fine and (method == "OPTIONS" or (not audited.protocol and method in _READS)):
-        # Probes and scrapers ask every few seconds.
+    if quiet and status is not None and (status < _REFUSED or audited.error in _SWITCHED_OFF):
+        # Probes, scrapers and the server's own pages ask every few seconds.
         book.drop(ident)
         return
     owner = "" if status == _LOCKED else cast("Caller", state.get("caller", ANYBODY)).owner

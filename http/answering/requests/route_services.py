@@ -128,7 +128,11 @@ class RouteServices:
             ProblemError: 400, 413, 415 or 503; errors in the body are named by their path.
         """
 
+        audited = audited_request()
+
         def parse_body(body: JsonObject) -> tuple[W, T]:
+            if audited is not None and isinstance(body, dict):
+                audited.record_body(body)
             if look is not None and isinstance(body, dict):
                 look(body)
             refuse_unsupported(body, unsupported)

@@ -11,7 +11,7 @@ from quart.wrappers.response import ResponseBody
 
 from greenroom.http.answering.audit.audited_request import audited_request
 from greenroom.http.errors.answer_cut import AnswerCutError
-from greenroom.schemas.events.events import Failed, InferenceEvent
+from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 
@@ -140,8 +140,8 @@ class EventStream(ResponseBody):
                 return self._formatter.failure(internal_error())
         if waiting.cancelled_caught:
             return self._heartbeat()
-        if isinstance(last := events[-1], Failed):
-            self._record(last.problem)
+        if (problem := getattr(events[-1], "problem", None)) is not None:  # of Failed, or of a stored run
+            self._record(problem)
         return await self.format(events)
 
     def _record(self, problem: Problem) -> None:

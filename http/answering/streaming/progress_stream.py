@@ -12,6 +12,7 @@ from quart.wrappers.response import ResponseBody
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.http.answering.audit.audited_request import audited_request
 from greenroom.http.answering.streaming.event_stream import HEARTBEAT
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError, draining
@@ -30,6 +31,7 @@ class ProgressStream(ResponseBody):
         self._encode = encode
         self._latest = encode(first)
         self._begun = False
+        self._audited = audited_request()
 
     async def __aenter__(self) -> ProgressStream:
         return self
@@ -53,6 +55,8 @@ class ProgressStream(ResponseBody):
                     event = await self._replies.receive()
                 except trio.EndOfChannel:
                     raise StopAsyncIteration from None
+                if isinstance(event, Failed) and self._audited is not None:
+                    self._audited.record_problem(event.problem)
                 if not (encoded := self._encode(event)):
                     continue
                 self._latest = encoded

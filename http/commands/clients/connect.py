@@ -7,7 +7,7 @@ from contextlib import closing
 
 import click
 
-from greenroom.http.commands.operators.admin_client import DEFAULT_URL, check_client_url
+from greenroom.http.terminal.admin_client import DEFAULT_URL, check_client_url
 from greenroom.http.terminal.standard_streams import for_terminal
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from greenroom.http.commands.operators.admin_client import check_client_url
 from greenroom.http.process.exit_status import status_of_signal
+from greenroom.http.terminal.admin_client import check_client_url
 from greenroom.http.terminal.standard_streams import for_terminal
 
 if TYPE_CHECKING:

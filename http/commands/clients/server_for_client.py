@@ -24,9 +24,9 @@ from greenroom.http.clients.launch import Launch
 from greenroom.http.clients.launched import LaunchedClient
 from greenroom.http.clients.own_server import own_server
 from greenroom.http.clients.server_facts import NO_KEY, ServerFacts, facts_of
-from greenroom.http.commands.operators.admin_client import NO_SOCKETS
 from greenroom.http.process.exit_status import status_of_signal
 from greenroom.http.process.runtime_file import RunningServer, running_servers
+from greenroom.http.terminal.admin_client import NO_SOCKETS
 from greenroom.http.terminal.chosen_server import ServedModels
 from greenroom.http.terminal.standard_streams import for_terminal
 

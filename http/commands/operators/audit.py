@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
@@ -11,7 +12,7 @@ from urllib.parse import urlencode
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, url_option
+from greenroom.http.terminal.admin_client import AdminClient, url_option
 from greenroom.http.terminal.standard_streams import for_line
 from greenroom.schemas.audit import Ending
 
@@ -19,7 +20,7 @@ from greenroom.schemas.audit import Ending
 @click.command("audit")
 @click.option("--since", metavar="TIME", help="Unix time in seconds, or a time such as 2026-11-24T12:00Z.")
 @click.option("--until", metavar="TIME", help="Time likewise; what began then or later is left out.")
-@click.option("--key", metavar="ID", help="Requests of this key only.")
+@click.option("--key", metavar="NAME|ID", help="Requests of this key only.")
 @click.option("--model", metavar="MODEL", help="Requests to this model only.")
 @click.option("--status", type=click.IntRange(100, 599), help="Requests with this HTTP status only.")
 @click.option("--ending", type=click.Choice(get_args(Ending)), help="Requests that ended so only.")
@@ -32,7 +33,8 @@ def command(url: str, *, follow: bool, as_json: bool, **filters: object) -> None
     """List the requests that a running server has answered, refused or lost, the newest first.
 
     Each is a line with its number, time, key, ending, status, route, model, tokens (of the prompt, of these
-    from the cache, and of the answer), seconds, and the code of its problem.
+    from the cache, and of the answer), seconds, and the code of its problem. At a terminal a heading names
+    the columns.
 
     \b
     Examples:
@@ -40,9 +42,14 @@ def command(url: str, *, follow: bool, as_json: bool, **filters: object) -> None
       greenroom audit --follow --json
     """
     given = {name: str(value) for name, value in filters.items() if value is not None}
+    if not as_json and sys.stdout.isatty():
+        click.echo(_HEADING)
     with closing(AdminClient(url)) as client:
         for entry in _followed(client, given) if follow else _listed(client, given):
             click.echo(json.dumps(entry) if as_json else _line(entry))
+
+
+_HEADING = "number  time  key  ending  status  route  model  prompt/cached/generated tokens  seconds  problem"
 
 
 def _listed(client: AdminClient, filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -64,7 +71,7 @@ def _line(entry: Mapping[str, Any]) -> str:
     words = (
         _number(entry["number"]),
         time,
-        entry["key"] or "-",
+        entry["key_name"] or entry["key"] or "-",
         entry["ending"],
         _number(entry["status"]),
         entry["route"] or "-",

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, url_option
+from greenroom.http.terminal.admin_client import AdminClient, url_option
 from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.standard_streams import for_terminal
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, url_option
+from greenroom.http.terminal.admin_client import AdminClient, url_option
 
 _SHOWN_TOKENS = 20
 """Token ids shown of a list; `--json` shows all."""

@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from urllib.parse import quote
 import attrs
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, check_url
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.admin_client import AdminClient, check_url
 from greenroom.http.terminal.standard_streams import for_line, for_terminal
 from greenroom.schemas.settings.settings import Settings
 
@@ -44,6 +44,7 @@ def command() -> None:
     \b
     Examples:
       greenroom keys add laptop --admin
+      greenroom keys add prometheus --metrics
       greenroom keys add guest --model 'qwen*' --requests-per-minute 20 --expires 7d
       greenroom keys revoke guest
     """
@@ -63,6 +64,7 @@ def command() -> None:
     help="Priority of its requests, which may only raise it; lower goes first.",
 )
 @click.option("--admin", is_flag=True, help="Open the routes for operators too.")
+@click.option("--metrics", is_flag=True, help="Open /metrics, and nothing else.")
 @click.option("--expires", metavar="TIME", help="Time such as 2027-01-31, or 12h, 30d, 4w from now.")
 @_place
 def add(settings: Settings, url: str | None, expires: str | None, **rights: Any) -> None:
@@ -96,6 +98,8 @@ def list_keys(settings: Settings, url: str | None, as_json: bool) -> None:
             found = client.get("/admin/keys")["keys"]
     for key in found:
         click.echo(json.dumps(key) if as_json else _line(key, time.time()))
+    if not found:
+        click.echo("There are no keys: no request needs one.", err=True)
 
 
 @command.command("revoke")
@@ -105,11 +109,23 @@ def revoke(settings: Settings, url: str | None, key: str) -> None:
     """Revoke a key: it opens nothing any more, and its running requests end."""
     if url is None:
         with _table(settings) as table:
-            name = table.revoke(key, time.time()).name
+            record = table.revoke(key, time.time())
+            left = [each.name for each in table.list().records or () if each.opens(time.time())]
+        name, digest = record.name, record.digest.hex()
+        stays = [own[:2] for own in _own_keys() if own[2] == digest]
     else:
         with closing(AdminClient(url)) as client:
-            name = client.delete(f"/admin/keys/{quote(key, safe='')}")["name"]
-    click.echo(for_terminal(f"{name} is revoked. The server stays locked."), err=True)
+            before = client.get("/admin/keys")["keys"]  # this command may send the key that it revokes
+            revoked = client.delete(f"/admin/keys/{quote(key, safe='')}")
+        name = revoked["name"]
+        left = [
+            each["name"] for each in before if each["id"] != revoked["id"] and _is_open(each, time.time())
+        ]
+        stays = [(url, "its settings")] if revoked["of_server"] else []
+    click.echo(for_terminal(f"{name} is revoked. {_who_is_left(left)}"), err=True)
+    for place, setting in stays:
+        told = f"{name} stays open at {place}: that server was started with the same key, by {setting}"
+        raise click.ClickException(for_terminal(f"{told}. Start it without, and revoke is complete."))
 
 
 @command.command("off")
@@ -119,10 +135,29 @@ def off(settings: Settings, url: str | None) -> None:
     if url is None:
         with _table(settings) as table:
             table.switch_off(time.time())
+        stays = [own[:2] for own in _own_keys()]
     else:
         with closing(AdminClient(url)) as client:
-            client.delete("/admin/keys")
-    click.echo("No request needs a key any more.", err=True)
+            stays = [(url, name) for name in client.delete("/admin/keys")["of_server"]]
+    if not stays:
+        click.echo("No request needs a key any more.", err=True)
+    for place, setting in stays:
+        told = f"{place} still needs a key: that of its setting {setting}, until it is started without"
+        click.echo(for_terminal(f"The keys of the database are off, but the server at {told}."), err=True)
+
+
+def _own_keys() -> list[tuple[str, str, str]]:
+    """Return address, setting and digest of the keys that this user's running servers have of their own."""
+    from greenroom.http.process.runtime_file import running_servers
+
+    servers = [server for server in running_servers() if server.addresses]
+    return [(server.addresses[0], *own) for server in servers for own in server.own_keys]
+
+
+def _who_is_left(names: Sequence[str]) -> str:
+    if names:
+        return f"Requests still need a key; open: {', '.join(names)}."
+    return "No other key is left, so every request is refused until `keys add` makes one, or `keys off`."
 
 
 @contextmanager
@@ -154,13 +189,17 @@ def _time(text: str, now: float) -> float:
         raise click.BadParameter(detail, param_hint="--expires") from error
 
 
+def _is_open(key: Mapping[str, Any], now: float) -> bool:
+    return key["revoked"] is None and (key["expires"] is None or now < key["expires"])
+
+
 def _line(key: Mapping[str, Any], now: float) -> str:
     state = "open"
     if key["revoked"] is not None:
         state = f"revoked {_day(key['revoked'])}"
     elif key["expires"] is not None:
         state = f"{'expired' if key['expires'] <= now else 'until'} {_day(key['expires'])}"
-    rights = ["admin"] if key["admin"] else []
+    rights = [right for right in ("admin", "metrics") if key[right]]
     rights += [f"{name}: {', '.join(key[name])}" for name in ("models", "tools") if key[name]]
     for name in ("requests", "tokens"):
         if (limit := key[f"{name}_per_minute"]) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient
+from greenroom.http.terminal.admin_client import AdminClient
 from greenroom.http.terminal.probe_findings import findings_text, probe_progress
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, url_option
+from greenroom.http.terminal.admin_client import AdminClient, url_option
 from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.standard_streams import for_line
 

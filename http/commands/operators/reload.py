@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, url_option
+from greenroom.http.terminal.admin_client import AdminClient, url_option
 from greenroom.http.terminal.standard_streams import for_terminal
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import click
 
-from greenroom.http.commands.operators.admin_client import AdminClient, url_option
+from greenroom.http.terminal.admin_client import AdminClient, url_option
 from greenroom.http.terminal.standard_streams import for_line
 
 COLUMNS = (
@@ -26,7 +26,7 @@ COLUMNS = (
 
 @click.command("usage")
 @click.option("--since", metavar="DAY", help="First day in UTC, such as 2026-11-24.")
-@click.option("--key", metavar="ID", help="Usage of this key only.")
+@click.option("--key", metavar="NAME|ID", help="Usage of this key only.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each key and day.")
 @url_option
 def command(since: str | None, key: str | None, as_json: bool, url: str) -> None:
@@ -49,5 +49,6 @@ def command(since: str | None, key: str | None, as_json: bool, url: str) -> None
         return
     click.echo("\t".join(COLUMNS))
     for entry in entries:
-        shown = {**entry, "key": for_line(entry["key"]) or "-", "seconds": f"{entry['seconds']:.1f}"}
+        key = for_line(entry["key_name"] or entry["key"]) or "-"
+        shown = {**entry, "key": key, "seconds": f"{entry['seconds']:.1f}"}
         click.echo("\t".join(str(shown[name]) for name in COLUMNS))

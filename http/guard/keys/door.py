@@ -18,6 +18,8 @@ from greenroom.schemas.settings.caller import ANYBODY, STRANGER, Caller
 
 EXEMPT_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/api/hello", "/api/version"})
 """Paths that answer GET and HEAD without a key: probes, some of which clients send before they send keys."""
+METRICS_PATH = "/metrics"
+"""Path that keys for metrics open."""
 PAGES_PREFIX = "/pages/"
 """Beginning of the paths of the pages' files, which are the same for everybody."""
 SLOW_SECONDS = 1.0
@@ -60,7 +62,8 @@ class Door:
         """Return the caller of a request.
 
         Raises:
-            ProblemError: 401 for a request without a valid key, 429 after many wrong ones.
+            ProblemError: 401 for a request without a valid key, 403 for a path that a key for metrics does
+                not open, 429 after many wrong keys.
         """
         if not self.ring.is_locked:
             return ANYBODY
@@ -68,6 +71,8 @@ class Door:
         now = time.time()
         for secret in given:
             if (caller := self.ring.find(secret, now)) is not None:
+                if caller.metrics and head.path != METRICS_PATH and not _is_exempt(head):
+                    raise ProblemError(Problem(403, "metrics_key", "This API key opens /metrics only."))
                 return caller
         is_local = head.http_version != "1.0" and find_loopback_problem(head.headers, head.address) is None
         if is_local and any(map(self.ring.is_session_key, given)):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hmac import compare_digest
 
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.caller import Caller
 from greenroom.schemas.settings.key_record import KeyRecord, digest_of
+
+log = get_logger(actor="http")
 
 _INDEXED = 8
 """Bytes of a digest by which it is found; the whole is compared in constant time."""
@@ -31,7 +34,7 @@ class KeyRing:
         self._own = tuple(own)
         self._stays_locked = False
         self._stored: tuple[KeyRecord, ...] = ()
-        self._unreadable = False
+        self._unreadable = self._has_read = False
         self._session: bytes | None = None
         self._by_start: dict[bytes, list[KeyRecord]] = {}
         self._running: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
@@ -48,6 +51,20 @@ class KeyRing:
     def has_admin_key(self) -> bool:
         """True if an operator's key was made."""
         return any(record.caller.admin for record in (*self._own, *self._stored) if not record.is_off)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of the settings that hold the server's own keys, which stay open until it ends."""
+        return tuple(record.name for record in self._own)
+
+    def is_own(self, record: KeyRecord) -> bool:
+        """Return whether the server was started with the same key."""
+        return any(record.digest == own.digest for own in self._own)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of all keys by id, of revoked ones too."""
+        return {record.id: record.name for record in (*self._own, *self._stored)}
 
     def find(self, secret: str, now: float) -> Caller | None:
         """Return the caller whose key this is; None if the key is not valid.
@@ -72,13 +89,18 @@ class KeyRing:
     def replace(self, records: Iterable[KeyRecord], now: float) -> None:
         """Use the keys of the database from now on, and end the requests of keys that are no longer valid.
 
-        A database that has lost all its keys is another one: what was locked stays locked.
+        A database that has lost all its keys is another one: what was locked stays locked. It logs changes.
         """
-        found = tuple(records)
+        found, was_locked = tuple(records), self.is_locked
         if self._stored and not found:
             found = self._stored
-        self._stored, self._unreadable = found, False
+        before, self._stored, self._unreadable = self._stored, found, False
         self._index()
+        if self._has_read:
+            _log_changes({record.id: record for record in before}, found)
+        self._has_read = True
+        if self.is_locked != was_locked:
+            log.info("requests need a key" if self.is_locked else "requests need no key")
         self.end_expired(now)
 
     def stay_locked(self) -> None:
@@ -141,6 +163,15 @@ class KeyRing:
         self._by_start = {}
         for record in (*self._own, *self._stored):
             self._by_start.setdefault(record.digest[:_INDEXED], []).append(record)
+
+
+def _log_changes(before: Mapping[str, KeyRecord], found: Iterable[KeyRecord]) -> None:
+    for record in found:
+        known = before.get(record.id)
+        if known is None:
+            log.info("key made", key=record.name, key_id=record.id, admin=record.caller.admin)
+        elif record.revoked is not None and known.revoked is None:
+            log.info("key revoked", key=record.name, key_id=record.id)
 
 
 def _nothing() -> None:

@@ -74,7 +74,6 @@ class KeyWatch:
         for request_id in self._ring.revoked_requests:
             with contextlib.suppress(ProblemError):  # no model works for it at this moment
                 await ask_actor(self._pool, CancelRequest(request_id, REVOKED), RequestCancelled)
-                log.info("request of a revoked key ended", request_id=request_id)
 
     async def look(self, *, anew: bool = False) -> None:
         """Read the keys again if another process has written to the database, or if `anew` is True.

@@ -39,4 +39,4 @@ def _record(place: str, secret: str) -> KeyRecord:
     if len(secret) > LONGEST_KEY or not (secret.isascii() and secret.isprintable()) or " " in secret:
         raise ValueError(f"{place}: a key is one line of up to {LONGEST_KEY} printable ASCII characters")
     name = place.partition(" ")[0]
-    return KeyRecord(name, digest_of(secret), Caller(owner=f"key_of_{name}"), created=0.0)
+    return KeyRecord(name, digest_of(secret), Caller(owner=f"key_of_{name}", name=name), created=0.0)

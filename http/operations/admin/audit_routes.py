@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any, cast, get_args
 
@@ -16,6 +17,7 @@ from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import EVENTS, FOR_OPERATORS, JSON, described
 from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.guard.keys.key_ring import KeyRing
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.http.operations.admin.event_body import event_response, named_event
 from greenroom.schemas.admin.audit import AuditEntry, AuditList, AuditQuery, UsageEntry, UsageQuery, Usages
@@ -32,7 +34,7 @@ _POLL = 0.25
 def audit_routes(services: RouteServices) -> Blueprint:
     """Return the blueprint of the routes that show the audit and its sums."""
     routes = loopback_blueprint("admin audit")
-    audit, store = services.refs.audit, services.refs.store
+    audit, store, ring = services.refs.audit, services.refs.store, services.door.ring
 
     @routes.get("/admin/audit")
     @described(
@@ -44,11 +46,11 @@ def audit_routes(services: RouteServices) -> Blueprint:
     )
     async def listed() -> Response:
         writer = _writer(audit)
-        asked, follows = _audit_query(request.args)
+        asked, follows = _audit_query(request.args, _owners(ring))
         if follows:
-            return _followed(writer.book, asked)
+            return _followed(writer.book, asked, ring)
         page = await ask_actor(store, asked, AuditPage)
-        rows = tuple(_entry(row, number) for number, row in page.rows)
+        rows = tuple(_entry(row, ring.names, number) for number, row in page.rows)
         answer = AuditList(rows, page.has_more, writer.waiting, writer.book.lost)
         return _unstored(json_response(attrs.asdict(answer)))
 
@@ -61,10 +63,10 @@ def audit_routes(services: RouteServices) -> Blueprint:
     )
     async def usage() -> Response:
         _writer(audit)
-        asked = ListUsage(_day(request.args.get("since")), request.args.get("key"))
+        asked = ListUsage(_day(request.args.get("since")), _owners(ring))
         found = await ask_actor(store, asked, UsageList)
-        entries = (attrs.asdict(entry) for entry in found.entries)
-        listed = tuple(UsageEntry(**{"key": entry.pop("owner"), **entry}) for entry in entries)
+        entries = ((attrs.asdict(entry), ring.names.get(entry.owner, "")) for entry in found.entries)
+        listed = tuple(UsageEntry(key=entry.pop("owner"), key_name=name, **entry) for entry, name in entries)
         return _unstored(json_response(attrs.asdict(Usages(listed))))
 
     return routes
@@ -77,7 +79,22 @@ def _writer(audit: AuditWriter | None) -> AuditWriter:
     return audit
 
 
-def _followed(book: AuditBook, asked: ListAudit) -> Response:
+def _owners(ring: KeyRing) -> tuple[str, ...]:
+    """Return the ids of the keys that the query names; empty for all.
+
+    Raises:
+        ProblemError: 404 for an unknown key.
+    """
+    if (named := request.args.get("key")) is None:
+        return ()
+    owners = tuple(owner for owner, name in ring.names.items() if named in (owner, name))
+    if not owners:
+        detail = f"`key` names '{named[:100]}', which is no key: `greenroom keys list` lists them."
+        raise ProblemError(Problem(404, "key_not_found", detail, "key"))
+    return owners
+
+
+def _followed(book: AuditBook, asked: ListAudit, ring: KeyRing) -> Response:
     position = book.position
 
     async def receive() -> bytes | None:
@@ -85,7 +102,9 @@ def _followed(book: AuditBook, asked: ListAudit) -> Response:
         while True:
             rows, position = book.after(position)
             pieces = [
-                named_event("request", attrs.asdict(_entry(row))) for row in rows if asked.includes(row)
+                named_event("request", attrs.asdict(_entry(row, ring.names)))
+                for row in rows
+                if asked.includes(row)
             ]
             if pieces:
                 return b"".join(pieces)
@@ -94,8 +113,8 @@ def _followed(book: AuditBook, asked: ListAudit) -> Response:
     return event_response(receive)
 
 
-def _entry(row: AuditRow, number: int | None = None) -> AuditEntry:
-    told: dict[str, Any] = attrs.asdict(row)
+def _entry(row: AuditRow, names: Mapping[str, str], number: int | None = None) -> AuditEntry:
+    told: dict[str, Any] = attrs.asdict(row) | {"key_name": names.get(row.owner, "")}
     told |= {name: told[name] or None for name in ("body", "answer")}
     told |= {name: round(told[name], 4) for name in ("time", "seconds", "queue", "prefill", "decode")}
     return AuditEntry(number=number, id=told.pop("request_id"), key=told.pop("owner"), **told)
@@ -106,8 +125,11 @@ def _unstored(response: Response) -> Response:
     return response
 
 
-def _audit_query(args: MultiDict[str, str]) -> tuple[ListAudit, bool]:
+def _audit_query(args: MultiDict[str, str], owners: tuple[str, ...]) -> tuple[ListAudit, bool]:
     """Return the rows that are asked for, and whether later ones are followed.
+
+    Args:
+        owners: Ids of the keys that are asked for; empty for all.
 
     Raises:
         ProblemError: 400 that names the parameter.
@@ -120,7 +142,7 @@ def _audit_query(args: MultiDict[str, str]) -> tuple[ListAudit, bool]:
         _number(args, "after", 0, 10**15),
         _time(args, "since"),
         _time(args, "until"),
-        args.get("key"),
+        owners,
         args.get("model"),
         _number(args, "status", 100, 599),
         _ending(args.get("ending")),

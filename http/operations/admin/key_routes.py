@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import attrs
 from quart import Blueprint, Response
@@ -27,19 +28,25 @@ from greenroom.schemas.settings.key_record import KeyRecord
 def key_routes(services: RouteServices) -> Blueprint:
     """Return the blueprint of the routes that make, list and revoke API keys."""
     routes = loopback_blueprint("admin keys")
-    store = services.refs.store
+    store, ring = services.refs.store, services.door.ring
 
     async def take_in() -> tuple[KeyRecord, ...]:
         # At once: the watch over the database would take half a second.
         records = (await ask_actor(store, ListKeys(), KeyList)).records or ()
-        services.door.ring.replace(records, time.time())
+        ring.replace(records, time.time())
         return records
+
+    def reports(records: Iterable[KeyRecord]) -> KeyReports:
+        return KeyReports(tuple(map(report, records)), ring.own_names)
+
+    def report(record: KeyRecord) -> KeyReport:
+        return key_report(record, of_server=ring.is_own(record))
 
     @routes.get("/admin/keys")
     @described("List the API keys, revoked ones too", answer=KeyReports, problems=(*FOR_OPERATORS, 503))
     async def keys() -> Response:
         listed = await ask_actor(store, ListKeys(), KeyList)
-        return json_response(attrs.asdict(KeyReports(tuple(map(key_report, listed.records or ())))))
+        return json_response(attrs.asdict(reports(listed.records or ())))
 
     @routes.post("/admin/keys")
     @described(
@@ -53,7 +60,7 @@ def key_routes(services: RouteServices) -> Blueprint:
         record, secret = new_key(await services.read_body(KeyBody, ADMIN), time.time())
         await ask_actor(store, AddKey(record), KeyRecord)
         await take_in()
-        return json_response(attrs.asdict(NewKey(key_report(record), secret)))
+        return json_response(attrs.asdict(NewKey(report(record), secret)))
 
     @routes.delete("/admin/keys/<key>")
     @described(
@@ -64,7 +71,7 @@ def key_routes(services: RouteServices) -> Blueprint:
     async def revoke(key: str) -> Response:
         record = await ask_actor(store, RevokeKey(key, time.time()), KeyRecord)
         await take_in()
-        return json_response(attrs.asdict(key_report(record)))
+        return json_response(attrs.asdict(report(record)))
 
     @routes.delete("/admin/keys")
     @described(
@@ -74,6 +81,6 @@ def key_routes(services: RouteServices) -> Blueprint:
     )
     async def switch_off() -> Response:
         await ask_actor(store, SwitchKeysOff(time.time()), KeyList)
-        return json_response(attrs.asdict(KeyReports(tuple(map(key_report, await take_in())))))
+        return json_response(attrs.asdict(reports(await take_in())))
 
     return routes

@@ -84,14 +84,13 @@ class PostedMessage:
             await self._socket.send([error_text(internal_error(), self._request.lane)])
         if self._texts.failed or not self._texts.ended:
             self._request.fail()
-        log.info(
-            "message answered",
-            path=self._socket.path,
-            status=self._status,
-            ms=round((time.monotonic() - began) * 1000, 1),
-            request_id=self._scope["state"].get("request_id"),
-            **log_fields_of(self._scope["state"]),
-        )
+        fields = {
+            "path": self._socket.path,
+            "status": self._status,
+            "ms": round((time.monotonic() - began) * 1000, 1),
+            "request_id": self._scope["state"].get("request_id"),
+        }
+        log.info("message answered", **fields | log_fields_of(self._scope["state"]))
 
     def _make_scope(self) -> HTTPScope:
         headers = [

@@ -124,7 +124,7 @@ def test_rows_of_strangers_leave_first(tmp_path: Path) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("name", ["since", "until", "owner", "model", "status", "ending"])
+@pytest.mark.parametrize("name", ["since", "until", "owners", "model", "status", "ending"])
 def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: Path, name: str) -> None:
     connection = Connection(str(tmp_path / "kept.db"))
     table = AuditTable(connection, 30.0, 100)
@@ -133,7 +133,7 @@ def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: P
         row(2, 200.0, owner="other", model="n", status=None, ending="cancelled"),
     )
     table.save(rows)
-    others: dict[str, Any] = {"owner": "other", "model": "n", "status": 200, "ending": "cancelled"}
+    others: dict[str, Any] = {"owners": ("other",), "model": "n", "status": 200, "ending": "cancelled"}
     values = {"since": 150.0, "until": 150.0, **others}
     asked = ListAudit(**{name: values[name]})
     stored = [found for _, found in table.list(asked).rows]

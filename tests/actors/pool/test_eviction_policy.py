@@ -256,14 +256,14 @@ def test_a_model_whose_time_is_over_makes_room_for_others() -> None:
 
 
 def test_an_operators_unload_waits_for_leases_and_admits_nobody_meanwhile() -> None:
-    leaving = ready(A, leaving=True, pinned=True, leases=1)
+    leaving = ready(A, leaving="asked", pinned=True, leases=1)
     assert decide(leaving) == Plan(paused=frozenset({A}))
     assert decide(attrs.evolve(leaving, suspendable=True)) == Plan(paused=frozenset({A}))
     assert decide(attrs.evolve(leaving, leases=0)) == Plan(expired=(A,))
     assert decide(attrs.evolve(leaving, leases=0, tickets=2, paused=True)) == Plan(expired=(A,))
     # Those that waited for its load when it was asked are served first.
     assert decide(attrs.evolve(leaving, leases=0, tickets=2)) == Plan()
-    loading = ModelUse(A, GRANTED, ModelState.LOADING, leaving=True)
+    loading = ModelUse(A, GRANTED, ModelState.LOADING, leaving="asked")
     assert decide(loading) == Plan(expired=(A,))
     assert decide(attrs.evolve(loading, tickets=1)) == Plan()
     assert decide(attrs.evolve(leaving, residency=RECLAIMED, leases=0)) == Plan()
@@ -328,7 +328,7 @@ uses = st.lists(
         pinned=st.booleans(),
         ttl=st.none() | st.floats(0, 2 * NOW),
         preload=st.booleans(),
-        leaving=st.booleans(),
+        leaving=st.sampled_from(("", "asked")),
         need=st.none() | st.integers(1, 20),
         estimated=st.integers(0, 5),
     ),
@@ -379,7 +379,7 @@ def test_nothing_expires_before_the_time_that_is_foretold_and_everything_does_th
     state: PoolState, later: float
 ) -> None:
     calm = {
-        key: attrs.evolve(model, leaving=False)
+        key: attrs.evolve(model, leaving="")
         for key, model in state.models.items()
         if model.residency is not OPENING or model.state is not ModelState.READY
     }
@@ -447,7 +447,7 @@ def test_a_model_that_takes_no_room_changes_no_decision_about_others(
 def test_what_can_never_fit_evicts_nothing(state: PoolState, need: int) -> None:
     models = {
         key: attrs.evolve(
-            use, tickets=0, leaving=False, residency=NONE if use.residency is OPENING else use.residency
+            use, tickets=0, leaving="", residency=NONE if use.residency is OPENING else use.residency
         )
         for key, use in state.models.items()
         if key != D

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -157,6 +158,42 @@ def test_of_several_servers_the_one_with_the_model_is_used_unless_a_flag_asks_fo
         assert here.returncode == 0
         assert "--dtype is for a model loaded here" in here.stderr
         assert (answered(one), answered(another)) == ([], [])
+
+
+def test_lists_and_scores_are_those_of_the_running_server(
+    tiny_model: TinyModel, tiny_encoder: TinyEncoder, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("a-key")
+    ranker = str(tiny_encoder("bert-rerank"))
+    options = (
+        "--model-settings",
+        f"{Path(ranker).name}:alias=judge",
+        "--api-key-file",
+        str(tmp_path / "key"),
+    )
+    with serving(str(tiny_model("qwen3")), ranker, *options) as server:
+        assert run_greenroom("load", "qwen3", GREENROOM_API_KEY="a-key").returncode == 0
+        rows = [line.split("\t") for line in run_greenroom("models").stdout.splitlines()]
+        assert [(row[0], row[-1]) for row in rows if row[0] in ("qwen3", Path(ranker).name)] == [
+            ("qwen3", "ready"),
+            (Path(ranker).name, "idle"),
+        ]
+        assert [row[0] for row in rows if row[0] == "judge"] == ["judge"]
+        shown = run_greenroom("show", "judge").stdout
+        assert "idle" in shown
+        assert len({line.index(line.split()[1], 3) for line in shown.splitlines()[:5]}) == 1
+        alone = json.loads(run_greenroom("models", "--local", "--json").stdout)
+        assert [row["state"] for row in alone] == [None] * len(alone)
+        told = [line for line in server.read_log() if not {"actor", "logger"} & line.keys()]
+        assert told == []
+        rank = ("rerank", "-m", "judge", "who walks", "he walks", "it rains")
+        joined = run_greenroom(*rank)
+        assert (joined.returncode, len(answered(server))) == (0, 1), joined.stderr
+        here = run_greenroom("rerank", "--local", "-m", ranker, *rank[3:])
+        scores = [[json.loads(line) for line in done.stdout.splitlines()] for done in (joined, here)]
+        assert [row["index"] for row in scores[0]] == [row["index"] for row in scores[1]]
+        of_both = [[row["relevance_score"] for row in each] for each in scores]
+        assert of_both[0] == pytest.approx(of_both[1], abs=1e-5)
 
 
 @pytest.mark.soak

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from greenroom.http.process.runtime_file import running_servers
 from greenroom.tests.support.servers.bounded_waits import PATIENCE
@@ -47,7 +48,8 @@ def test_keys_of_another_process_lock_open_and_end_on_a_running_server(tmp_path:
         assert ask(server.address, "/v1/models", own.key, **{"X-Forwarded-For": "1.2.3.4"}) == 401
         assert run_greenroom("ps", "--url", server.address).returncode == 1
         assert run_greenroom("ps", "--url", server.address, GREENROOM_API_KEY=boss).returncode == 0
-        assert run_greenroom("keys", "revoke", "boss", *database).returncode == 0
+        revoked = run_greenroom("keys", "revoke", "boss", *database)
+        assert (revoked.returncode, "every request is refused" in revoked.stderr) == (0, True)
         took.append(becomes(server.address, boss, 401))
         assert models(server.address) == 401
         assert run_greenroom("keys", "off", *database).returncode == 0
@@ -70,3 +72,36 @@ def test_limits_and_dates_are_listed_and_bad_ones_are_usage_errors(tmp_path: Pat
         assert "Traceback" not in refused.stderr
     assert run_greenroom("keys", "add", "guest", *database).returncode == 1
     assert run_greenroom("keys", "revoke", "nobody", *database).returncode == 1
+
+
+@pytest.mark.parametrize("asked", ["server", "database"])
+def test_a_key_that_the_server_was_started_with_is_said_to_stay_open(asked: str, tmp_path: Path) -> None:
+    database, file = ("--db", str(tmp_path / "db")), tmp_path / "key"
+    assert "There are no keys" in run_greenroom("keys", "list", *database).stderr
+    boss = run_greenroom("keys", "add", "boss", "--admin", *database).stdout.strip()
+    run_greenroom("keys", "add", "guest", *database)
+    file.write_text(boss)
+    file.chmod(0o644)
+    with serving("--api-key-file", str(file), *database) as server:
+        assert [line["event"] for line in server.log if line["level"] == "warning"] == [
+            "key file is open to others"
+        ]
+        named = run_greenroom("keys", "revoke", "guest", *database)
+        assert named.stderr == "guest is revoked. Requests still need a key; open: boss.\n"
+        place = ("--url", server.address) if asked == "server" else database
+        stays = run_greenroom("keys", "revoke", "boss", *place, GREENROOM_API_KEY=boss)
+        assert (stays.returncode, f"stays open at {server.address}" in stays.stderr) == (1, True), (
+            stays.stderr
+        )
+        off = run_greenroom("keys", "off", *database)
+        assert f"the server at {server.address} still needs a key" in off.stderr
+        assert models(server.address, boss) == 200
+
+
+def test_the_key_of_commands_is_no_key_of_the_server(tmp_path: Path) -> None:
+    database = ("--db", str(tmp_path / "db"))
+    with serving(*database, GREENROOM_API_KEY="commands") as server:
+        assert models(server.address) == 200
+        assert "no request needs a key" in [line["event"] for line in server.log]
+    with serving(*database, GREENROOM_SERVER_API_KEY="servers") as server:
+        assert [models(server.address, secret) for secret in ("", "commands", "servers")] == [401, 401, 200]

@@ -12,7 +12,7 @@ import pytest
 
 from greenroom.tests.support.servers.bounded_waits import bounded, wait_until
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
-from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom
+from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 MB = 1 << 20
 NAME = "org/model"
@@ -94,3 +94,10 @@ def test_a_pull_that_fails_says_why_on_one_line(cache: Path, hub: Hub) -> None:
     assert f"its terms have to be accepted at {hub.address}, and HF_TOKEN must be a token of who did" in line
     assert "name one as OWNER/NAME or OWNER/NAME@REVISION" in run_greenroom("pull", "nothing").stderr
     assert "HF_HUB_OFFLINE forbids it" in run_greenroom("pull", NAME, HF_HUB_OFFLINE="1").stderr
+
+
+def test_a_server_with_another_hub_is_told_and_not_asked(cache: Path, hub: Hub, tmp_path: Path) -> None:
+    with serving("--db", ":memory:", HF_HUB_CACHE=str(tmp_path / "another")) as server:
+        done = run_greenroom("pull", NAME)
+        assert f"the server at {server.address} has another HF_HUB_CACHE: fetching here" in done.stderr
+        assert Path(done.stdout.strip()).is_relative_to(cache)

@@ -78,7 +78,7 @@ def test_a_running_server_pulls_unloads_and_deletes(cache: Path, hub: Hub) -> No
         assert run_greenroom("rm", NAME, "--yes", "--url", server.address).returncode == 0
         assert list(cache.glob("models--*")) == []
     assert (
-        "no server that takes an operator's requests answers"
+        "no Greenroom server answers"
         in run_greenroom("rm", "mine", "--yes", "--url", "http://127.0.0.1:9").stderr
         + run_greenroom("pull", NAME, "--url", "http://127.0.0.1:9").stderr
     )

@@ -168,3 +168,15 @@ def test_a_start_that_fails_is_told_with_its_command(home: dict[str, str]) -> No
     done = run_greenroom("service", "install", TOOL_STATUS="1", **home)
     assert done.returncode == 1
     assert done.stderr == "greenroom: `systemctl --user daemon-reload`: exit status 1\n"
+
+
+def test_no_key_gets_into_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GREENROOM_API_KEY", "GREENROOM_SERVER_API_KEY"):
+        monkeypatch.setenv(name, "secret-key")
+    monkeypatch.setenv("GREENROOM_PORT", "9000")
+    made = supervised_program((), 10.0)
+    assert dict(made.variables)["GREENROOM_PORT"] == "9000"
+    assert b"secret-key" not in SystemdUnit().content(made) + LaunchdAgent().content(made)
+    refused = run_greenroom("service", "install", "--api-key", "flag-key", XDG_CONFIG_HOME=str(tmp_path))
+    assert (refused.returncode, "--api-key-file" in refused.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []

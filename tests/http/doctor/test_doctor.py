@@ -19,8 +19,10 @@ from greenroom.http.doctor.machine_checks import check_descriptors, check_device
 from greenroom.schemas.machine_report import MachineReport
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.http_servers import fetch, serving
-from greenroom.tests.support.servers.server_processes import run_greenroom
+from greenroom.tests.support.servers.http_servers import fetch
+from greenroom.tests.support.servers.http_servers import serving as serving_here
+from greenroom.tests.support.servers.localhost_certificate import CERTIFICATE, KEY
+from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 
 HEALTHY = ("--port", "0", "--db", ":memory:")
 
@@ -97,7 +99,7 @@ def test_a_port_in_use_by_another_program_is_wrong(answer: bytes) -> None:
 
 @pytest.mark.parametrize("db", [":memory:", "/dev/null"])
 async def test_a_running_server_is_asked_for_its_problems(db: str) -> None:
-    async with serving(Settings(db=db, shutdown_timeout=20.0)) as served:
+    async with serving_here(Settings(db=db, shutdown_timeout=20.0)) as served:
         stored = await fetch(served.server, "POST", "/v1/conversations", {})
         place = "--host", "127.0.0.1", "--port", str(served.server.port)
         done = await trio.to_thread.run_sync(partial(run_greenroom, "doctor", *place, "--db", ":memory:"))
@@ -105,6 +107,37 @@ async def test_a_running_server_is_asked_for_its_problems(db: str) -> None:
     found = wrong(done)
     assert found.keys() == (set() if stored.status == 200 else {"server"})
     assert (stored.status == 200) is (db == ":memory:")
+
+
+@pytest.mark.parametrize("secured", ["key", "tls", "socket", "supervised"])
+def test_the_own_server_is_known_however_it_is_secured(
+    secured: str, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    for name, content in (("key", "a-key"), ("certificate", CERTIFICATE + KEY)):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o600)
+    folder = shutil.copytree(tiny_model("qwen3"), tmp_path / "broken")
+    (folder / "config.json").write_text('{"model_type": "no_such_model"}')
+    options = {
+        "key": ("--api-key-file", str(tmp_path / "key")),
+        "tls": ("--tls-certificate", str(tmp_path / "certificate")),
+        "socket": ("--listen", f"unix:{tmp_path}/s"),
+        "supervised": ("--supervised",),
+    }[secured]
+    with serving(str(folder), *options, "--db", ":memory:", only_json=False) as server:
+        key = {"GREENROOM_API_KEY": "a-key"} if secured == "key" else {}
+        chat = run_greenroom("load", "broken", "--url", server.address, **key)
+        assert chat.returncode == 1, chat.stdout
+        place = ("--host", "127.0.0.1", "--port", server.address.rpartition(":")[2], "--db", ":memory:")
+        same = () if secured == "supervised" else options
+        done = run_greenroom("doctor", *place, *same, **key)
+        assert " is in use by greenroom " in done.stdout
+        assert "no_such_model" in wrong(done)["server"]
+        if secured == "key":
+            without = run_greenroom("doctor", *place, *same)
+            assert (without.returncode, "Put an admin key into" in without.stdout) == (0, True), (
+                without.stdout
+            )
 
 
 def test_a_model_that_cannot_be_loaded_is_wrong_and_its_name_cannot_paint_the_terminal(

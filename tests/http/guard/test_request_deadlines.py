@@ -51,14 +51,20 @@ async def test_an_overdue_answer_is_504_or_ends_with_an_error_in_every_protocol(
                     for path in STREAMS:
                         nursery.start_soon(follow, path, True)
                         nursery.start_soon(follow, path, False)
-            told = [line["path"] for line in logs if line["event"] == "timed_out"]
+                rows: Any = []
+                while len(rows) < 2 * len(STREAMS):
+                    page = await fetch(served.server, "GET", "/admin/audit?ending=timed_out&limit=100")
+                    rows = page.json()["requests"]
+            late = [line for line in logs if line.get("problem") == "request_timeout"]
+            told = [line["path"] for line in late if "path" in line]
             assert sorted(told) == sorted([*STREAMS, *STREAMS])
+            # The model's line is the only other one, and has the figures.
+            ends = [line for line in logs if line["event"] in ("request failed", "request finished")]
+            own = [line for line in ends if line["request_id"] in {row["id"] for row in rows}]
+            assert [line["problem"] for line in own] == ["request_timeout"] * len(rows)
+            assert all(line["generated_tokens"] for line in own)
             requests: Any = (await fetch(served.server, "GET", "/admin/requests")).json()["requests"]
             assert requests == []
-            rows: Any = []
-            while len(rows) < 2 * len(STREAMS):
-                page = await fetch(served.server, "GET", "/admin/audit?ending=timed_out&limit=100")
-                rows = page.json()["requests"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,8 @@ async def test_an_upload_that_stalls_ends_with_the_time_of_its_request(path: str
                 answer = await client.receive_response()
         assert (answer.status, answer.headers["x-should-retry"]) == (504, "false")
         assert b"longer than the 0.3 s" in answer.body
-        assert [line["path"] for line in logs if line["event"] == "timed_out"] == [path]
+        [line] = [line for line in logs if line.get("problem") == "request_timeout"]
+        assert (line["event"], line["path"], line["status"]) == ("request answered", path, 504)
 
 
 def test_limits_are_of_one_route_or_of_all_others() -> None:

@@ -83,3 +83,10 @@ def test_the_socket_of_a_later_server_is_left_alone(path: str) -> None:
             assert os.path.exists(path)
             remove_paths(unix_paths([second]))
             assert not os.path.exists(path)
+
+
+def test_a_path_that_somebody_removes_is_logged(path: str) -> None:
+    with serving("--listen", f"unix:{path}") as server:
+        assert ask(path, "/health") == 200
+        os.unlink(path)
+        assert server.wait_for("socket path removed")["path"] == path

@@ -71,6 +71,7 @@ SHOWN_BY = {
     "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
     "log_format": "test_a_server_from_start_to_signal",
     "log_level": "test_flags_reach_the_server",
+    "log_content": "test_prompts_and_answers_are_logged_only_if_asked_for",
     "explain": "test_explanations_can_be_switched_off",
     "inspect": "test_only_the_last_requests_are_kept",
     "audit": "test_without_audit_there_is_none",

@@ -154,8 +154,9 @@ def serving(
     descriptors: int | None = None,
     program: tuple[str, ...] = GREENROOM,
     only_json: bool = True,
+    **variables: str,
 ) -> Iterator[ServerProcess]:
-    """Run a server, optionally with a hard limit of open files, and a soft limit of half as many."""
+    """Run a server, optionally with variables, a hard limit of open files, and a soft one of half as many."""
     command = [*program, "serve", "--port", "0", "--log-format", "json", *arguments]
     if descriptors is not None:
         command = [
@@ -165,7 +166,8 @@ def serving(
             "sh",
             *command,
         ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe, environment = subprocess.PIPE, {**os.environ, **variables}
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             server = ServerProcess(process, only_json=only_json)
             try:

@@ -68,6 +68,8 @@ async def test_keys_off_lets_everybody_in_again() -> None:
         ({"name": "x", "expires": 1e300}, "expires"),
         ({"name": "x", "models": ["a"] * 101}, "models"),
         ({"name": "x", "tools": [" "]}, "tools"),
+        ({"name": "x", "metrics": True, "admin": True}, "metrics"),
+        ({"name": "x", "expires_days": 3}, "expires_days"),
     ],
 )
 async def test_bad_keys_are_refused_by_their_field(body: dict[str, Any], field: str) -> None:
@@ -83,3 +85,54 @@ async def test_names_are_unique_among_keys_that_open_and_unknown_keys_are_not_fo
         boss = (await admin(served, "POST", KEYS, body={"name": "boss", "admin": True})).json()["secret"]
         assert (await admin(served, "POST", KEYS, boss, {"name": "boss"})).status == 409
         assert (await admin(served, "DELETE", f"{KEYS}/nobody", boss)).status == 404
+
+
+async def test_a_key_for_metrics_opens_metrics_and_nothing_else() -> None:
+    async with serving(SETTINGS) as served:
+        boss = (await admin(served, "POST", KEYS, body={"name": "boss", "admin": True})).json()["secret"]
+        made = (await admin(served, "POST", KEYS, boss, {"name": "prom", "metrics": True})).json()
+        prom = made["secret"]
+        paths = ("/metrics", "/readyz", "/v1/models", "/admin/status", KEYS, "/v1/conversations")
+        found = [(await admin(served, "GET", path, prom)).status for path in paths]
+        assert found == [200, 200, 403, 403, 403, 403]
+        refused = await admin(served, "POST", "/v1/chat/completions", prom, {"model": "default"})
+        assert (refused.status, refused.json()["error"]["code"]) == (403, "metrics_key")
+        assert [key["metrics"] for key in (await admin(served, "GET", KEYS, boss)).json()["keys"]] == [
+            False,
+            True,
+        ]
+
+
+async def test_rows_and_sums_tell_keys_by_name_and_a_revoked_key_of_the_server_is_said_to_stay() -> None:
+    async with serving(Settings(db=":memory:", api_key="of-the-server", shutdown_timeout=20.0)) as served:
+        own = "of-the-server"
+        guest = (await admin(served, "POST", KEYS, own, {"name": "guest"})).json()
+        assert await models(served, guest["secret"]) == 200
+        asked = await admin(served, "POST", "/v1/chat/completions", guest["secret"], {"model": "gone"})
+        assert asked.status == 400
+        entries: list[Any] = []
+        while len(entries) < 2:
+            page = await admin(served, "GET", "/admin/audit?key=guest", own)
+            entries = page.json()["requests"]
+        assert {(row["key"], row["key_name"]) for row in entries} == {(guest["key"]["id"], "guest")}
+        sums = (await admin(served, "GET", "/admin/usage?key=guest", own)).json()["usage"]
+        assert [(row["key_name"], row["requests"]) for row in sums] == [("guest", 2)]
+        off = (await admin(served, "DELETE", KEYS, own)).json()
+        assert off["of_server"] == ["api_key"]
+        assert (await models(served), await models(served, own)) == (401, 200)
+
+
+async def test_lists_that_the_pages_poll_and_a_failed_fetch_are_told_apart_in_the_audit() -> None:
+    async with serving(SETTINGS) as served:
+        page = {"sec_fetch_site": "same-origin"}
+        for path, status in (("/v1/models", 200), ("/admin/inspect", 404)):
+            assert (await fetch(served.server, "GET", path, **page)).status == status
+        assert (await fetch(served.server, "POST", "/admin/pull", {"model": "nothing"})).status == 400
+        assert (await fetch(served.server, "GET", "/v1/models")).status == 200
+        rows: list[Any] = []
+        while len(rows) < 2:
+            rows = (await fetch(served.server, "GET", "/admin/audit")).json()["requests"]
+        assert [(row["route"], row["model"]) for row in rows] == [
+            ("GET /v1/models", ""),
+            ("POST /admin/pull", "nothing"),
+        ]

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_size import LoadSize, load_size
@@ -54,6 +55,26 @@ async def endless_chat(served: Served, model: str) -> AsyncIterator[tuple[RawCli
         )
         head = (await client.read_until(b"\r\n\r\n")).decode().lower()
         yield client, head.split("x-request-id: ")[1].split()[0]
+
+
+async def test_the_log_says_why_a_model_leaves_and_for_whom(served: Served) -> None:
+    with capture_logs() as lines:
+        for model in ("qwen3", "llama"):
+            await post(served, "load", {"model": model})
+        await post(served, "unload", {"model": "llama"})
+        body = {"model": "llama", "prompt": "a", "keep_alive": 0, "stream": False}
+        assert (await fetch(served.server, "POST", "/api/generate", body)).status == 200
+
+        async def is_gone() -> bool:
+            return bool((await one(served, "llama"))["state"] == "idle")
+
+        await eventually(is_gone)
+    left = [line for line in lines if line["event"] == "state changed" and line["state"] == "unloading"]
+    assert [(line["model"], line["reason"], line.get("for")) for line in left] == [
+        ("qwen3", "evicted", "llama"),
+        ("llama", "unloaded by an operator", None),
+        ("llama", "ttl", None),
+    ]
 
 
 async def test_a_model_is_loaded_and_unloaded(served: Served) -> None:

@@ -1,16 +1,20 @@
-"""A running server, as commands of its operator speak to it."""
+"""A running server, found and asked by the commands of its operator."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
+from greenroom.http.settings.sources import KEY_VARIABLE
 from greenroom.schemas.settings.listen_address import UNIX
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     import httpx2
@@ -21,8 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://localhost:8000"
 CONNECT_SECONDS = 10.0
-KEY_VARIABLE = "GREENROOM_API_KEY"
-"""Environment variable with the key that commands send."""
+_STATUS_SECONDS = 5.0
+"""Time limit of a whole answer, which another program may send a byte at a time."""
+_STATUS_BYTES = 1_000_000
 
 
 def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
@@ -69,19 +74,28 @@ def url_option(command: F) -> F:
 
 def _choose_url(ctx: click.Context, option: click.Parameter, text: str | None) -> str:
     """Return the given address, else that of a server of this user, of several the one at the default."""
-    if (given := check_url(ctx, option, text)) is not None:
-        return given
+    given = check_url(ctx, option, text)
+    return address_of_running() or DEFAULT_URL if given is None else given
 
+
+def address_of_running() -> str | None:
+    """Return the address of a server of this user, of several the one at the default; say whose it is.
+
+    Returns:
+        None if no server of this user runs.
+    """
     from greenroom.http.process.runtime_file import running_servers
 
-    found = [address for server in running_servers() for address in server.addresses]
-    if not found or any(map(_is_default, found)):
-        return DEFAULT_URL
-    return min(found, key=lambda address: address.startswith(UNIX))
-
-
-def _is_default(address: str) -> bool:
-    return _place(address) == _place(DEFAULT_URL)
+    found = [(address, server.pid) for server in running_servers() for address in server.addresses]
+    if not found:
+        return None
+    # The default first, then the other URLs, which the messages of commands can be pasted from.
+    address, pid = min(
+        found, key=lambda each: (_place(each[0]) != _place(DEFAULT_URL), each[0].startswith(UNIX))
+    )
+    if sys.stderr is not None and sys.stderr.isatty():
+        click.echo(f"greenroom: the server at {address} (process {pid})", err=True)
+    return address
 
 
 def _place(url: str) -> tuple[str, str, int | None]:
@@ -93,7 +107,7 @@ def _place(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, host, parts.port
 
 
-def _running_server(url: str) -> RunningServer | None:
+def running_server(url: str) -> RunningServer | None:
     """Return this user's server at a URL; None if none of its own runs there."""
     from greenroom.http.process.runtime_file import running_servers
 
@@ -114,7 +128,7 @@ class AdminClient:
 
     Without one, a server of the same user on this machine takes the key of its runtime file.
 
-    Args:
+    Attributes:
         url: Address of the server, or `unix:/PATH`.
     """
 
@@ -123,10 +137,10 @@ class AdminClient:
 
         from greenroom.http.terminal.chosen_server import base_of, socket_path
 
-        self._url = url
+        self.url = url
         # A load or a drain may take long. Proxies of the environment would hide that we are on its machine.
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-        own = _running_server(url)
+        own = running_server(url)
         headers = key_headers() or ({} if own is None else {"Authorization": f"Bearer {own.key}"})
         # A locked file of the same user names the address of its own server, whatever its certificate says.
         verify = own is None
@@ -135,17 +149,46 @@ class AdminClient:
             base_url=base_of(url), timeout=timeout, trust_env=False, headers=headers, transport=transport
         )
 
+    def status(self) -> Any:
+        """Return the state of the server; None if nothing listens there.
+
+        Raises:
+            ClickException: A server refuses, or is too slow.
+            ValueError: Another program listens there.
+        """
+        import httpx2
+
+        received, until = b"", time.monotonic() + _STATUS_SECONDS
+        try:
+            with self._http.stream("GET", "/admin/status", timeout=_STATUS_SECONDS) as response:
+                for piece in response.iter_raw():
+                    received += piece
+                    if len(received) > _STATUS_BYTES or time.monotonic() > until:
+                        raise ValueError("no answer of a server of ours")
+            told = json.loads(received)
+            if response.status_code == 200 and "version" in told:
+                return told
+            if "problem+json" in response.headers.get("content-type", ""):
+                raise _refusal(response, told)
+        except httpx2.ConnectError:
+            return None
+        except httpx2.TimeoutException as error:
+            raise click.ClickException(f"what listens at {self.url} does not answer") from error
+        except (httpx2.HTTPError, TypeError) as error:
+            raise ValueError(str(error)) from error
+        raise ValueError("no answer of a server of ours")
+
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
 
-    def get(self, path: str) -> Any:
-        """Return the answer to a GET.
+    def get(self, path: str, *, absent_ok: bool = False) -> Any:
+        """Return the answer to a GET; None for a 404 with `absent_ok`.
 
         Raises:
             ClickException: The server cannot be reached or refuses.
         """
-        return self._answer("GET", path, None)
+        return self._answer("GET", path, None, absent_ok=absent_ok)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the answer to a POST.
@@ -185,11 +228,15 @@ class AdminClient:
         except (httpx2.HTTPError, ValueError) as error:
             raise self._unreachable(error) from error
 
-    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    def _answer(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, absent_ok: bool = False
+    ) -> Any:
         import httpx2
 
         try:
             response = self._http.request(method, path, json=body)
+            if absent_ok and response.status_code == 404:
+                return None
             if response.is_error:
                 raise _refusal(response)
             return response.json()
@@ -198,15 +245,51 @@ class AdminClient:
 
     def _unreachable(self, error: Exception) -> click.ClickException:
         reason = str(error) or type(error).__name__
-        return click.ClickException(f"no Greenroom server answers at {self._url}: {reason[:300]}")
+        return click.ClickException(f"no Greenroom server answers at {self.url}: {reason[:300]}")
 
 
-def _refusal(response: httpx2.Response) -> click.ClickException:
+def _refusal(response: httpx2.Response, document: Any = None) -> click.ClickException:
     try:
-        problem = response.json()
+        problem = response.json() if document is None else document
         detail = str(problem["detail"])
         if str(problem.get("type")).endswith((":invalid_api_key", ":admin_key_required")):
             detail += f" Put an admin key into the environment variable {KEY_VARIABLE}."
     except (ValueError, TypeError, KeyError):
         detail = f"the server at {response.url} answers {response.status_code}"
     return click.ClickException(detail)
+
+
+def hub_differs(url: str) -> str | None:
+    """Return the difference between this process and the server at a URL as fetchers; None if there is none."""
+    from greenroom.http.process.runtime_file import hub_environment
+
+    if (server := running_server(url)) is None:
+        return "another user or machine"
+    named = dict(server.hub)
+    differing = (name for name, value in hub_environment() if named.get(name, value) != value)
+    return next((f"another {name}" for name in differing), None)
+
+
+def find_server(url: str | None, settings: Settings, *, sure: bool = False) -> AdminClient | None:
+    """Return a client of the server that a command is to use; None if none runs.
+
+    Args:
+        url: Address that was given; without one, a server of this user is meant, else that of the settings.
+        sure: True to refuse if something at the port may be a server.
+
+    Raises:
+        ClickException: A server refuses, or does not answer.
+    """
+    if (chosen := url or address_of_running()) is not None:
+        return AdminClient(chosen)
+    client = AdminClient(f"http://127.0.0.1:{settings.port}")
+    try:
+        told = client.status()
+    except (click.ClickException, ValueError) as error:
+        if sure and not isinstance(error, ValueError):
+            raise
+        told = None
+    if told is not None:
+        return client
+    client.close()
+    return None
