@@ -260,7 +260,7 @@ def _refusal(response: httpx2.Response, document: Any = None) -> click.ClickExce
 
 
 def hub_differs(url: str) -> str | None:
-    """Return the difference between this process and the server at a URL as fetchers; None if there is none."""
+    """Return the variable by which the server at a URL fetches unlike this process; None if none does."""
     from greenroom.http.process.runtime_file import hub_environment
 
     if (server := running_server(url)) is None:

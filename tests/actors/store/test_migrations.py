@@ -35,6 +35,7 @@ WRITTEN = (
     "create_keys",
     "find_conversations_by_owner",
     "share_storage",
+    "add_metrics_keys",
 )
 """Names that databases hold already; new ones are appended."""
 
