@@ -1,49 +1,50 @@
 // A growing text as markdown: some milliseconds of each frame at most, so that clicks are answered meanwhile.
-import { html, useLayoutEffect, useRef } from './vendor/preact.js';
-import { markdownInto } from './markdown.js';
+import { GrowingMarkdown } from './markdown.js';
+import { h, html, useLayoutEffect, useState } from './vendor/preact.js';
 
 const FRAME_MS = 6;
-const PIECE = 2_000;
+const SHARE = 4; // of the time: after a long look at a growing block the next one waits, but not longer than this
+const REST_MS = 400;
+const PIECE = 4_000;
 // What is longer is data rather than prose: it is shown as it is, and beyond the second bound only counted.
 const MARKED = 100_000;
 const SHOWN = 400_000;
+const PLAIN = 20_000;
 
 export function MarkdownView({ live }) {
-  const place = useRef(null);
-  useLayoutEffect(() => follow(place.current, live), [live]);
-  return html`<div class="markdown" dir="auto" ref=${place}></div>`;
+  const [nodes, draw] = useState([]);
+  useLayoutEffect(() => follow(live, draw), [live]);
+  return html`<div class="markdown" dir="auto">${nodes}</div>`;
 }
 
-function follow(element, live) {
-  const parser = markdownInto(element.appendChild(document.createElement('div')));
+function follow(live, draw) {
+  let markdown = new GrowingMarkdown();
   let at = 0;
   let frame = 0;
-  let ended = false;
-  const note = document.createElement('p');
-  note.className = 'faint';
+  let resting = 0; // until when
+  let isRead = false;
 
-  const writePiece = () => {
-    const end = Math.min(at + PIECE, live.text.length, at < MARKED ? MARKED : SHOWN);
-    const piece = live.text.slice(at, end);
-    if (at < MARKED) parser.write(piece);
-    else appendPlain(element, piece);
-    at = end;
-  };
   const pump = () => {
     frame = 0;
-    const until = performance.now() + FRAME_MS;
-    const last = Math.min(live.text.length, SHOWN);
-    while (at < last && performance.now() < until) writePiece();
-    if (at < last) schedule();
-    else if (live.ended && !ended) {
-      ended = true;
-      parser.end();
+    const began = performance.now();
+    if (began < resting) return schedule();
+    const end = Math.min(live.text.length, MARKED);
+    while (!isRead && performance.now() - began < FRAME_MS) {
+      at = Math.min(end, at + PIECE);
+      isRead = at === end && (live.ended || end === MARKED);
+      markdown.read(live.text, at, isRead);
+      if (at === end) break;
     }
-    if (live.text.length > SHOWN) {
-      const more = live.text.length - SHOWN;
-      note.textContent = `${more.toLocaleString('en')} more characters are not shown here; “Copy” and exports hold all.`;
-      element.append(note);
+    const again = isRead && markdown.withDefinitions(live.text.slice(0, end));
+    if (again) {
+      markdown = again;
+      isRead = false;
+      at = 0;
     }
+    draw([...markdown.nodes, ...(isRead ? plainOf(live.text) : [])]);
+    const spent = performance.now() - began;
+    if (spent > FRAME_MS) resting = performance.now() + Math.min(REST_MS, SHARE * spent);
+    return at < end ? schedule() : undefined;
   };
   const schedule = () => { frame ||= requestAnimationFrame(pump); };
   live.followers.add(schedule);
@@ -51,12 +52,13 @@ function follow(element, live) {
   return () => {
     live.followers.delete(schedule);
     cancelAnimationFrame(frame);
-    element.replaceChildren();
   };
 }
 
-function appendPlain(element, piece) {
-  const last = element.lastElementChild;
-  if (last.className === 'overlong' && last.textContent.length < 20_000) last.append(piece);
-  else element.append(Object.assign(document.createElement('div'), { className: 'overlong', textContent: piece }));
+function plainOf(text) {
+  const pieces = [];
+  for (let at = MARKED; at < Math.min(text.length, SHOWN); at += PLAIN) pieces.push(h('div', { class: 'overlong' }, text.slice(at, at + PLAIN)));
+  const more = text.length - SHOWN;
+  if (more > 0) pieces.push(h('p', { class: 'faint' }, `${more.toLocaleString('en')} more characters are not shown here; “Copy” and exports hold all.`));
+  return pieces;
 }
