@@ -33,7 +33,7 @@ from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.operations.http_requests import HttpRequests
 from greenroom.http.operations.metrics_route import metrics_route
 from greenroom.http.operations.openapi.openapi_routes import openapi_routes
-from greenroom.http.pages.page_routes import page_routes
+from greenroom.http.pages.page_routes import lead_to_pages, page_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.sockets.socket_request import socket_request
@@ -152,6 +152,8 @@ class _Guard:
             return Response("", status=308, headers={"location": f"{folder}/"})
         if request.method == "OPTIONS":
             return self._preflight() if "Origin" in request.headers else None
+        if (led := lead_to_pages()) is not None:
+            return led
         await self._admit(state)
         if request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
             _raise_if(self._hosts.find_body_problem(_body_type(), request.headers))

@@ -74,12 +74,17 @@ class StoredTurn:
 
 @attrs.frozen
 class StoredConversation:
-    """A conversation, without its items, which other messages read."""
+    """A conversation, without its items, which other messages read.
+
+    Args:
+        latest: Id and status of its latest response, where that was asked for and is stored.
+    """
 
     id: str
     owner: str
     created: float
     metadata: Mapping[str, str] = {}
+    latest: tuple[str, ResponseStatus] | None = None
 
 
 @attrs.frozen

@@ -199,7 +199,8 @@ class Pool:
             case ProbeModel():  # fails by itself while the pool drains
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
-                reply.send(PoolStatus(self._models.statuses(self._workers.hung()), self._draining))
+                statuses = self._models.statuses(self._workers.hung())
+                reply.send(PoolStatus(statuses, self._draining, self._models.limit))
             case Drain():
                 if self._draining is None:
                     self._log.info("draining")

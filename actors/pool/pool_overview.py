@@ -65,6 +65,11 @@ class PoolOverview:
         """True if any request waits for a model, holds a lease, or uses a model without its weights."""
         return any(record.in_use for record in self._ledger.records)
 
+    @property
+    def limit(self) -> int | None:
+        """Bytes that models may have together; None if unknown."""
+        return self._ledger.state.limit
+
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
         """Return the status of every model for operators.
 

@@ -15,7 +15,6 @@ from greenroom.actors.responses.run import Run
 from greenroom.actors.store.database.problems import store_slow
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.messages.priority import BACKGROUND
 from greenroom.schemas.problems import Problem, internal_error
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import RunEnded, RunOutcome
@@ -81,10 +80,7 @@ class RunTask:
         if isinstance(storing, Failed):
             run.fail(storing.problem)
             return
-        request = run.message.request
-        if run.message.background:
-            request = attrs.evolve(request, priority=max(request.priority, BACKGROUND))
-        with Generation(self._pool, request, limited=run.message.limited) as generation:
+        with Generation(self._pool, run.message.request, limited=run.message.limited) as generation:
             if run.message.background:
                 with trio.move_on_after(run.message.patience):
                     while not (run.accepted or run.answered):

@@ -273,8 +273,8 @@ class Answers:
         match message:
             case DeleteResponse(name, owner):
                 self._responses.delete(name, owner)
-            case DeleteConversation(name, owner):
-                self._conversations.delete(name, owner)
+            case DeleteConversation(name, owner, responses):
+                self._responses.delete_conversation(name, owner, responses=responses)
             case DeleteCompletion(name, owner):
                 self._completions.delete(name, owner)
             case DeleteCopy(name):

@@ -17,6 +17,8 @@ CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Policy of every document and script (W3C CSP level 3): nothing runs or loads that is not of this server."""
+_TYPED = {"/chat": "#chat", "/playground": "#chat", "/ui": "", "/index.html": "", "/admin": "#control"}
+"""Paths that people type, and the places of the pages that they mean."""
 _HEADERS = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "referrer-policy": "no-referrer",
@@ -48,6 +50,14 @@ def page_routes() -> Blueprint:
         return _response(found)
 
     return routes
+
+
+def lead_to_pages() -> Response | None:
+    """Return a redirection of a browser from a path that people type to the pages; None for all else."""
+    place = _TYPED.get(request.path.removesuffix("/"))
+    if place is None or request.method not in ("GET", "HEAD") or not _wants_html():
+        return None
+    return Response(b"", status=302, headers={"location": f"{request.root_path}/{place}", "vary": "Accept"})
 
 
 def _wants_html() -> bool:

@@ -84,7 +84,7 @@ def compact_routes(services: RouteServices, histories: HistoryReader) -> Bluepri
                 "created_at": int(time.time()),
                 "model": summarizing.key.model,
                 "output": [compaction_item(answer_id("cmp_"), compaction.encrypt(cipher))],
-                "usage": usage_object(summary.finished.usage),
+                "usage": usage_object(summary.finished),
                 **({"dropped_messages": summary.dropped_messages} if summary.dropped_messages else {}),
             }
         )

@@ -21,6 +21,7 @@ from greenroom.http.responses.history.conversation_lock import lock_conversation
 from greenroom.http.responses.history.history_reader import HistoryReader
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_document, item_page
+from greenroom.http.responses.stored.stored_queries import query_boolean
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.protocols.conversation_store_protocol import (
     AddItems,
@@ -58,6 +59,17 @@ class ConversationQuery:
     query: str = ""
 
 
+@attrs.frozen
+class DeletionQuery:
+    """What goes with a deleted conversation.
+
+    Args:
+        responses: True to delete its ended responses too.
+    """
+
+    responses: bool = False
+
+
 def conversation_routes(services: RouteServices, histories: HistoryReader) -> Blueprint:
     """Return the blueprint of the routes that create, read, update and delete conversations."""
     routes = Blueprint("conversations", __name__)
@@ -90,7 +102,9 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
     @described("Show a conversation", problems=STORED)
     async def find(conversation_id: str) -> Response:
         message = FindConversation(conversation_id, request_owner())
-        return json_response(_conversation(await ask_actor(store, message, StoredConversation)))
+        found = await ask_actor(store, message, StoredConversation)
+        latest = dict(zip(("id", "status"), found.latest or (), strict=False))
+        return json_response({**_conversation(found), **({"latest_response": latest} if latest else {})})
 
     @routes.post(path)
     @described(
@@ -102,9 +116,10 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
         return json_response(_conversation(await ask_actor(store, message, StoredConversation)))
 
     @routes.delete(path)
-    @described("Delete a conversation", problems=STORED)
+    @described("Delete a conversation", query=DeletionQuery, problems=STORED)
     async def delete(conversation_id: str) -> Response:
-        await ask_actor(store, DeleteConversation(conversation_id, request_owner()), Deleted)
+        responses = bool(query_boolean(request.args, "responses"))
+        await ask_actor(store, DeleteConversation(conversation_id, request_owner(), responses), Deleted)
         return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
     return routes

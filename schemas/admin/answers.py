@@ -25,8 +25,11 @@ class ServerStatus:
         running: Number of requests that are being answered.
         waiting: Number of requests that wait for a model or for a slot in it.
         model_bytes: Bytes of memory that are granted to models.
-        memory_limit: Bytes that models may have together, as set; null for the device's own limit.
+        memory_limit: Bytes that models may have together, as set, else as the device allows; null if that is
+            not known, as before the first model is opened.
         database: Path of the database; null if nothing outlives the server.
+        audit: True if requests are audited.
+        inspector: True if the last requests are kept whole.
     """
 
     status: Literal["ok", "degraded", "draining"]
@@ -41,6 +44,8 @@ class ServerStatus:
     model_bytes: int
     memory_limit: int | None
     database: str | None
+    audit: bool
+    inspector: bool
 
 
 @attrs.frozen

@@ -38,11 +38,13 @@ class UpdateConversation:
 class DeleteConversation:
     """Delete a conversation and the items added to it. Reply: Deleted.
 
-    Its responses can still be read, but lose their history.
+    Args:
+        responses: True to delete its ended responses too; else they can still be read, without history.
     """
 
     id: str
     owner: str
+    responses: bool = False
 
 
 @attrs.frozen

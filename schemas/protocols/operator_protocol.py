@@ -149,6 +149,7 @@ class ModelNews:
         nbytes: Bytes that were freed; None if none were, or none measured.
         detail: Sentence about an error; None without one.
         cause: Model for which an eviction makes room; None without one.
+        since: Time of the change, by `time.monotonic()`; None if it has just happened.
     """
 
     key: ModelKey
@@ -158,6 +159,7 @@ class ModelNews:
     nbytes: int | None = None
     detail: str | None = None
     cause: ModelKey | None = None
+    since: float | None = None
 
 
 OperatorMessage = PinModel | PlanLoad | ListRequests | CancelRequest | WatchModels

@@ -243,10 +243,12 @@ class PoolStatus:
 
     Args:
         draining: Reason why a draining pool accepts no requests; None if it does not drain.
+        limit: Bytes that models may have together; None if unknown, as before the first one is opened.
     """
 
     models: tuple[ModelStatus, ...]
     draining: Problem | None = None
+    limit: int | None = None
 
     @property
     def ready(self) -> bool:

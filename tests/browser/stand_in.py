@@ -22,6 +22,8 @@ STATUS = {
     "started_at": 0.0,
     "memory_limit": None,
     "database": None,
+    "audit": True,
+    "inspector": True,
 }
 
 

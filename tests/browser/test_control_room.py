@@ -60,6 +60,11 @@ def test_a_model_is_loaded_pinned_evicted_and_probed(
         page.wait(lambda: asked(server, "/v1/models")["data"][0]["probed"])
         page.press("Load greenroom-demo")
         page.wait(lambda: state_of(page, "greenroom-demo") == "ready")
+        facts = page.texts("[aria-label='Model qwen3'] p .faint")[0]
+        assert "not probed" in facts
+        assert "default" not in page.texts("[aria-label='Model greenroom-demo'] p .faint")[0]
+        account = page.wait(lambda: page.texts("[aria-label='Memory account'] h2"))[0]
+        assert re.search(r"^Memory of all models: [\d.]+ .?B of [\d.]+ .B$", account)
         page.wait(lambda: "weights 1.6 MB" in page.texts("[aria-label='Model greenroom-demo'] .legend")[0])
         assert page.texts("[role=alert]") == []
         page.picture("models", tmp_path)
@@ -171,3 +176,32 @@ def test_pages_that_were_left_hold_no_connection(page: Page, server: ServerProce
     page.driver.back()
     page.wait(lambda: page.all(".lines.mono"))
     page.wait(lambda: page.one(".server .state").text == "ok")
+
+
+def test_the_first_key_goes_on_in_the_page_that_made_it(page: Page, tmp_path: Path) -> None:
+    with serving("greenroom-demo", "--db", str(tmp_path / "greenroom.db")) as server:
+        page.open(server.address, "#control/keys")
+        page.wait(lambda: "No keys: no request needs one." in page.texts(".faint"))
+        page.fill("Name", "boss")
+        page.press("Make a key")
+        secret = page.wait(lambda: page.texts(".secret"))[0]
+        page.press("Copy", "[aria-label='New key']")
+        page.wait(lambda: "Copied" in page.texts("[aria-label='New key'] button"))
+        page.wait(lambda: "boss" in page.texts("td"))
+        assert "operator" in page.texts("td")
+        assert "No keys: no request needs one." not in page.texts(".faint")
+        page.fill("Name", "guest")
+        page.press("Make a key")
+        page.wait(lambda: page.texts(".secret") not in ([], [secret]))
+        page.wait(lambda: "guest" in page.texts("td"))
+        assert not page.run("return document.querySelector('#key-dialog').open")
+        assert page.run("return sessionStorage.getItem('greenroom-key')") == secret
+        page.driver.refresh()
+        page.wait(lambda: "guest" in page.texts("td"))
+        missing = page.run(
+            "return performance.getEntriesByType('resource').filter((each) => each.responseStatus === 404)"
+        )
+        assert missing == []
+        page.go("#control/log")
+        page.wait(lambda: page.texts(".lines.mono li"))
+        assert not any(re.search(r"request finished.*=0( |$)", line) for line in page.texts(".lines li"))

@@ -61,6 +61,7 @@ def test_both_panes_of_two_models_are_found_again(
     assert models == ["greenroom-demo", "llama"]
     page.press("Conversation")
     page.press("Delete")
+    page.press("Really delete?")
     page.wait(lambda: question not in page.texts("aside .list a"))
     page.open(server.address)
     page.wait(lambda: page.one("aside .faint"))

@@ -7,7 +7,10 @@ import pytest
 from greenroom.tests.browser.page import Page
 from greenroom.tests.browser.stand_in import standing_in
 
-CODE = '<div class="code"><pre tabindex="0"><code>{}</code></pre><button type="button" class="small">Copy</button></div>'
+CODE = (
+    '<div class="code"><pre tabindex="0"><code>{}</code></pre>'
+    '<button type="button" class="small">Copy</button></div>'
+)
 LINK = '<a href="{0}" rel="noreferrer noopener" target="_blank" title="{0}">{1}</a>'
 READ = {
     "a **b** `c` &lt;d&gt; ~~e~~": "<p>a <strong>b</strong> <code>c</code> &lt;d&gt; <s>e</s></p>",
@@ -27,8 +30,8 @@ READ = {
     "> ```\n> x\n> ```\n\nafter": "<blockquote>" + CODE.format("x") + "</blockquote><p>after</p>",
     "~~~\n```\n~~~": CODE.format("```"),
     "a | b\n--|:-:\n1 | 2": (
-        '<div class="table" tabindex="0"><table><thead><tr><th>a</th><th class="to-center">b</th></tr></thead>'
-        '<tbody><tr><td>1</td><td class="to-center">2</td></tr></tbody></table></div>'
+        '<div class="table" tabindex="0"><table><thead><tr><th>a</th><th class="to-center">b</th></tr>'
+        '</thead><tbody><tr><td>1</td><td class="to-center">2</td></tr></tbody></table></div>'
     ),
     "- [ ] a\n- [x] b": "<ul><li>☐ a</li><li>☑ b</li></ul>",
     "3. c\n   - d": '<ol start="3"><li>c<ul><li>d</li></ul></li></ol>',
@@ -42,7 +45,8 @@ READ = {
 }
 _RENDER = """
 const [read, step, done] = arguments;
-Promise.all([import('/pages/markdown_view.js'), import('/pages/live_text.js'), import('/pages/vendor/preact.js')])
+const files = ['markdown_view', 'live_text', 'vendor/preact'];
+Promise.all(files.map((name) => import(`/pages/${name}.js`)))
   .then(async ([{ MarkdownView }, { LiveText }, { h, render }]) => {
     const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
     const found = [];
@@ -55,7 +59,8 @@ Promise.all([import('/pages/markdown_view.js'), import('/pages/live_text.js'), i
         if (step < 1000) await frame();
       }
       live.end();
-      for (let frames = 0; frames < 300 && place.firstChild.innerHTML !== read[text]; frames += 1) await frame();
+      const isRead = () => place.firstChild.innerHTML === read[text];
+      for (let frames = 0; frames < 300 && !isRead(); frames += 1) await frame();
       found.push([text, place.firstChild.innerHTML]);
       render(null, place);
     }

@@ -37,7 +37,7 @@ def present_news(models: Iterable[ModelUse]) -> Iterator[ModelNews]:
     for model in models:
         kind: NewsKind = "unload" if model.state in (ModelState.IDLE, ModelState.UNLOADING) else "load"
         stage = "failed" if model.state is ModelState.ERROR else model.state.value
-        yield ModelNews(model.key, kind, stage, 1.0 if model.ready else None)
+        yield ModelNews(model.key, kind, stage, 1.0 if model.ready else None, since=model.changed or None)
 
 
 def _news_of_report(key: ModelKey, report: ModelReport) -> Iterator[ModelNews]:

@@ -6,6 +6,8 @@ import json
 import time
 from collections.abc import Mapping
 
+import attrs
+
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
@@ -41,8 +43,14 @@ class ConversationsTable:
             self._items.append(items, conversation=number)
 
     def find(self, name: str, owner: str) -> StoredConversation:
-        """Return a conversation."""
-        return _conversation(self._row(name, owner))
+        """Return a conversation, and whether an answer is under way in it."""
+        latest = self._connection.first(
+            "select id, status from greenroom_responses where conversation = ? and owner = ?"
+            " order by number desc limit 1",
+            (name, owner),
+        )
+        found = _conversation(self._row(name, owner))
+        return found if latest is None else attrs.evolve(found, latest=(latest["id"], latest["status"]))
 
     def number(self, name: str, owner: str) -> int:
         """Return a conversation's row number, which its items refer to."""
@@ -66,13 +74,8 @@ class ConversationsTable:
             self.touch(number)
             return self.find(name, owner)
 
-    def delete(self, name: str, owner: str) -> None:
-        """Delete a conversation, and its items that belong to no response."""
-        with self._connection.transaction():
-            self.drop(self.number(name, owner))
-
     def drop(self, number: int) -> None:
-        """Delete a conversation in the same way, inside a transaction."""
+        """Delete a conversation, and its items that belong to no response, inside a transaction."""
         self._items.drop_conversation(number)
         self._connection.write("delete from greenroom_conversations where number = ?", (number,))
 

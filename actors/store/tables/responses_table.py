@@ -103,6 +103,14 @@ class ResponsesTable:
                 raise ProblemError(runs_elsewhere(name))
             self.drop(int(row["number"]))
 
+    def delete_conversation(self, name: str, owner: str, *, responses: bool) -> None:
+        """Delete a conversation, in a transaction; also its ended responses, if these are to go too."""
+        ended = "select number from greenroom_responses where conversation = ? and owner = ? and boot is null"
+        with self._connection.transaction():
+            self._conversations.drop(self._conversations.number(name, owner))
+            for row in self._connection.read(ended, (name, owner)) if responses else ():
+                self.drop(int(row["number"]))
+
     def drop(self, number: int) -> None:
         """Delete a response in the same way, inside a transaction."""
         self._items.drop_response(number)

@@ -120,7 +120,8 @@ def _model_event(news: ModelNews) -> bytes:
         "for": None if news.cause is None else news.cause.model,
     }
     given = {name: value for name, value in told.items() if value is not None}
-    return named_event(news.kind, {**given, "time": round(time.time(), 3)})
+    ago = 0.0 if news.since is None else time.monotonic() - news.since
+    return named_event(news.kind, {**given, "time": round(time.time() - ago, 3)})
 
 
 def _error(problem: Problem) -> dict[str, Any]:

@@ -46,8 +46,10 @@ def status_routes(services: RouteServices) -> Blueprint:
             running=sum(model.running for model in models),
             waiting=sum(model.waiting for model in models),
             model_bytes=sum(model.nbytes for model in models),
-            memory_limit=settings.memory_bytes,
+            memory_limit=pool.limit,
             database=_path(settings.db),
+            audit=refs.audit is not None,
+            inspector=refs.inspector is not None,
         )
         return json_response(attrs.asdict(answer))
 

@@ -2,6 +2,7 @@
 
 const NAME = 'greenroom-key';
 let asking = null;
+let finish = null; // ends the question on the screen
 let declined = null; // the key for which the reader wanted to give no other: what asks again and again stays quiet
 
 export const currentKey = () => sessionStorage.getItem(NAME) || '';
@@ -12,6 +13,12 @@ export function askForKey(refused = '', reason = '') {
   if (declined === refused) return Promise.resolve(false);
   asking ??= show(reason).finally(() => { asking = null; });
   return asking;
+}
+
+// Requests that wait for a key go on with this one.
+export function useKey(key) {
+  sessionStorage.setItem(NAME, key);
+  finish?.(true);
 }
 
 function element(name, properties = {}, ...children) {
@@ -40,9 +47,11 @@ function show(reason) {
     const end = (another) => {
       declined = another ? null : currentKey();
       dialog.onclose = null;
+      finish = null;
       dialog.close();
       resolve(another);
     };
+    finish = end;
     form.onsubmit = (event) => {
       event.preventDefault();
       const key = input.value.trim();
@@ -51,8 +60,7 @@ function show(reason) {
         form.querySelector('.problem').textContent = 'A key has letters, digits and signs, and no spaces.';
         return;
       }
-      sessionStorage.setItem(NAME, key);
-      end(true);
+      useKey(key);
     };
     forget.onclick = () => {
       sessionStorage.removeItem(NAME);

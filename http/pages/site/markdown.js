@@ -1,6 +1,7 @@
 // Markdown as nodes, from text that nobody vouches for: no HTML is read, nothing is fetched, links are few.
 import MarkdownIt from './vendor/markdown-it.js';
-import { h, useState } from './vendor/preact.js';
+import { CopyButton } from './copy_button.js';
+import { h } from './vendor/preact.js';
 
 const HEADINGS = { h1: 'h3', h2: 'h4', h3: 'h5', h4: 'h6', h5: 'h6', h6: 'h6' }; // below those of the page
 const PROTOCOLS = ['http:', 'https:', 'mailto:'];
@@ -62,34 +63,7 @@ function linkTo(written, children, isImage = false) {
 }
 
 function CodeBlock({ text }) {
-  const [label, setLabel] = useState('Copy');
-  const copy = async () => {
-    setLabel(await copyText(text) ? 'Copied' : 'Not allowed');
-    setTimeout(() => setLabel('Copy'), 1500);
-  };
-  return h('div', { class: 'code' }, h('pre', { tabindex: 0 }, h('code', null, text)), // it scrolls
-    h('button', { type: 'button', class: 'small', onClick: copy }, label));
-}
-
-// The old way, which works over plain http too.
-function copySelected(text) {
-  const area = Object.assign(document.createElement('textarea'), { value: text, className: 'seen-by-readers' });
-  const focused = document.activeElement;
-  document.body.append(area);
-  area.select();
-  const copied = document.execCommand('copy');
-  area.remove();
-  focused?.focus();
-  return copied;
-}
-
-export async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return copySelected(text); // no secure context, or the user said no
-  }
+  return h('div', { class: 'code' }, h('pre', { tabindex: 0 }, h('code', null, text)), h(CopyButton, { textOf: () => text })); // it scrolls
 }
 
 function elementOf(token, children) {

@@ -11,8 +11,7 @@ from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.encoding.json_encoding import json_ascii
 from greenroom.http.responses.output.output_items import CallKinds, output_items
-from greenroom.schemas.events.events import Finished, Usage
-from greenroom.schemas.events.explanation import Explanation
+from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import Problem
@@ -126,8 +125,7 @@ def response_members(
     *,
     completed: int | None = None,
     output: Sequence[JsonObject] = (),
-    usage: Usage | None = None,
-    explanation: Explanation | None = None,
+    finished: Finished | None = None,
     problem: Problem | None = None,
     incomplete: str | None = None,
     dropped_messages: int = 0,
@@ -138,7 +136,7 @@ def response_members(
         status: `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
         completed: Unix time of completion in seconds.
         output: The response's items.
-        explanation: Explanation of the usage, if the client asked for one.
+        finished: End of the answer, with its usage.
         problem: Reason of a failure.
         incomplete: Reason of an incomplete response.
         dropped_messages: Number of the oldest messages dropped from the prompt.
@@ -153,7 +151,7 @@ def response_members(
         "model": head.model,
         "output": list(output),
         "error": None if problem is None else response_error(problem),
-        "usage": None if usage is None else usage_object(usage, explanation),
+        "usage": None if finished is None else usage_object(finished),
     }
     return {**members, "dropped_messages": dropped_messages} if dropped_messages else members
 
@@ -172,8 +170,7 @@ def answered_members(
         status,
         completed=completed,
         output=output_items(choice, head.id, echo.calls, encrypts_reasoning=echo.encrypts_reasoning),
-        usage=choice.finished.usage,
-        explanation=choice.finished.explanation,
+        finished=choice.finished,
         incomplete=incomplete,
         dropped_messages=choice.dropped_messages,
     )
@@ -190,8 +187,9 @@ def ending(finished: Finished) -> tuple[str, str | None]:
             return "completed", None
 
 
-def usage_object(usage: Usage, explanation: Explanation | None = None) -> dict[str, Any]:
-    """Return the `usage` of a response, with its explanation if the client asked for one."""
+def usage_object(finished: Finished) -> dict[str, Any]:
+    """Return the `usage` of a response, with its explanation and seconds if the client asked for them."""
+    usage = finished.usage
     members = {
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.written},
@@ -199,7 +197,10 @@ def usage_object(usage: Usage, explanation: Explanation | None = None) -> dict[s
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.generated,
     }
-    return members if explanation is None else {**members, "greenroom": explanation_body(explanation)}
+    if finished.explanation is None:
+        return members
+    seconds = {name: round(spent, 4) for name, spent in attrs.asdict(finished.timing).items()}
+    return {**members, "greenroom": {**explanation_body(finished.explanation), "seconds": seconds}}
 
 
 def response_error(problem: Problem) -> dict[str, str]:

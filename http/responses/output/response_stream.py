@@ -91,13 +91,14 @@ class ResponseStream(TellsNews):
         self.finished = True
         if self._open is not None:
             self._items.append(self._open.item("incomplete"))
-        return created + self._state("failed", "failed", usage=usage, problem=problem) + DONE
+        ended = None if usage is None else Finished("cancelled", usage)
+        return created + self._state("failed", "failed", finished=ended, problem=problem) + DONE
 
     def without_output(self) -> Iterator[bytes]:
         """Yield the events of a response for which nothing is generated; each echoes the request."""
         yield self._created()
         self.finished = True
-        yield self._state("completed", "completed", usage=Usage()) + DONE
+        yield self._state("completed", "completed", finished=Finished("stop", Usage())) + DONE
 
     def event(self, event: RunEvent) -> bytes:
         """Return the server-sent events for an event of the answer, or for an entry of a run's log."""
@@ -202,8 +203,8 @@ class ResponseStream(TellsNews):
 
     def _finish(self, event: Finished) -> bytes:
         status, incomplete = ending(event)
-        members = {"usage": event.usage, "explanation": event.explanation, "incomplete": incomplete}
-        return self._close(status) + self._state(_last_event(status), status, **members) + DONE
+        closed = self._close(status)
+        return closed + self._state(_last_event(status), status, finished=event, incomplete=incomplete) + DONE
 
     def _end(self, stored: StoredResponse) -> bytes:
         """Return the final events of a stored response."""

@@ -87,7 +87,7 @@ class ResponseWriter:
             outcome.status,
             completed=None if outcome.ended is None else int(outcome.ended),
             output=output,
-            usage=finished.usage if finished is not None else None,
+            finished=finished,
             problem=outcome.problem,
             incomplete=incomplete,
             dropped_messages=0 if admitted is None else admitted.dropped_messages,

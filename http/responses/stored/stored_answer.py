@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import cast
 
+import attrs
 from quart import Response
 
 from greenroom.actors.core.ask_actor import ask_actor
@@ -25,6 +26,7 @@ from greenroom.http.responses.history.history_reader import HistoryReader
 from greenroom.http.responses.requests.response_request import ParsedResponseRequest
 from greenroom.http.responses.stored.response_writer import ResponseWriter
 from greenroom.http.responses.stored.stored_stream import StoredStream
+from greenroom.schemas.messages.priority import BACKGROUND
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.responses_protocol import RunEnded, StartRun
 from greenroom.schemas.stored import StoredResponse
@@ -38,7 +40,7 @@ async def answer_stored(
     Raises:
         ProblemError: The request is rejected, or failed before its status was sent.
     """
-    start = await _prepare(services, histories, request, limited=not (stream or request.background))
+    start = await _prepare(services, histories, request, stream=stream)
     subscribed = await ask_actor(services.refs.responses, start, Subscribed)
     subscription = subscribed.subscription
     request_resources().enter_context(closing(subscription))
@@ -69,7 +71,7 @@ async def stored_response(answers: AnswerAccount, response: StoredResponse) -> R
 
 
 async def _prepare(
-    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, limited: bool
+    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, stream: bool
 ) -> StartRun:
     """Return the run to start. A conversation is locked before its history is read."""
     owner, lock = request_owner(), None
@@ -90,6 +92,9 @@ async def _prepare(
     )
     inference = await services.with_files(complete.request)
     background, patience = request.background, services.status_timeout
+    limited = not (stream or background)
+    if background and not stream:  # nobody waits for it
+        inference = attrs.evolve(inference, priority=max(inference.priority, BACKGROUND))
     return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited)
 
 

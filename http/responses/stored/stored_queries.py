@@ -42,8 +42,8 @@ def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
     Raises:
         ProblemError: 400 that names an invalid parameter.
     """
-    stream = bool(_boolean(query, "stream"))
-    obfuscates = _boolean(query, "include_obfuscation")
+    stream = bool(query_boolean(query, "stream"))
+    obfuscates = query_boolean(query, "include_obfuscation")
     after = query.get("starting_after")
     if after is not None and not stream:
         raise invalid("`starting_after` is only of use with `stream=true`.", "starting_after")
@@ -60,7 +60,12 @@ def with_encrypted_reasoning(stored: StoredResponse) -> StoredResponse:
     return attrs.evolve(stored, body=json.dumps(response))
 
 
-def _boolean(query: MultiDict[str, str], name: str) -> bool | None:
+def query_boolean(query: MultiDict[str, str], name: str) -> bool | None:
+    """Return a query parameter that is true or false, or None if it was not sent.
+
+    Raises:
+        ProblemError: 400 that names the parameter.
+    """
     if name not in query:
         return None
     value = query[name].lower()

@@ -37,6 +37,20 @@ async def test_browsers_get_the_pages_and_a_policy(server_without_model: Served)
     assert {name.strip() for name in found.headers["vary"].split(",")} == {"Accept", "Accept-Encoding"}
 
 
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [("/chat", "#chat"), ("/ui/", ""), ("/admin", "#control"), ("/playground", "#chat"), ("/index.html", "")],
+)
+async def test_paths_that_people_type_lead_browsers_alone_to_the_pages(
+    server_without_model: Served, path: str, place: str
+) -> None:
+    led = await fetch(server_without_model.server, "GET", path, accept=BROWSER)
+    assert (led.status, led.headers["location"]) == (302, f"/{place}")
+    for method, accept in (("GET", "*/*"), ("GET", "application/json"), ("POST", BROWSER)):
+        refused = await fetch(server_without_model.server, method, path, accept=accept)
+        assert refused.json()["error"]["code"] == "not_found"
+
+
 async def test_a_file_is_sent_compressed_and_once(server_without_model: Served) -> None:
     path = f"{PAGES_PREFIX}app.js"
     plain = await fetch(server_without_model.server, "GET", path)

@@ -25,10 +25,15 @@ export class AnswerEvents {
     this.entry = entry;
     this.changed = changed;
     this.parts = new Map();
-    entry.timing.sent = performance.now();
+    this.id = null; // of the response
+    this.number = -1; // of the latest event
+    this.isKept = false; // its items are in the store
+    this.isReplayed = false; // at another pace than it was written
   }
 
   receive(event) {
+    this.number = event.sequence_number ?? this.number;
+    this.id ??= event.response?.id ?? null;
     if (DELTAS.has(event.type)) return this.append(event);
     const news = event.queue_status || event.prompt_progress
       || event.response?.queue_status || event.response?.prompt_progress;
@@ -42,14 +47,10 @@ export class AnswerEvents {
   }
 
   append({ output_index: index, delta }) {
-    const { timing } = this.entry;
-    const now = performance.now();
-    if (timing.first === undefined) {
-      timing.first = now;
+    if (this.entry.waiting) {
       this.entry.waiting = null;
       this.changed();
     }
-    timing.last = now;
     this.parts.get(index)?.live.append(delta);
   }
 
@@ -63,18 +64,19 @@ export class AnswerEvents {
   close({ output_index: index }) {
     const part = this.parts.get(index);
     if (!part) return;
-    if (part.type === 'reasoning') part.seconds = (performance.now() - part.began) / 1000;
+    if (part.type === 'reasoning' && !this.isReplayed) part.seconds = (performance.now() - part.began) / 1000;
     part.live.end();
   }
 
   finish({ type, response }) {
     const { entry } = this;
-    entry.state = ENDS[type];
+    entry.state = response.status === 'cancelled' ? 'stopped' : ENDS[type];
     entry.usage = response.usage;
     entry.model = response.model || entry.model;
-    entry.timing.ended = performance.now();
+    // A failed answer joins no conversation.
+    if (this.isKept && entry.state !== 'failed') entry.ids = response.output.map(({ id }) => id);
     if (response.incomplete_details) entry.problem = cutLine(response.incomplete_details.reason);
-    if (response.error) this.fail(response.error.message);
+    if (response.error) this.cut(response.error.message);
   }
 
   fail(message) {
@@ -82,11 +84,23 @@ export class AnswerEvents {
     this.entry.problem = String(message);
   }
 
+  cut(message) {
+    this.fail(`The answer was cut off: ${message}`);
+  }
+
+  // The connection broke, and the server may go on.
+  lose() {
+    this.entry.waiting = { status: 'lost' };
+    this.changed();
+  }
+
   // Closes what a broken or stopped stream left open.
   end() {
-    this.entry.waiting = null;
-    this.entry.timing.ended ??= performance.now();
-    for (const part of this.entry.parts) {
+    const { entry } = this;
+    if (entry.state === 'running' && entry.waiting?.status === 'lost') this.cut('the connection to the server broke.');
+    if (entry.state === 'running') entry.state = 'stopped';
+    entry.waiting = null;
+    for (const part of entry.parts) {
       if (!part.live.ended) part.live.end();
     }
     this.changed();

@@ -1,6 +1,7 @@
 // The chat: a list of conversations, one or two on the screen, and the message that is being written.
+import { Act } from '../act.js';
 import { html, useEffect, useMemo, useReducer, useRef, useState } from '../vendor/preact.js';
-import { Composer } from './composer.js';
+import { Composer, forgetSent } from './composer.js';
 import { Conversation } from './conversation.js';
 import { exportJson, exportMarkdown } from './export.js';
 import { textOf } from './items.js';
@@ -24,17 +25,17 @@ export function ChatPage({ path }) {
   const [problem, setProblem] = useState('');
   useEffect(() => { findRecords().then(setRecords, (error) => setProblem(error.message)); }, []);
   if (!records) return html`<p class=${problem ? 'hint problem' : 'hint'}>${problem || 'Loading …'}</p>`;
-  return html`<${Chat} records=${records} id=${path[0] || ''} />`;
+  return html`<${Chat} records=${records} path=${path} />`;
 }
 
-function useModels() {
+function useModels(isAwaited) {
   const [models, setModels] = useState([]);
   const [problem, setProblem] = useState('');
   const look = () => listModels().then((found) => {
     setModels(found);
     setProblem('');
   }, (error) => setProblem(error.message));
-  const isLoading = models.some(({ state }) => state === 'loading');
+  const isLoading = models.some(({ id, state }) => state === 'loading' || (state !== 'ready' && isAwaited(id)));
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden) look(); }, isLoading ? LOADING_MS : LOOK_AGAIN_MS);
     return () => clearInterval(timer);
@@ -43,7 +44,7 @@ function useModels() {
   return [models, problem, look];
 }
 
-function Chat({ records, id }) {
+function Chat({ records, path }) {
   const [version, changed] = useReducer((number) => number + 1, 0);
   const [saved, wasSaved] = useReducer((number) => number + 1, 0);
   const [talks, setTalks] = useState(onScreen);
@@ -51,7 +52,7 @@ function Chat({ records, id }) {
   const [panel, setPanel] = useState('');
   const [notice, setNotice] = useState('');
   const [keeping, setKeeping] = useState(0); // saves under way
-  const [models, modelProblem, lookAgain] = useModels();
+  const [models, modelProblem, lookAgain] = useModels((id) => talks.some((talk) => talk.isAnswering && talk.model === id));
   const [main, rival] = talks;
 
   const keep = async (work) => {
@@ -67,14 +68,17 @@ function Chat({ records, id }) {
   };
   for (const talk of talks) {
     talk.changed = changed;
+    // Before the question is asked, and after its answer.
+    talk.keep = () => keep(async () => {
+      await records.save(talk);
+      if (talk === onScreen[0]) forgetSent(talk);
+      if (rival && onScreen.includes(rival)) await link(records, main, rival);
+      // Meanwhile another conversation may have been opened.
+      if (talk === onScreen[0] && /^(#chat.*)?$/.test(location.hash)) history.replaceState(null, '', `#chat/${talk.id}`);
+    });
     talk.turnEnded = () => {
       lookAgain();
-      return keep(async () => {
-        await records.save(talk);
-        if (rival) await link(records, main, rival);
-        // Meanwhile another conversation may have been opened.
-        if (talk === onScreen[0] && /^(#chat.*)?$/.test(location.hash)) history.replaceState(null, '', `#chat/${talk.id}`);
-      });
+      return talk.keep();
     };
   }
   const able = models.filter(chats);
@@ -82,15 +86,21 @@ function Chat({ records, id }) {
   const model = models.find((each) => each.id === main.model);
 
   const show = (...wanted) => {
-    for (const each of talks) each.stop();
+    for (const each of talks) if (!wanted.includes(each)) records.leave(each);
     setTalks(wanted);
     setNotice('');
     setPanel((before) => (before === 'list' ? '' : before));
   };
   useEffect(() => {
-    if (!id || id === main.id) return;
-    records.openPair(id).then((found) => show(...found), (error) => setNotice(error.message));
-  }, [id]);
+    const [id] = path;
+    if (!id || id === main.id) return undefined;
+    let isWanted = true;
+    records.openPair(id).then((found) => {
+      if (isWanted) show(...found);
+      else for (const each of found) records.leave(each);
+    }, (error) => setNotice(error.message));
+    return () => { isWanted = false; };
+  }, [path]);
 
   const began = () => {
     history.replaceState(null, '', '#chat');
@@ -123,7 +133,7 @@ function Chat({ records, id }) {
         <button type="button" id="compare" aria-pressed=${rival ? 'true' : 'false'} onClick=${compare}>Compare</button>
         <button type="button" id="settings" aria-expanded=${panel === 'options' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'options' ? '' : 'options')}>Settings</button>
         <${Keeping} talks=${talks} records=${records} kept=${wasSaved} gone=${began} fail=${setNotice} />
-        <${Plan} model=${model} problem=${modelProblem || notice} />
+        <${Plan} model=${model} answering=${answering} problem=${modelProblem || notice} />
       </div>
       ${panel === 'options' && html`<${OptionsPanel} conversation=${main} model=${model} changed=${changed} />`}
       <div class=${rival ? 'panes two' : 'panes'}>
@@ -131,7 +141,7 @@ function Chat({ records, id }) {
         ${rival && html`<${Pane} conversation=${rival} acts=${rivalActs} voice=${voice} label="Messages of the second model" version=${version} />`}
       </div>
       <${Ended} talk=${main} answering=${answering} />
-      <${Composer} answering=${answering} sees=${sees(model)} ears=${firstOf(models, 'transcription')} send=${send}
+      <${Composer} talk=${main} answering=${answering} sees=${sees(model)} ears=${firstOf(models, 'transcription')} send=${send}
         problem=${settingsProblem && `Settings: ${settingsProblem}`} stop=${() => talks.forEach((talk) => talk.stop())} />
     </section></div>`;
 }
@@ -201,14 +211,14 @@ function Picker({ label, models, talk, changed, look }) {
   </select></label>`;
 }
 
-function Plan({ model, problem }) {
+function Plan({ model, answering, problem }) {
   const [line, setLine] = useState('');
   useEffect(() => {
     let isCurrent = true;
     planLine(model).then((found) => { if (isCurrent) setLine(found); });
     return () => { isCurrent = false; };
   }, [model?.id, model?.state]);
-  return html`<p class=${problem ? 'problem' : 'faint'} role="status">${problem || line}</p>`;
+  return html`<p class=${problem ? 'problem' : 'faint'} role="status">${problem || (answering ? '' : line)}</p>`;
 }
 
 function Keeping({ talks, records, kept, gone, fail }) {
@@ -244,7 +254,7 @@ function Keeping({ talks, records, kept, gone, fail }) {
         <button type="button" class="main" disabled=${!talk.id || !title.trim()} onClick=${rename}>Rename</button>
         <button type="button" onClick=${() => exportMarkdown(talks)}>Save as Markdown</button>
         <button type="button" onClick=${() => exportJson(talks)}>Save as JSON</button>
-        <button type="button" disabled=${talk.isAnswering} onClick=${remove}>Delete</button>
+        <${Act} label="Delete" twice disabled=${talk.isAnswering} run=${remove} />
         <button type="button" onClick=${() => dialog.current.close()}>Close</button>
       </div></dialog>`;
 }

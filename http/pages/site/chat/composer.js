@@ -1,16 +1,43 @@
 // The message that is being written: text, files, a recording.
-import { html, useRef, useState } from '../vendor/preact.js';
+import { html, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 import { ACCEPTED, imageAddress, partOfFile } from './attachments.js';
 import { record, recordingProblem } from './sound.js';
 
-let draft = ''; // kept while another page is shown
+// What is written and not sent is kept in the tab, for each conversation; a new one has no id yet.
+const placeOf = ({ id, entries }) => `greenroom-draft ${id || (entries.length ? 'unsaved' : 'new')}`;
 
-export function Composer({ answering, sees, ears, problem, send, stop }) {
-  const [text, setText] = useState(draft);
+function keepDraft(place, text) {
+  try {
+    if (text) sessionStorage.setItem(place, text);
+    else sessionStorage.removeItem(place);
+  } catch {
+    // Longer than a tab may keep: it stays on the screen.
+  }
+}
+
+let sent = ''; // a message that may not be stored yet
+
+export function forgetSent(talk) {
+  if (sessionStorage.getItem(placeOf(talk)) === sent) keepDraft(placeOf(talk), '');
+  sent = '';
+}
+
+export function Composer({ talk, answering, sees, ears, problem, send, stop }) {
+  const place = placeOf(talk);
+  const [text, setText] = useState('');
+  const written = useRef({});
   const write = (change) => setText((before) => {
-    draft = typeof change === 'function' ? change(before) : change;
-    return draft;
+    const after = typeof change === 'function' ? change(before) : change;
+    keepDraft(place, after);
+    return after;
   });
+  useLayoutEffect(() => {
+    const { talk: before, place: earlier } = written.current;
+    written.current = { talk, place };
+    if (before !== talk) return setText(sessionStorage.getItem(place) || '');
+    keepDraft(earlier, '');
+    return keepDraft(place, text || sent);
+  }, [talk, place]);
   const [files, setFiles] = useState([]);
   const [trouble, setTrouble] = useState('');
   const [over, setOver] = useState(false);
@@ -30,8 +57,9 @@ export function Composer({ answering, sees, ears, problem, send, stop }) {
   const submit = () => {
     if (answering || problem || (!text.trim() && !files.length)) return;
     const words = text.trim() ? [{ type: 'input_text', text }] : [];
+    sent = text;
     send([...words, ...files.map(({ part }) => part)]);
-    write('');
+    setText('');
     setFiles([]);
     setTrouble('');
   };

@@ -1,8 +1,12 @@
 // A conversation with one model: its entries, its settings, and the turn that is being answered.
-import { stream } from '../api.js';
+import { ApiError, post, stream } from '../api.js';
 import { AnswerEvents } from './answer_events.js';
 import { assistantEntry, itemsOf, resultsEntry, textOf, userEntry } from './items.js';
 import { requestOptions } from './options.js';
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 5_000;
+export const OWN = 'tab_'; // beginning of an id of this tab, which the server does not know
 
 export class Conversation {
   constructor(model = '', options = {}, entries = []) {
@@ -15,12 +19,21 @@ export class Conversation {
     this.isSecond = false; // of the two
     this.dropped = []; // ids of stored items that are no longer part of it
     this.aborter = null;
+    this.events = null; // of the answer that is being read
+    this.isBackground = false; // the server writes and keeps it, whoever reads
+    this.stopping = false;
+    this.isLeft = false;
     this.changed = () => {};
+    this.keep = async () => {}; // stores what is new
     this.turnEnded = async () => {};
   }
 
   get isAnswering() {
     return this.aborter !== null;
+  }
+
+  get isStored() {
+    return Boolean(this.id) && !this.id.startsWith(OWN);
   }
 
   async send(parts) {
@@ -39,8 +52,22 @@ export class Conversation {
     await this.answer();
   }
 
+  // A stored answer ends by itself once it is cancelled; its text is kept.
   stop() {
-    this.aborter?.abort();
+    if (!this.isAnswering || this.stopping) return;
+    this.stopping = true;
+    if (!this.isBackground) this.aborter.abort();
+    else if (this.events.id) this.cancel();
+  }
+
+  cancel() {
+    post(`v1/responses/${this.events.id}/cancel`).catch(() => this.aborter?.abort());
+  }
+
+  // Somebody looks at another conversation: the server goes on by itself, and is asked again later.
+  leave() {
+    this.isLeft = true;
+    if (this.isBackground && this.events.id) this.aborter?.abort();
   }
 
   // A new conversation with the entries before `index`.
@@ -51,27 +78,75 @@ export class Conversation {
     return branch;
   }
 
+  // The question is stored before the answer is asked for; a stored answer needs no reader.
   async answer() {
     const input = this.entries.flatMap(itemsOf);
+    this.begin();
+    await this.keep();
+    this.isBackground = this.isStored && !this.hasUnsaved;
+    const place = this.isBackground ? { input: [], conversation: this.id, background: true } : { input, store: false };
+    const body = { model: this.model, stream: true, truncation: 'auto', include_explain: true, ...requestOptions(this.options), ...place };
+    if (!this.stopping) await this.read('v1/responses', { method: 'POST', body });
+    else await this.ended();
+  }
+
+  // Goes on with an answer that the server has begun.
+  async follow(id) {
+    this.begin();
+    this.isBackground = true;
+    Object.assign(this.events, { id, isReplayed: true });
+    await this.read(`v1/responses/${id}?stream=true`, {});
+  }
+
+  // The store refused something.
+  get hasUnsaved() {
+    return this.dropped.length > 0 || this.entries.some((entry) => !entry.ids.length && entry.state !== 'running' && itemsOf(entry).length);
+  }
+
+  begin() {
     const entry = assistantEntry(this.model);
     this.entries.push(entry);
-    this.aborter = new AbortController();
-    const events = new AnswerEvents(entry, () => this.changed());
+    Object.assign(this, { aborter: new AbortController(), stopping: false, isLeft: false, isBackground: false });
+    this.events = new AnswerEvents(entry, () => this.changed());
     this.changed();
-    try {
-      const body = {
-        model: this.model, input, stream: true, store: false, truncation: 'auto', include_explain: true,
-        ...requestOptions(this.options),
-      };
-      const options = { method: 'POST', body, signal: this.aborter.signal };
-      await stream('v1/responses', options, (_, event) => events.receive(event));
-      if (entry.state === 'running') events.fail('The stream ended before the answer did.');
-    } catch (error) {
-      if (this.aborter.signal.aborted) entry.state = 'stopped';
-      else events.fail(error.message);
+  }
+
+  async read(path, options) {
+    const { events, aborter: { signal } } = this;
+    for (let pause = FIRST_PAUSE_MS; events.entry.state === 'running' && !signal.aborted;) {
+      const before = events.number;
+      try {
+        await stream(path, { ...options, signal }, (_, event) => this.receive(event));
+        if (events.entry.state === 'running') throw new ApiError(0, 'unreachable', 'The stream ended before the answer did.');
+      } catch (error) {
+        if (signal.aborted) break;
+        const isLater = this.isBackground && events.id && (error.status === 0 || error.status === 503);
+        if (isLater) {
+          events.lose();
+          pause = events.number > before ? FIRST_PAUSE_MS : Math.min(2 * pause, LONGEST_PAUSE_MS);
+          await new Promise((resolve) => { setTimeout(resolve, pause); signal.onabort = resolve; });
+          path = `v1/responses/${events.id}?stream=true${events.number < 0 ? '' : `&starting_after=${events.number}`}`;
+          options = {};
+        } else if (events.id) events.cut(error.message);
+        else events.fail(error.message);
+      }
     }
+    if (this.isLeft && this.isBackground) this.aborter = null;
+    else await this.ended();
+  }
+
+  async ended() {
     this.aborter = null;
-    events.end();
+    this.events.end();
     await this.turnEnded();
+  }
+
+  receive(event) {
+    const isNew = !this.events.id;
+    this.events.isKept = this.isBackground;
+    this.events.receive(event);
+    if (!isNew || !this.events.id || !this.isBackground) return;
+    if (this.isLeft) this.aborter.abort();
+    else if (this.stopping) this.cancel();
   }
 }

@@ -1,11 +1,11 @@
 // An entry of a conversation: what was asked, what was answered, and what can be done with it.
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { seconds } from '../formats.js';
-import { copyText } from '../markdown.js';
+import { CopyButton } from '../copy_button.js';
 import { MarkdownView } from '../markdown_view.js';
 import { imageAddress } from './attachments.js';
 import { outputText, textOf } from './items.js';
-import { smallPrint, waitingLine } from './small_print.js';
+import { figuresOf, waitingLine } from './small_print.js';
 import { speak } from './sound.js';
 
 function UserPart({ part }) {
@@ -47,7 +47,7 @@ function UserEntry({ entry, index, acts, idle }) {
 }
 
 function Reasoning({ part }) {
-  const spent = part.seconds === null ? '' : ` for ${seconds(part.seconds)}`;
+  const spent = part.seconds >= 0.1 ? ` for ${seconds(part.seconds)}` : ''; // less may be two pieces that came together
   const label = part.live.ended ? `Reasoned${spent}` : 'Reasons …';
   return html`<details class="fold reasoning"><summary>${label}</summary><${MarkdownView} live=${part.live} /></details>`;
 }
@@ -88,14 +88,17 @@ function Spoken({ entry, voice }) {
 }
 
 function AnswerActs({ entry, index, acts, voice }) {
-  const [copied, setCopied] = useState('Copy');
-  const copy = async () => setCopied(await copyText(textOf(entry)) ? 'Copied' : 'Not allowed');
   return html`<div class="acts">
-    <button type="button" class="quiet small" onClick=${copy}>${copied}</button>
+    <${CopyButton} kind="quiet small" textOf=${() => textOf(entry)} />
     <button type="button" class="quiet small" onClick=${() => acts.retry(index)}>Retry</button>
     <button type="button" class="quiet small" onClick=${() => acts.branch(index + 1)}>Branch</button>
     ${voice && textOf(entry) && html`<${Spoken} entry=${entry} voice=${voice} />`}
   </div>`;
+}
+
+function Figures({ lines }) {
+  if (!lines.length) return null;
+  return html`<details class="small-print"><summary>${lines.slice(0, 2).join(' · ')}</summary>${lines.slice(2).join(' · ')}</details>`;
 }
 
 const STATES = { stopped: 'Stopped', cut: 'Cut', failed: 'Failed' };
@@ -110,7 +113,7 @@ function AnswerEntry({ entry, index, isLast, acts, idle, voice }) {
     ${calls.length > 0 && html`<${Calls} parts=${calls} answerable=${idle && isLast && !running} answer=${acts.sendResults} />`}
     ${running && html`<p class="small-print working">${waitingLine(entry.waiting) || (entry.parts.length ? '' : 'Asked …')}</p>`}
     ${STATES[entry.state] && html`<p class=${entry.state === 'failed' ? 'problem' : 'faint'}>${entry.problem || STATES[entry.state]}</p>`}
-    ${!running && html`<p class="small-print">${smallPrint(entry)}</p>`}
+    ${!running && html`<${Figures} lines=${figuresOf(entry)} />`}
     ${!running && idle && html`<${AnswerActs} entry=${entry} index=${index} acts=${acts} voice=${voice} />`}
   </article>`;
 }

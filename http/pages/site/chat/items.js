@@ -6,8 +6,11 @@ export const userEntry = (parts) => ({ kind: 'user', parts, ids: [] });
 export const resultsEntry = (results) => ({ kind: 'results', results, ids: [] });
 
 export const assistantEntry = (model, state = 'running') => ({
-  kind: 'assistant', model, parts: [], state, problem: null, usage: null, waiting: null, timing: {}, ids: [],
+  kind: 'assistant', model, parts: [], state, problem: null, usage: null, waiting: null, ids: [],
 });
+
+// The answer that a question has not got.
+export const lostEntry = (model) => ({ ...assistantEntry(model, 'failed'), problem: 'The answer was cut off before it began.' });
 
 export const textOf = (entry) => entry.parts
   .filter((part) => part.type === 'text' || part.type === 'input_text')
@@ -65,6 +68,7 @@ export function entriesOf(items) {
     } else if (item.role === 'assistant' || item.type === 'reasoning' || item.type === 'function_call') {
       if (last?.kind !== 'assistant') entries.push(assistantEntry('', 'done'));
       entries.at(-1).parts.push(partOf(item));
+      if (item.status === 'incomplete') entries.at(-1).state = 'cut';
     } else continue; // of other clients: nothing that this page could show
     if (item.id) entries.at(-1).ids.push(item.id);
   }

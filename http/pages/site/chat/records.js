@@ -1,12 +1,11 @@
 // Where conversations are kept: in the server's store if it lists them, else in this tab.
 import { ApiError, get, post, remove } from '../api.js';
-import { Conversation } from './conversation.js';
-import { entriesOf, itemsOf } from './items.js';
+import { Conversation, OWN } from './conversation.js';
+import { entriesOf, itemsOf, lostEntry } from './items.js';
 
 const PATH = 'v1/conversations';
 const PAGE = 30;
 const TAB = 'greenroom-conversations';
-const OWN = 'tab_'; // beginning of an id of this tab
 const TAB_CHARACTERS = 2_000_000;
 const CHUNK = 500; // of 512 characters that a value of metadata may have
 const CHUNKS = 12;
@@ -40,6 +39,19 @@ function settingsOf(metadata) {
 // The second of two models is found through the first.
 const isHidden = ({ compared_with: partner, compared_as: place }) => Boolean(partner) && place === 'second';
 
+const MARKS = { cancelled: 'stopped', incomplete: 'cut', failed: 'failed' };
+
+// The last question of an opened conversation has its answer, or one that is being written, or none.
+function goOn(conversation, latest) {
+  const last = conversation.entries.at(-1);
+  if (!last) return;
+  if (last.kind === 'assistant') {
+    last.state = MARKS[latest?.status] || last.state;
+    if (last.state === 'failed') last.problem = 'The answer was cut off.';
+  } else if (['queued', 'in_progress', 'failed'].includes(latest?.status)) conversation.follow(latest.id);
+  else conversation.entries.push(lostEntry(conversation.model));
+}
+
 class StoredRecords {
   async list(query, after) {
     const asked = new URLSearchParams({ limit: PAGE });
@@ -51,7 +63,8 @@ class StoredRecords {
   }
 
   async open(id) {
-    const { metadata } = await get(address(id));
+    // Before the items: an answer that ends in between is among them.
+    const { metadata, latest_response: latest } = await get(address(id));
     const items = [];
     for (let after = ''; ;) {
       const page = await get(`${address(id)}/items?order=asc&limit=100${after && `&after=${encodeURIComponent(after)}`}`);
@@ -61,16 +74,21 @@ class StoredRecords {
     }
     const found = new Conversation(metadata.model || '', settingsOf(metadata), entriesOf(items));
     const { title = 'Untitled', compared_with: partner = null, compared_as: place } = metadata;
-    return Object.assign(found, { id, title, partner, isSecond: place === 'second' });
+    Object.assign(found, { id, title, partner, isSecond: place === 'second' });
+    goOn(found, latest);
+    return found;
   }
 
   async save(conversation) {
     const metadata = metadataOf(conversation);
     if (conversation.id === null) conversation.id = (await post(PATH, { metadata })).id;
     else await this.describe(conversation);
+    conversation.described ??= JSON.stringify(metadata);
     const items = `${address(conversation.id)}/items`;
-    for (const gone of conversation.dropped.splice(0)) await remove(`${items}/${encodeURIComponent(gone)}`);
-    const unsaved = conversation.entries.filter((entry) => !entry.ids.length);
+    for (const { dropped } = conversation; dropped.length; dropped.shift()) {
+      await remove(`${items}/${encodeURIComponent(dropped[0])}`).catch((error) => { if (error.status !== 404) throw error; });
+    }
+    const unsaved = conversation.entries.filter((entry) => !entry.ids.length && entry.state !== 'running');
     const pending = unsaved.flatMap((entry) => itemsOf(entry).map((item) => ({ entry, item })));
     while (pending.length) {
       const batch = pending.splice(0, AT_ONCE);
@@ -81,7 +99,10 @@ class StoredRecords {
 
   // Keeps all but its entries, which may be growing.
   async describe(conversation) {
-    await post(address(conversation.id), { metadata: metadataOf(conversation) });
+    const metadata = metadataOf(conversation);
+    const written = JSON.stringify(metadata);
+    if (conversation.described !== written) await post(address(conversation.id), { metadata });
+    conversation.described = written;
   }
 
   async rename(id, title) {
@@ -90,7 +111,7 @@ class StoredRecords {
   }
 
   remove(id) {
-    return remove(address(id));
+    return remove(`${address(id)}?responses=true`);
   }
 }
 
@@ -112,13 +133,15 @@ class TabRecords {
   async open(id) {
     const { title, model, options, items, partner, isSecond } = this.kept.find((kept) => kept.id === id) || {};
     if (!items) throw new ApiError(404, 'not_found', 'This tab has no such conversation.');
-    return Object.assign(new Conversation(model, options, entriesOf(items)), { id, title, partner, isSecond });
+    const found = Object.assign(new Conversation(model, options, entriesOf(items)), { id, title, partner, isSecond });
+    goOn(found, null);
+    return found;
   }
 
   async save(conversation) {
     const { title, model, options, entries, partner, isSecond } = conversation;
     conversation.id ??= `${OWN}${crypto.getRandomValues(new Uint32Array(2)).join('_')}`;
-    const items = entries.flatMap(itemsOf);
+    const items = entries.filter(({ state }) => state !== 'running').flatMap(itemsOf);
     const others = this.kept.filter((kept) => kept.id !== conversation.id);
     this.kept = [{ id: conversation.id, title, model, options, items, partner, isSecond }, ...others];
     this.write();
@@ -150,6 +173,7 @@ class Records {
   constructor(stored) {
     this.stored = stored;
     this.tab = new TabRecords();
+    this.apart = new Map(); // conversations whose answers are written for this tab, while others are shown
     this.isStoring = stored !== null;
   }
 
@@ -167,8 +191,15 @@ class Records {
     return { ...page, found: [...own, ...found] };
   }
 
-  open(id) {
-    return this.of(id).open(id);
+  async open(id) {
+    const apart = this.apart.get(id);
+    this.apart.delete(id);
+    return apart?.isAnswering ? apart : this.of(id).open(id);
+  }
+
+  leave(conversation) {
+    conversation.leave();
+    if (conversation.isAnswering && !conversation.isBackground && conversation.id) this.apart.set(conversation.id, conversation);
   }
 
   // The conversation of an id and the one beside it, the first of the two first.

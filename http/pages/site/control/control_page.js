@@ -1,5 +1,4 @@
 // The control room: everything from /admin and its events, in tabs.
-import { get } from '../api.js';
 import { clock } from '../formats.js';
 import { html, useEffect, useReducer, useState } from '../vendor/preact.js';
 import { Connection } from './connection.js';
@@ -17,13 +16,12 @@ const TABS = {
   settings: ['Settings', SettingsTab], keys: ['Keys', KeysTab], usage: ['Usage and audit', UsageTab], inspector: ['Inspector', InspectorTab],
 };
 
-// Tabs whose routes this server does not have, or whose books it does not keep.
-const OPTIONAL = { keys: 'admin/keys', usage: 'admin/usage', inspector: 'admin/inspect' };
+// Tabs of what this server does not keep.
+const missingOf = (status) => [status.audit === false && 'usage', status.inspector === false && 'inspector'];
 
 export function ControlPage({ path }) {
   const [, changed] = useReducer((number) => number + 1, 0);
   const [connection, connect] = useState(null);
-  const [missing, setMissing] = useState([]);
   useEffect(() => {
     let made = null;
     const open = () => {
@@ -44,13 +42,11 @@ export function ControlPage({ path }) {
       close();
     };
   }, []);
-  const isConnected = Boolean(connection?.isConnected);
-  useEffect(() => { if (isConnected) findMissing().then(setMissing); }, [isConnected, connection?.restarts]);
   if (!connection?.status) return html`<p class=${connection?.problem ? 'hint problem' : 'hint'}>${connection?.problem || 'Loading …'}</p>`;
   const name = Object.hasOwn(TABS, path[0] ?? '') ? path[0] : 'models';
   const [title, Tab] = TABS[name];
   return html`<div class="control">
-    <nav class="tabs" ref=${showCurrent} aria-label="Control room">${Object.entries(TABS).filter(([each]) => !missing.includes(each)).map(([each, [label]]) => html`<a key=${each} href=${`#control/${each}`} aria-current=${each === name ? 'page' : null}>${label}</a>`)}</nav>
+    <nav class="tabs" ref=${showCurrent} aria-label="Control room">${Object.entries(TABS).filter(([each]) => !missingOf(connection.status).includes(each)).map(([each, [label]]) => html`<a key=${each} href=${`#control/${each}`} aria-current=${each === name ? 'page' : null}>${label}</a>`)}</nav>
     <div class="sheet" tabindex="0" role="region" aria-label=${title}>
       <h1>${title}</h1>
       <${ServerLine} connection=${connection} />
@@ -60,18 +56,6 @@ export function ControlPage({ path }) {
 
 // On a narrow screen the tabs scroll.
 const showCurrent = (tabs) => tabs?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
-
-async function findMissing() {
-  const found = await Promise.all(Object.entries(OPTIONAL).map(async ([name, address]) => {
-    try {
-      await get(address, { isQuiet: true });
-      return null;
-    } catch (error) {
-      return error.status === 404 ? name : null;
-    }
-  }));
-  return found.filter(Boolean);
-}
 
 function ServerLine({ connection }) {
   const { status, isConnected, restarts } = connection;

@@ -2,7 +2,7 @@
 import { get, post, request } from '../api.js';
 import { bytes, clock, seconds } from '../formats.js';
 import { html, useState } from '../vendor/preact.js';
-import { Act } from './act.js';
+import { Act } from '../act.js';
 import { usePolled } from './polled.js';
 import { Table } from './table.js';
 

@@ -5,6 +5,7 @@ import { html, useEffect, useReducer, useRef, useState } from '../vendor/preact.
 
 const KEPT = 500;
 const OWN = /^\/(admin|pages|metrics|v1\/models$|$)/;
+const REQUEST = /^request /; // its figures that are zero tell nothing
 const TOLD = new Set(['event', 'level', 'timestamp']);
 
 function newsLine(news) {
@@ -52,5 +53,5 @@ export function LogTab({ connection }) {
       <label><input type="checkbox" checked=${own} onChange=${(event) => showOwn(event.target.checked)} /> also what this page asks</label></div>
     <ol class="lines mono" tabindex="0" aria-label="Log">${shown.slice().reverse().map((line) => html`<li class=${line.level === 'error' || line.level === 'warning' ? 'problem' : ''}>
       <time>${String(line.timestamp || '').slice(11, 19)}</time> <strong>${String(line.event)}</strong> ${Object.entries(line)
-        .filter(([name]) => !TOLD.has(name)).map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`).join(' ')}</li>`)}</ol>`;
+        .filter(([name, value]) => !TOLD.has(name) && (value !== 0 || !REQUEST.test(line.event))).map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`).join(' ')}</li>`)}</ol>`;
 }

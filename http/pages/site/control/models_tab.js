@@ -2,7 +2,7 @@
 import { get, post, stream } from '../api.js';
 import { bytes, clock, count, percent, seconds } from '../formats.js';
 import { html, useRef } from '../vendor/preact.js';
-import { Act } from './act.js';
+import { Act } from '../act.js';
 import { Legend, Sparkline, StackedBar } from './charts.js';
 import { phasesOf } from './step_phases.js';
 import { lookAtMetrics } from './metrics.js';
@@ -58,7 +58,7 @@ function Account({ used, figures, limit }) {
   if (!all.length) return null;
   const parts = all[0].map((part, index) => ({ ...part, value: all.reduce((sum, each) => sum + each[index].value, 0) }));
   const total = parts.reduce((sum, { value }) => sum + value, 0);
-  const bound = limit ? `of ${bytes(limit)}` : 'granted; the device sets the limit';
+  const bound = limit ? `of ${bytes(limit)}` : 'granted';
   return html`<section class="card" aria-label="Memory account"><h2>Memory of all models: ${bytes(total)} ${bound}</h2>
     <${StackedBar} parts=${parts} whole=${limit} label=${`Memory of all models: ${bytes(total)}`} />
     <${Legend} parts=${parts} written=${bytes} /></section>`;
@@ -87,8 +87,8 @@ const times = (used, { evictions }) => (used ? [
 ].filter(Boolean) : []);
 
 const facts = (known) => (known ? [
-  known.capabilities?.type || known.type, known.family, known.quantization, bytes(known.size_bytes),
-  known.fits === false && 'does not fit', known.probed && 'probed',
+  known.capabilities?.type || known.type, known.family === 'default' ? '' : known.family, known.quantization, bytes(known.size_bytes),
+  known.fits === false && 'does not fit', known.probed ? 'probed' : 'not probed',
 ].filter(Boolean) : []);
 
 // Memory, figures and the batch of a model that is loaded, or is being loaded.

@@ -2,7 +2,7 @@
 import { get, post } from '../api.js';
 import { seconds } from '../formats.js';
 import { html } from '../vendor/preact.js';
-import { Act } from './act.js';
+import { Act } from '../act.js';
 import { usePolled } from './polled.js';
 import { Table } from './table.js';
 

@@ -1,7 +1,7 @@
 // Every setting as it holds, and where it comes from.
 import { get, post } from '../api.js';
 import { html, useState } from '../vendor/preact.js';
-import { Act } from './act.js';
+import { Act } from '../act.js';
 import { usePolled } from './polled.js';
 import { Table } from './table.js';
 

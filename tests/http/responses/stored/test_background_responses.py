@@ -17,6 +17,7 @@ import pytest
 from greenroom.actors.store import store_loop
 from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.stored import UNFINISHED
 from greenroom.tests.http.responses.stored.test_stored_responses import body, refusal
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.engines.watched_engines import WatchedEngines, until
@@ -302,3 +303,42 @@ async def test_nothing_is_generated_that_is_known_not_to_be_stored(
             assert len(engines.engine.steps) == steps
             other.rollback()
         assert (await fetch(served.server, "POST", path, asked)).status == 200
+
+
+async def test_a_conversation_names_the_answer_under_way_and_takes_its_responses_along(
+    settings: Settings,
+) -> None:
+    engines = WatchedEngines(settings)
+    question: Any = {"role": "user", "content": "one two"}
+    async with serving(settings, engines=engines) as served:
+        made = await ask(served, lambda client: client.conversations.create(items=[question]))
+        path = f"/v1/conversations/{made.id}"
+
+        async def latest() -> Any:
+            return (await fetch(served.server, "GET", path)).json().get("latest_response")
+
+        assert await latest() is None
+
+        def begin(client: openai.OpenAI) -> str:
+            wanted = {**body(max_output_tokens=120, background=True), "input": [], "conversation": made.id}
+            with client.responses.create(**wanted, stream=True) as stream:
+                ident: str = next(stream).response.id
+                while not next(stream).type.endswith(".delta"):
+                    pass
+            assert engines.engine is not None
+            engines.engine.go_on.clear()
+            return ident
+
+        ident = await ask(served, begin)
+        under_way = await latest()
+        assert (under_way["id"], under_way["status"] in UNFINISHED) == (ident, True)
+        assert engines.engine is not None
+        engines.engine.go_on.set()
+        ended = await ask(served, lambda client: poll(client, ident))
+        assert await latest() == {"id": ident, "status": ended.status}
+        items = (await fetch(served.server, "GET", f"{path}/items?order=asc")).json()["data"]
+        assert [item["role"] for item in items] == ["user", "assistant"]
+        wrong = await fetch(served.server, "DELETE", f"{path}?responses=maybe")
+        assert (wrong.status, wrong.json()["error"]["param"]) == (400, "responses")
+        assert (await fetch(served.server, "DELETE", f"{path}?responses=true")).status == 200
+        assert (await fetch(served.server, "GET", f"/v1/responses/{ident}")).status == 404

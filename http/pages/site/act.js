@@ -1,5 +1,5 @@
 // A button whose work takes a while and may fail; what cannot be undone is asked twice.
-import { html, useRef, useState } from '../vendor/preact.js';
+import { html, useRef, useState } from './vendor/preact.js';
 
 const SHOWN_MS = 20_000; // later it would tell of another state
 
