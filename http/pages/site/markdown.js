@@ -107,7 +107,7 @@ function nodesOf(tokens, inline) {
   return top;
 }
 
-const DEFINITION = /^[ >]*\[[^\]]+\]:/m;
+const DEFINITION = /^[ >]{0,20}\[[^\]\n]{1,200}\]:/m;
 
 // A text that grows: all blocks but its last are read once.
 export class GrowingMarkdown {
@@ -133,7 +133,7 @@ export class GrowingMarkdown {
   // Reads on to `end`; a line whose first signs may still become a list or a heading is left for later.
   read(text, end, isEnded) {
     const written = text.slice(this.from, end);
-    const source = isEnded ? written : written.replace(/(^|\n)[ \t>]*(?:[-+*=_`~#|:$\\]+|\d{1,9}[.)]?)?[ \t]*$/, '$1');
+    const source = isEnded ? written : written.replace(/(^|\n)[ \t>]*(?:(?:[-+*=_`~#|:$\\]+|\d{1,9}[.)]?)[ \t]*)?$/, '$1');
     const found = nodesOf(blocks.parse(source, { ...this.links }), (content) => this.inline(content));
     const last = isEnded ? null : found.pop();
     for (const { node } of found) this.done.push(node);

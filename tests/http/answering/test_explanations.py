@@ -194,6 +194,7 @@ async def test_a_stream_ends_with_the_explanation(settings: Settings) -> None:
     [
         ("/v1/messages", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}),
         ("/v1/responses", {"input": "Hello", "max_output_tokens": 16, "store": False}),
+        ("/v1/responses", {"input": "Hello", "max_output_tokens": 16, "store": True}),
         (
             "/api/chat",
             {
@@ -222,6 +223,9 @@ async def test_every_protocol_explains_on_request(
     ]
     assert reasons[0] in ("first", "changed")
     assert len(reasons) == (2 if "prompt" in body else 1)
+    if path == "/v1/responses":  # which has no timings
+        assert explained["seconds"].keys() == {"queued", "prefill", "decode"}
+        assert explained["seconds"]["decode"] > 0
     assert "greenroom" not in silent.get("usage", silent)
     assert refused.status == 400
     assert "include_explain" in json.dumps(refused.json())

@@ -55,11 +55,11 @@ function Chat({ records, path }) {
   const [models, modelProblem, lookAgain] = useModels((id) => talks.some((talk) => talk.isAnswering && talk.model === id));
   const [main, rival] = talks;
 
+  // `work` tells whether the list of conversations is another then.
   const keep = async (work) => {
     setKeeping((number) => number + 1);
     try {
-      await work();
-      wasSaved();
+      if (await work()) wasSaved();
     } catch (error) {
       setNotice(`Not kept: ${error.message}`);
     }
@@ -70,11 +70,13 @@ function Chat({ records, path }) {
     talk.changed = changed;
     // Before the question is asked, and after its answer.
     talk.keep = () => keep(async () => {
+      const isNew = !talk.id;
       await records.save(talk);
       if (talk === onScreen[0]) forgetSent(talk);
       if (rival && onScreen.includes(rival)) await link(records, main, rival);
       // Meanwhile another conversation may have been opened.
       if (talk === onScreen[0] && /^(#chat.*)?$/.test(location.hash)) history.replaceState(null, '', `#chat/${talk.id}`);
+      return isNew;
     });
     talk.turnEnded = () => {
       lookAgain();
@@ -112,7 +114,7 @@ function Chat({ records, path }) {
   const compare = () => {
     if (!rival) return setTalks([main, rivalOf(main, able)]);
     setTalks([main]);
-    return keep(() => unlink(records, main, rival));
+    return keep(() => unlink(records, main, rival).then(() => true));
   };
   const answering = talks.some((talk) => talk.isAnswering);
   const settingsProblem = jsonProblem(main.options.schema, 'object') || jsonProblem(main.options.tools, 'array');

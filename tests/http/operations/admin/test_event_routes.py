@@ -74,8 +74,12 @@ async def test_loads_evictions_and_failures_are_told_with_stage_and_fraction(
         assert (name, failed["model"]) == ("load", "broken")
         assert failed["detail"]
         async with following(served) as late:
-            present = {(await next_event(late))[1]["model"] for _ in range(3)}
-            assert present == {"qwen3", "llama", "broken"}
+            present = [(await next_event(late))[1] for _ in range(3)]
+            assert {event["model"] for event in present} == {"qwen3", "llama", "broken"}
+            # Each has the time at which it happened, not that of the question.
+            times = {event["model"]: event["time"] for event in present}
+            assert times["llama"] == pytest.approx(seen[-1][1]["time"], abs=0.5)
+            assert times["broken"] == pytest.approx(failed["time"], abs=0.5)
 
 
 async def test_a_stream_of_events_does_not_hold_up_the_end_of_the_server() -> None:

@@ -31,6 +31,7 @@ async def test_the_status_counts_models_and_says_what_does_not_work(
         assert (await fetch(served.server, "POST", "/v1/conversations", {})).status == 503
         used = (await fetch(served.server, "GET", "/admin/status")).json()
         assert (used["status"], used["models"]) == ("degraded", {"ready": 1})
-        assert used["model_bytes"] > 0
+        assert used["memory_limit"] > used["model_bytes"] > 0
+        assert (used["audit"], used["inspector"]) == (True, False)
         assert used["uptime"] > new["uptime"]
         assert "it is no file" in used["problems"][0]
