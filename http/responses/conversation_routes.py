@@ -61,7 +61,7 @@ class ConversationQuery:
 
 @attrs.frozen
 class DeletionQuery:
-    """What goes with a deleted conversation.
+    """Options for the deletion of a conversation.
 
     Args:
         responses: True to delete its ended responses too.

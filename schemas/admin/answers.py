@@ -118,9 +118,14 @@ class UsedModel:
 
 @attrs.frozen
 class UsedModels:
-    """The response body of `GET /admin/models`: the models that were requested since the start."""
+    """The response body of `GET /admin/models`: the models that were requested since the start.
+
+    Args:
+        memory_limit: See `ServerStatus`.
+    """
 
     models: tuple[UsedModel, ...]
+    memory_limit: int | None
 
 
 @attrs.frozen

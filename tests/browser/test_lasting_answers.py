@@ -121,7 +121,7 @@ def is_replaced(server: ServerProcess, killed: int) -> bool:
 
 
 def outcome(page: Page, question: str) -> str:
-    """Return what became of a question whose server was killed, as soon as the page knows."""
+    """Return the fate of a question whose server was killed; empty until the page knows."""
     unsent = str(page.run("return document.querySelector('#message')?.value ?? ''"))
     asked = page.texts(".entry.user .body") == [question]
     before = written(page)

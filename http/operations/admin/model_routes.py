@@ -41,7 +41,7 @@ def model_routes(services: RouteServices) -> Blueprint:
     @described("List the models that were requested, with the rows of their batches", answer=UsedModels)
     async def models() -> Response:
         status = await ask_actor(pool, DescribePool(), PoolStatus)
-        return json_response(attrs.asdict(UsedModels(tuple(map(_used_model, status.models)))))
+        return json_response(attrs.asdict(UsedModels(tuple(map(_used_model, status.models)), status.limit)))
 
     @routes.post("/admin/models/plan")
     @described(

@@ -17,8 +17,8 @@ async function look(before) {
   const isFresh = before && !isKnownGone && performance.now() - before.knownAt < KNOWN_FOR_MS;
   isKnownGone = false;
   const known = isFresh ? before : { known: (await get('v1/models')).data, knownAt: performance.now() };
-  const [{ models: used }, metrics] = await Promise.all([get('admin/models'), lookAtMetrics(before?.metrics)]);
-  return { used, metrics, phases: phasesOf(before?.phases, used), known: known.known, knownAt: known.knownAt };
+  const [{ models: used, memory_limit: limit }, metrics] = await Promise.all([get('admin/models'), lookAtMetrics(before?.metrics)]);
+  return { used, limit, metrics, phases: phasesOf(before?.phases, used), known: known.known, knownAt: known.knownAt };
 }
 
 function memoryOf(figures, granted) {
@@ -39,7 +39,7 @@ export function ModelsTab({ connection }) {
   const figures = (id) => found.metrics.models.get(id) || {};
   const models = placed(places.current, found);
   return html`<div>${problem && html`<p class="problem">${problem}</p>`}
-      <${Account} used=${found.used} figures=${figures} limit=${connection.status?.memory_limit} />
+      <${Account} used=${found.used} figures=${figures} limit=${found.limit} />
       ${!models.length && html`<p class="faint">No models here. “Downloads” fetches one.</p>`}</div>
     <div class="cards">${models.map(({ id, known, used }) => html`<${ModelCard} key=${id} id=${id} known=${known} used=${used} figures=${figures(id)} phases=${found.phases.get(id)} again=${again} />`)}</div>`;
 }
