@@ -13,6 +13,7 @@ class StopStrings:
     longer. Text that may be the start of a stop string is held back.
 
     Attributes:
+        withheld: Text held back, which may be the start of a stop string.
         matched: Stop string that ended the text; None if there is none yet.
     """
 
@@ -21,21 +22,21 @@ class StopStrings:
         self._longest = max(map(len, self._strings), default=0)
         firsts = "".join(re.escape(string[0]) for string in self._strings)
         self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
-        self._withheld = ""
+        self.withheld = ""
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
         """Return the text up to the first stop string, without a possible start of one at its end."""
-        if self._withheld:
-            text = self._withheld + text
+        if self.withheld:
+            text = self.withheld + text
         ends = [(text.find(string) + len(string), -len(string), string) for string in self._strings]
         found = [end for end in ends if end[0] >= len(end[2])]
         if found:
             end, _, self.matched = min(found)
-            self._withheld = ""
+            self.withheld = ""
             return text[: end - len(self.matched)]
         cut = self._partial_match(text)
-        self._withheld = text[cut:]
+        self.withheld = text[cut:]
         return text[:cut]
 
     def _partial_match(self, text: str) -> int:
@@ -48,5 +49,5 @@ class StopStrings:
 
     def flush(self) -> str:
         """Return the text held back, which turned out to be no stop string."""
-        withheld, self._withheld = self._withheld, ""
+        withheld, self.withheld = self.withheld, ""
         return withheld

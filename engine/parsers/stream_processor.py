@@ -86,6 +86,11 @@ class StreamProcessor:
         return self._stop.matched if self._stop is not None else None
 
     @property
+    def withheld(self) -> str:
+        """Visible text held back because it may be the start of a stop string."""
+        return self._stop.withheld if self._stop is not None else ""
+
+    @property
     def has_tool_calls(self) -> bool:
         """True if at least one tool call was emitted."""
         return self._call >= 0

@@ -29,6 +29,8 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
 _MAX_REFERENCES = 16
 """Limit on nested references and alternatives, since a schema may refer to itself."""
+_EXACT = 2**53
+"""Limit below which every integer is exactly a float; strict clients refuse the integer 5 as `5.0`."""
 _MAX_DIGITS = 300
 """Limit on the digits of a number that is not valid JSON; a longer one exceeds the range of floats."""
 
@@ -93,6 +95,8 @@ class OfferedTools:
             return text
         if "string" in types and not (_TYPES[type(value)] & types):
             return text
+        if isinstance(value, float) and "integer" in types and "number" not in types:
+            return int(value) if value.is_integer() and abs(value) < _EXACT else value
         return value
 
     def _types(self, name: str, argument: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from greenroom.engine.text.sampling.logprobs import Scores
 from greenroom.schemas.events.events import (
@@ -48,22 +48,45 @@ class AnswerLogprobs:
         """Discard pending scores: their tokens are not part of the visible answer."""
         self._pending.clear()
 
-    def attach(self, events: Sequence[InferenceEvent]) -> list[InferenceEvent]:
-        """Attach pending scores to the text among the last token's events; return the events."""
+    def attach(self, events: Sequence[InferenceEvent], withheld: str = "") -> list[InferenceEvent]:
+        """Attach pending scores to the text among the last token's events; return the events.
+
+        Args:
+            withheld: Visible text held back, which may be the start of a stop string.
+        """
         answered = [*events]
         if not self._pending:
             return answered
+        finished = answered[-1] if answered and isinstance(answered[-1], Finished) else None
+        shown = len(self._pending)
+        if finished is not None and finished.stop is not None:
+            shown = self._count_before(b"".join(self._written()).find(finished.stop.encode()))
+            del self._pending[shown:]
+        elif withheld:
+            shown = self._count_before(b"".join(self._written()).rfind(withheld.encode()))
         for index in reversed(range(len(answered))):
             event = answered[index]
             if isinstance(event, TextDelta):
-                answered[index] = TextDelta(event.text, event.index, tuple(self._pending))
-                self._pending.clear()
+                answered[index] = TextDelta(event.text, event.index, tuple(self._pending[:shown]))
+                del self._pending[:shown]
                 return answered
         if any(isinstance(event, ReasoningDelta | ToolCallDelta) for event in answered):
             self._pending.clear()
-        if answered and isinstance(answered[-1], Finished) and answered[-1].reason in ("stop", "length"):
-            self._emit_rest(answered, answered[-1])
+        if finished is not None and finished.reason in ("stop", "length"):
+            self._emit_rest(answered, finished)
         return answered
+
+    def _written(self) -> Iterator[bytes]:
+        return (score.token.bytes for score in self._pending)
+
+    def _count_before(self, end: int) -> int:
+        """Return the number of pending tokens that begin before a position in their text, in bytes."""
+        count, begin = 0, 0
+        for written in self._written():
+            if begin >= end:
+                break
+            count, begin = count + 1, begin + len(written)
+        return count
 
     def _emit_rest(self, events: list[InferenceEvent], finished: Finished) -> None:
         """Emit the scores of final tokens without text, unless a stop string removed them."""

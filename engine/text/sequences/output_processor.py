@@ -29,6 +29,9 @@ class Processor(Protocol):
     def stopped(self) -> str | None: ...
 
     @property
+    def withheld(self) -> str: ...
+
+    @property
     def has_tool_calls(self) -> bool: ...
 
     @property

@@ -155,7 +155,7 @@ class Sequence:
             events = self._append_token(token)
             if was_in_reasoning or processor.in_reasoning:
                 logprobs.discard()
-            events = logprobs.attach(events)
+            events = logprobs.attach(events, processor.withheld)
         return self.text.append_appendix(events, self.index) if self.text.appendix else events
 
     def _append_token(self, token: int) -> list[InferenceEvent]:

@@ -88,7 +88,8 @@ class ChatFormatter:
             reason = "function_call" if reason == "tool_calls" else reason
         else:
             message = attrs.evolve(message, tool_calls=tuple(map(self._tool_call, calls)) or None)
-        logprobs = json.loads(chat_logprobs(choice.logprobs))
+        wanted = choice.parameters is not None and choice.parameters.logprobs
+        logprobs = json.loads(chat_logprobs(choice.logprobs, empty=wanted and not calls))
         return ChatChoice(index, message, reason, choice.finished.stop, logprobs)
 
     def _tool_call(self, call: ToolCall) -> dict[str, Any]:

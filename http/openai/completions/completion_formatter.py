@@ -84,7 +84,7 @@ class CompletionFormatter:
         if wants_logprobs(self.wire):
             first = next((piece.first for piece in choice.prompt), None)
             prompt = chain.from_iterable(piece.logprobs for piece in choice.prompt)
-            logprobs = CompletionLogprobs().add(chain(prompt, choice.logprobs), first)
+            logprobs = CompletionLogprobs().add(chain(prompt, choice.logprobs), first, empty=True)
         finished = choice.finished
         return CompletionChoice(index, text, finish_reason(finished), finished.stop, logprobs)
 

@@ -11,9 +11,9 @@ from greenroom.http.encoding.token_logprobs import token_logprobs
 from greenroom.schemas.events.events import Token, TokenLogprob
 
 
-def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
-    """Return the `logprobs` object of a chat's choice; null if there are none."""
-    if not logprobs:
+def chat_logprobs(logprobs: Sequence[TokenLogprob], empty: bool = False) -> bytes:
+    """Return the `logprobs` object of a chat's choice; null if there are none, unless it may be `empty`."""
+    if not (logprobs or empty):
         return b"null"
     return b'{"content":%b,"refusal":null}' % token_logprobs(logprobs)
 
@@ -25,8 +25,10 @@ class CompletionLogprobs:
         self._offset = 0
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def add(self, logprobs: Iterable[TokenLogprob], first: Token | None = None) -> dict[str, Any] | None:
-        """Return the object for the next tokens; None if there are none.
+    def add(
+        self, logprobs: Iterable[TokenLogprob], first: Token | None = None, *, empty: bool = False
+    ) -> dict[str, Any] | None:
+        """Return the object for the next tokens; None if there are none, unless it may be `empty`.
 
         Args:
             first: First token of a prompt, which precedes `logprobs` and has no log-probability.
@@ -48,7 +50,7 @@ class CompletionLogprobs:
             # Several tokens can have the same name: the most likely of them counts.
             top = {_name(token): finite_logprob(value) for token, value in reversed(entry.top)}
             tops.append({_name(entry.token): value, **dict(reversed(top.items()))} if top else {})
-        if not tokens:
+        if not (tokens or empty):
             return None
         return {
             "tokens": tokens,

@@ -187,6 +187,12 @@ def test_many_broken_calls_cost_no_more_than_their_length() -> None:
         ({"type": "string"}, "12", "12"),
         ({"type": "string"}, '  "quoted"\n', '  "quoted"\n'),
         ({"type": "integer"}, " 12 ", 12),
+        ({"type": "integer"}, "5.0", 5),
+        ({"type": ["integer", "null"]}, "-1e3", -1000),
+        ({"type": "integer"}, "5.5", 5.5),
+        ({"type": "integer"}, "12345678901234567890.0", 12345678901234567890.0),
+        ({"type": "number"}, "5.0", 5.0),
+        ({"type": ["string", "integer"]}, "5.0", "5.0"),
         ({"type": ["string", "null"]}, "null", None),
         ({"type": ["string", "null"]}, "12", "12"),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "12", 12),
@@ -205,7 +211,8 @@ def test_glm_values_are_what_the_schema_says(schema: dict[str, object], written:
     tool = Tool("f", parameters={"properties": {"x": schema}})
     text = f"<tool_call>f<arg_key>x</arg_key><arg_value>{written}</arg_value></tool_call>"
     (call,) = extract("glm4_native", text, (tool,)).calls
-    assert json.loads(call.arguments) == {"x": value}
+    read = json.loads(call.arguments)
+    assert (read, type(read["x"])) == ({"x": value}, type(value))
 
 
 def test_a_reference_into_a_list_says_what_a_value_is() -> None:

@@ -14,10 +14,11 @@ from greenroom.engine.text.sampling.sampling_parameters import SamplingParameter
 from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.text.sequences.sequence import Sequence
-from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta, Token, ToolCallDelta
 from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.messages.messages import Tool
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.tests.support.engines.logprobs import scores_of
 from greenroom.tests.support.engines.text_engines import finished, loaded
 
 TinyModel = Callable[..., Path]
@@ -172,3 +173,44 @@ def test_no_appendix_follows_calls_or_what_was_cancelled(tiny_model: TinyModel) 
     row = row_with_appendix(adapter, "so")
     row.append_token(50)
     assert isinstance(row.finish("length")[-2], TextDelta)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stop", "shown"),
+    [
+        (["Hi", "\n", "STOP"], "STOP", ["Hi", "\n"]),
+        (["Hi", " ", "\n", "ST", "OP"], "STOP", ["Hi", " ", "\n"]),
+        (["One", " stop", " two"], "stop", ["One", " stop"]),
+        (["One", " st", "op"], "stop", ["One", " st"]),
+        (["a", "aa", "b"], "aab", ["a"]),
+        (["xaa", "ab"], "aab", ["xaa"]),
+        (["STOP"], "STOP", []),
+        (["S", "TOP it"], "STOP", []),
+        ([" ", "STOP"], "STOP", [" "]),
+        (["Hi", "ST", "AY"], "STOP", ["Hi", "ST", "AY"]),
+        (["é", "STO", "P"], "STOP", ["é"]),
+    ],
+)
+def test_scores_are_those_of_the_tokens_before_a_stop_string(
+    tiny_model: TinyModel, pieces: list[str], stop: str, shown: list[str]
+) -> None:
+    prepared = PreparedPrompt(PROMPT, frozenset({2}), 9, stop=(stop,))
+    row = Sequence(
+        "a",
+        PROMPT,
+        max_tokens=9,
+        stop_token_ids=frozenset({99}),
+        sampling=SamplingParameters(),
+        text=AnswerText(
+            Scripted(*pieces), loaded(tiny_model("qwen3"))[1].new_stream_processor(prepared, str)
+        ),
+        logprobs=AnswerLogprobs(lambda ident: Token(pieces[ident], pieces[ident].encode()), 0),
+    )
+    events: list[InferenceEvent] = []
+    for token in range(len(pieces)):
+        assert row.logprobs is not None
+        row.logprobs.set_scores([-0.5])
+        events += row.append_token(token)
+    if not row.finished:
+        events += row.append_token(99)
+    assert [score.token.text for score in scores_of(events)] == shown

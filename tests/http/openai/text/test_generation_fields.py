@@ -87,6 +87,9 @@ async def test_log_probabilities_of_a_chat(settings: Settings) -> None:
         ]
         assert [(s.token, s.top_logprobs) for s in parts] == [(s.token, s.top_logprobs) for s in scores]
         assert (await chat(served)).choices[0].logprobs is None
+        first = whole.choices[0].message.content[:2]
+        stopped = await chat(served, temperature=0, logprobs=True, stop=[first])
+        assert (stopped.choices[0].message.content, stopped.choices[0].logprobs.content) == ("", [])
 
 
 async def test_log_probabilities_of_raw_completions(settings: Settings) -> None:
