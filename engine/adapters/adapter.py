@@ -127,7 +127,7 @@ class Adapter(OutputAdapter):
             return self._render_read(request, self._read_chat(request)[0])
         tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
         text = request.input.prompt if isinstance(request.input.prompt, str) else None
-        return contents_of(tokens, text, self.tokenizer, self.token_names, self.context_length)
+        return contents_of(tokens, text, self.tokenizer, self.context_length)
 
     def _read_chat(self, request: InferenceRequest) -> tuple[ChatInput, str]:
         """Return a conversation in the form for this kind of model, and the text appended to the answer."""
@@ -155,7 +155,7 @@ class Adapter(OutputAdapter):
         reasoning = _choose_reasoning(self.thinking, request.id, chat, parameters)
         encoded = self._conversations.encode(chat, reasoning.changes, request.overflow, parameters.max_tokens)
         text = self._conversations.shown_text(encoded)
-        contents = contents_of(encoded.tokens, text, self.tokenizer, self.token_names, self.context_length)
+        contents = contents_of(encoded.tokens, text, self.tokenizer, self.context_length)
         return attrs.evolve(contents, dropped_messages=encoded.dropped_messages)
 
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:

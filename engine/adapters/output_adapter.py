@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.null import NullReasoningParser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
-from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.events.events import Token
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -51,15 +49,10 @@ class OutputAdapter:
         return StreamProcessor(tools, reasoning_parser, prepared, new_call_id, index=index, release=release)
 
     def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
-        """Return the detokenizer of one choice; only a free answer loses its leading space."""
+        """Return the detokenizer of one choice; only a free answer loses a space of the vocabulary's own."""
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
 
     def token(self, ident: int) -> Token:
         """Return one token as shown to clients in log-probabilities."""
-        return self.token_names.look_up(ident)
-
-    @functools.cached_property
-    def token_names(self) -> TokenNames:
-        """Text and bytes of each token."""
-        return TokenNames(self.tokenizer.wrapped)
+        return self.tokenizer.token_names.look_up(ident)

@@ -15,10 +15,11 @@ from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.files.regular_files import check_folder
 from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
-from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer, ByteDetokenizer
 from greenroom.engine.tokenizer.growth import check_backend
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
+from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 from greenroom.schemas.messages.control_tokens import ControlToken
 
@@ -84,6 +85,11 @@ class ChatTokenizer:
     def vocab(self) -> Mapping[str, int]:
         """Token ids by token, including added tokens."""
         return vocabulary_of(self.wrapped)
+
+    @functools.cached_property
+    def token_names(self) -> TokenNames:
+        """Text and bytes of each token."""
+        return TokenNames(self.wrapped)
 
     @functools.cached_property
     def longest_token(self) -> int:
@@ -198,10 +204,14 @@ class ChatTokenizer:
         """Return a detokenizer for one request.
 
         Args:
-            preceding_tokens: Tokens before the output, so that continued raw text keeps a leading space;
-                empty for an answer, which starts at its first word.
+            preceding_tokens: Tokens before the output, so that continued raw text keeps a leading space that
+                the vocabulary puts before each first word; empty for an answer.
         """
-        detokenizer: Detokenizer = BoundedDetokenizer(self.wrapped.detokenizer)
+        known = self.wrapped.detokenizer
+        detokenizer: Detokenizer = BoundedDetokenizer(known)
+        if hasattr(known, "tokenmap"):  # A byte-level vocabulary, or one of SentencePiece.
+            names, trims_space = self.token_names, getattr(known, "trim_space", False)
+            detokenizer = ByteDetokenizer(lambda token: names.look_up(token).bytes, trims_space)
         for token in preceding_tokens[-_TAIL:]:
             detokenizer.add_token(token)
         _ = detokenizer.last_segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +15,7 @@ from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.text.sequences.answer_text import AnswerText
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
@@ -47,13 +48,13 @@ VALUES = [
 ]
 
 
-@functools.cache
-def tokenizer_with(kind: str, added: tuple[str, ...]) -> tuple[Any, Any]:
-    """Return a tokenizer and a detokenizer of mlx-lm.
+KINDS = ["BPE", "held", "SPM", "Naive"]
+"""Byte-level, the same with a detokenizer that holds back spaces, of SentencePiece, and any other kind."""
 
-    Args:
-        kind: `BPE` for a byte-level vocabulary, `SPM` for one of sentencepiece, `Naive` for any.
-    """
+
+@functools.cache
+def tokenizer_with(kind: str, added: tuple[str, ...]) -> ChatTokenizer:
+    """Return a tokenizer of single characters or bytes and of added tokens."""
     from mlx_lm import tokenizer_utils
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -72,17 +73,18 @@ def tokenizer_with(kind: str, added: tuple[str, ...]) -> tuple[Any, Any]:
         fast.decoder = decoders.ByteLevel()
     fast.add_tokens([AddedToken(name, special=False, normalized=False) for name in added])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, clean_up_tokenization_spaces=False)
-    return fast, getattr(tokenizer_utils, f"{kind}StreamingDetokenizer")(tokenizer)
+    detokenizer = getattr(tokenizer_utils, f"{'BPE' if kind == 'held' else kind}StreamingDetokenizer")
+    return ChatTokenizer(tokenizer_utils.TokenizerWrapper(tokenizer, detokenizer), Path())
 
 
 def read(kind: str, markers: Sequence[str], text: str, processor: StreamProcessor) -> ParsedAnswer:
     """Tokenize a text with the markers as tokens, and pass it through detokenizer and parsers."""
-    names = tuple(dict.fromkeys((*markers, *MENTIONED)))
-    fast, detokenizer = tokenizer_with(kind, names)
-    detokenizer.reset()
-    controls = {fast.token_to_id(name): ControlToken(name, False) for name in names}
-    answer = AnswerText(BoundedDetokenizer(detokenizer), processor, controls)
-    events = [event for token in fast.encode(text).ids for event in answer.add_token(token)]
+    tokenizer = tokenizer_with(kind, tuple(dict.fromkeys((*markers, *MENTIONED))))
+    controls = {ident: ControlToken(name, False) for name, ident in tokenizer.added_tokens.items()}
+    held = BoundedDetokenizer(tokenizer.wrapped.detokenizer)
+    answer = AnswerText(held if kind == "held" else tokenizer.new_detokenizer(), processor, controls)
+    tokens = tokenizer.wrapped.encode(text, add_special_tokens=False)
+    events = [event for token in tokens for event in answer.add_token(token)]
     events += answer.end("stop", ended_by_model=True)[0]
     return collect_answer(event for event in events if isinstance(event, Delta))
 
@@ -96,7 +98,7 @@ def new_processor(
 
 
 @pytest.mark.parametrize("release", ["validated", "immediate"])
-@pytest.mark.parametrize("kind", ["BPE", "SPM", "Naive"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tool_format", MARKERS)
 def test_an_argument_keeps_the_white_space_before_a_token(
     tool_format: str, kind: str, release: Release
@@ -109,8 +111,25 @@ def test_an_argument_keeps_the_white_space_before_a_token(
         assert [json.loads(call.arguments) for call in answer.tool_calls] == [{"city": value}], value
 
 
-@pytest.mark.parametrize("kind", ["BPE", "SPM", "Naive"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_thought_keeps_the_white_space_before_a_token(kind: str) -> None:
     text = "I said <tool_call> and 😀 <|im_start|>\t<think> once.</think>Well."
     answer = read(kind, (), text, new_processor("hermes_json", thoughts="think_tag"))
     assert (answer.reasoning, answer.text) == (text.partition("</think>")[0], "Well.")
+
+
+@pytest.mark.parametrize("kind", ["BPE", "SPM", "Naive"])
+def test_every_byte_of_an_answer_is_shown_and_padding_is_nothing(kind: str) -> None:
+    tokenizer = tokenizer_with(kind, ("<b>",))
+    text = "  a\0b é日😀<b>\n "
+    tokens = tokenizer.wrapped.encode(text, add_special_tokens=False)
+    pads = [len(tokenizer.wrapped), 10**6]
+    for preceding in ((), tokens[2:4]):
+        detokenizer = tokenizer.new_detokenizer(preceding)
+        shown = ""
+        for token in [*pads, *tokens[:5], *pads, *tokens[5:], *pads]:
+            detokenizer.add_token(token)
+            shown += detokenizer.last_segment
+        detokenizer.finalize()
+        own_space = kind == "SPM" and not preceding
+        assert shown + detokenizer.last_segment == (text[1:] if own_space else text)
