@@ -35,8 +35,8 @@ SUPPORTED: Final = frozenset(
 )
 """Keywords that are enforced on the answer."""
 
-_LIKENESS: Final = 0.8
-"""Least likeness of a misspelled keyword, as `difflib` counts it: "mininum" has 0.86, "when" 0.75."""
+_LIKENESS: Final = 0.85
+"""Least likeness of a misspelled keyword, as `difflib` counts it: "mininum" has 0.86, "form" 0.8."""
 
 UNENFORCED: Final = frozenset(
     {
