@@ -19,7 +19,7 @@ from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.audit.audit_writer import AuditWriter
 from greenroom.actors.core.activity import Activity
 from greenroom.actors.core.ref import ActorStopped, Ref
-from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
+from greenroom.actors.core.worker import Workers, WorkersStatistics
 from greenroom.actors.downloads.downloads import Downloads
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.engines.probed_models import ProbedModels
@@ -219,7 +219,7 @@ async def open_system(
     *,
     database: Database | sqlite3.Connection | None = None,
     engines: Engines | None = None,
-    hang_timeout: float = HANG_TIMEOUT,
+    hang_timeout: float | None = None,
     activity: Activity | None = None,
     left_out: Collection[str] = (),
 ) -> AsyncIterator[System]:
@@ -235,7 +235,8 @@ async def open_system(
             and used by nothing else meanwhile; it stays open. Without both, responses are kept in memory:
             only a command writes into the user's data folder.
         engines: Access to models; replaced only in tests of failures.
-        hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung.
+        hang_timeout: Time in seconds without a heartbeat after which an active thread counts as hung; by
+            default it follows the device.
         activity: Record of the models that load or compute, and of imports.
         left_out: Names of models that are not loaded at the start, since a process died over them.
 

@@ -204,9 +204,17 @@ def model_broken(what: str, param: str | None = None) -> Problem:
     return Problem(503, "model_broken", detail, param)
 
 
-def model_hung(model: str) -> Problem:
-    """Return the problem of a worker that hangs and cannot be ended."""
-    detail = f"The model '{model}' has stopped responding; the server has to be restarted."
+def model_hung(model: str, seconds: float | None = None) -> Problem:
+    """Return the problem of a worker that is slow or hangs, and cannot be ended.
+
+    Args:
+        seconds: Seconds without a sign of life; None if unknown.
+    """
+    time = "" if seconds is None else f" for {seconds:g} s"
+    detail = (
+        f"The model '{model}' has given no sign of life{time}: a step (of speech: a sentence) takes longer "
+        "than that on this device, or never ends. The model is used again once it ends."
+    )
     return Problem(503, "model_hung", detail, retry_after=30)
 
 
@@ -226,7 +234,7 @@ def no_room(model: str, hung: tuple[str, ...]) -> Problem:
     """Return the problem of a model that cannot be loaded because the models `hung` occupy the memory."""
     detail = (
         f"The model '{model}' cannot be loaded: its memory is held by {', '.join(map(repr, hung))}, which "
-        "stopped responding; the server has to be restarted."
+        "give no sign of life. It can be once their steps end."
     )
     return Problem(503, "no_room", detail, retry_after=30)
 
@@ -252,8 +260,8 @@ def tokenizer_crashed(model: str, reason: str) -> Problem:
 def tokenizers_hung(model: str, threads: int) -> Problem:
     """Return the problem of a model with too many hung tokenizer threads."""
     detail = (
-        f"The model '{model}' can prepare no more prompts: {threads} of its threads hang. The server has "
-        "to be restarted."
+        f"The model '{model}' can prepare no more prompts: {threads} of its threads hang. It does "
+        "again once one of them returns."
     )
     return Problem(503, "model_hung", detail, retry_after=30)
 

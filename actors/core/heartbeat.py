@@ -41,12 +41,16 @@ class Heartbeat:
         """True while the job waits for something external."""
         return self._paused
 
-    def check(self) -> bool:
-        """Count a check, and return whether the job counts as hung. For the Trio thread only."""
+    def check(self, patience: int = 1) -> bool:
+        """Count a check, and return whether the job counts as hung. For the Trio thread only.
+
+        Args:
+            patience: Multiple of `SILENT_TICKS` after which it does.
+        """
         beats = self._beats
         silent = not self._paused and beats == self._seen
         self._seen, self._silent = beats, self._silent + 1 if silent else 0
-        return self._silent >= SILENT_TICKS
+        return self._silent >= SILENT_TICKS * patience
 
     def _set_paused(self, paused: bool) -> None:
         self._paused = paused

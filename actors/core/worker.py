@@ -24,6 +24,7 @@ from greenroom.actors.core.heartbeat import SILENT_TICKS, Heartbeat
 from greenroom.actors.core.replacements import DeviceReport, Replacements, Verdict
 from greenroom.actors.core.worker_thread import Purpose, Worker
 from greenroom.engine.device.device_crashes import Crash, crash_of, find_late_crash
+from greenroom.engine.loading.devices import computes_on_cpu
 from greenroom.schemas.logs import get_logger
 
 log = get_logger()
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 HANG_TIMEOUT = 120.0
 """Time in seconds without a heartbeat after which an active thread counts as hung."""
+CPU_PATIENCE = 5
+"""Multiple of it for computation on a CPU, where one sentence of speech has taken 310 s."""
 
 
 @attrs.frozen
@@ -110,16 +113,18 @@ class Workers:
     """The system's threads: lent, free and quarantined ones.
 
     Args:
-        hang_timeout: Time in seconds without a heartbeat after which a thread counts as hung.
+        hang_timeout: Time in seconds without a heartbeat after which a thread counts as hung; None for
+            `HANG_TIMEOUT`, and `CPU_PATIENCE` times that where a model computes on a CPU.
         activity: Record of the models whose threads work.
 
     Attributes:
         device_lost: Event, set when new threads would not help; `loss` then gives the reason.
     """
 
-    def __init__(self, hang_timeout: float = HANG_TIMEOUT, activity: Activity | None = None) -> None:
+    def __init__(self, hang_timeout: float | None = None, activity: Activity | None = None) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._hang_timeout = hang_timeout
+        self._hang_timeout = HANG_TIMEOUT if hang_timeout is None else hang_timeout
+        self._follows_device = hang_timeout is None
         self._activity = activity or Activity()
         self.device_lost = trio.Event()
         self._replacements = Replacements()
@@ -161,11 +166,14 @@ class Workers:
         while True:
             await trio.sleep(self._hang_timeout / SILENT_TICKS)
             for worker, loan in [*self._lent.items()]:
-                if loan.heartbeat.check():
-                    fields = {"model": loan.owner, "silent_seconds": self._hang_timeout}
+                slow = self._follows_device and worker.purpose == "gpu" and computes_on_cpu()
+                patience = CPU_PATIENCE if slow else 1
+                if loan.heartbeat.check(patience):
+                    seconds = self._hang_timeout * patience
+                    fields = {"model": loan.owner, "silent_seconds": seconds}
                     log.error("worker hangs", actor="system", worker=worker.name, **fields)
                     self.quarantine(worker)
-                    loan.report(WorkerSilent(self._hang_timeout))
+                    loan.report(WorkerSilent(seconds))
 
     def quarantine(self, worker: Worker) -> None:
         """Stop awaiting and reusing a hung thread; it ends with its job, if the job ever ends."""

@@ -217,8 +217,8 @@ class Model:
                     self._report(PreparingChanged(None if final and not given_up else problem))
                 if final:
                     self._requests.fail_unprepared(problem)
-            case WorkerSilent():
-                self._fail(problem := model_hung(self.key.model))
+            case WorkerSilent(seconds):
+                self._fail(problem := model_hung(self.key.model, seconds))
                 self._report(WorkerHung(problem))
                 self._requests.fail_running(problem)
 

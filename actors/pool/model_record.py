@@ -189,7 +189,7 @@ class ModelRecord:
     def refusal(self, now: float) -> Problem | None:
         """Return the reason to reject all requests now; None if there is none."""
         if self.use.hung:
-            return model_hung(self.key.model)
+            return self.problem or model_hung(self.key.model)
         left = self.intensity.seconds_left(now)
         if left > 0 and self.problem is not None and self.use.state is ModelState.ERROR:
             detail = f"{self.problem.detail} It failed too often; the server tries it again later."

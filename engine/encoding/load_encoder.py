@@ -33,8 +33,7 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
     else:
         model = _load_known_encoder(folder, config, SAME_CODE.get(architecture, architecture))
     mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
-    if settings.dtype != "auto":
-        cast_weights(model, getattr(mx, settings.dtype))
+    cast_weights(model, settings)
     return model
 
 

@@ -36,8 +36,7 @@ def load_text_lazily(folder: Path, settings: Settings) -> Any:
     # Every layer is first created with random weights, which are never used. They stay alive through the
     # thread's random key until that is evaluated (60 kB for each load of a tiny model).
     mx.eval(mx.random.state)
-    if settings.dtype != "auto":
-        cast_weights(model, getattr(mx, settings.dtype))
+    cast_weights(model, settings)
     return model
 
 

@@ -11,16 +11,20 @@ import attrs
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.text_config import text_config
+from greenroom.engine.loading.devices import weight_type
 from greenroom.engine.loading.stated_sizes import check_sizes
 from greenroom.engine.loading.weight_files import StoredTensor, read_tensors
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.speed import Dtype
 
 FIRST_TOKENS = 2_048
 """Tokens of KV cache that must fit beside the weights; a model with less cache is of no use."""
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_PACKED = frozenset({"U32", "I32"})
+"""Types of quantized weights, MLX's and others'."""
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
 
 _PREFILL_TOKENS = 512
@@ -96,6 +100,8 @@ def load_size(
     tensors = dict(_tensors(folder, kind, checked))
     if kind not in ("speech", "transcription"):  # sizes that no weights confirm would ask for any memory
         check_sizes(config, [{name: tensor.shape for name, tensor in tensors.items()}])
+    asked = settings
+    settings = attrs.evolve(settings, dtype=_weight_type(record, tensors, settings))
     weights = _weight_bytes(tensors, config, kind, settings) + _other_files(folder, kind)
     if kind not in ("text", "vision"):
         return LoadSize(weights, _working_bytes(kind, config, weights, settings))
@@ -106,7 +112,7 @@ def load_size(
     size = LoadSize(weights, _working_bytes(kind, config, weights, settings), cache)
     if draft_folder is None:
         return size
-    draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), settings, checked=checked)
+    draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), asked, checked=checked)
     return LoadSize(size.weights + draft.weights, size.working, size.cache + draft.cache)
 
 
@@ -129,17 +135,24 @@ def _other_files(folder: Path, kind: ModelType) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.npz"))
 
 
+def _weight_type(record: CapabilityRecord, tensors: Mapping[str, StoredTensor], settings: Settings) -> Dtype:
+    """Return the type of the loaded weights; `auto` for that of the files."""
+    if record.model_type in ("speech", "transcription"):
+        # mlx-audio computes Whisper in float16, and other models of sound as their files are.
+        return weight_type(settings, slow=True) if record.architecture == "whisper" else "auto"
+    return weight_type(settings, any(tensor.dtype in _PACKED for tensor in tensors.values()))
+
+
 def _weight_bytes(
     tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], kind: ModelType, settings: Settings
 ) -> int:
-    casts = settings.dtype != "auto" and kind in ("text", "vision", "embeddings", "rerank")
     unpacks = _unpacks_fp8(tensors)
     total = 0
     for file_and_name, tensor in tensors.items():
         if _is_unused(file_and_name.partition(":")[2], config, kind):
             continue
         nbytes = tensor.nbytes
-        if casts and tensor.dtype in _FLOATS:
+        if settings.dtype != "auto" and tensor.dtype in _FLOATS:
             nbytes = nbytes // _FLOATS[tensor.dtype] * _SIZES[settings.dtype]
         elif unpacks and tensor.dtype in _FP8:
             nbytes *= 2

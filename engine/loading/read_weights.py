@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from greenroom.engine.loading.devices import weight_type
 from greenroom.engine.loading.file_arrays import FileArrays
 from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.memory.residence import watch_weights
+from greenroom.schemas.settings.settings import Settings
 
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
 _CHUNK_BYTES = 256 * 1024 * 1024
@@ -24,10 +26,27 @@ def load_arrays(file: Path) -> dict[str, mx.array]:
     return cast("dict[str, mx.array]", mx.load(str(file)))
 
 
-def cast_weights(model: Any, dtype: mx.Dtype) -> None:
-    """Cast floating-point weights to another dtype, except those that the architecture excludes."""
+def is_packed(model: Any) -> bool:
+    """Return whether some of a model's weights are quantized."""
+    from mlx.utils import tree_flatten
+
+    return any(value.dtype == mx.uint32 for _, value in tree_flatten(model.parameters()))
+
+
+def cast_weights(model: Any, settings: Settings, *, slow: bool = False) -> mx.Dtype | None:
+    """Cast floating-point weights as the settings say, except those that the architecture excludes.
+
+    Args:
+        slow: See `weight_type`; quantized weights are slow without it.
+
+    Returns:
+        Type that they were cast to; None if they keep theirs.
+    """
     from mlx.utils import tree_map_with_path
 
+    if (name := weight_type(settings, slow or is_packed(model))) == "auto":
+        return None
+    dtype: mx.Dtype = getattr(mx, name)
     may_cast = getattr(model, "cast_predicate", lambda path: True)
 
     def cast_one(path: str, value: mx.array) -> mx.array:
@@ -35,6 +54,7 @@ def cast_weights(model: Any, dtype: mx.Dtype) -> None:
         return value.astype(dtype) if floating and may_cast(path) else value
 
     model.update(tree_map_with_path(cast_one, model.parameters()))
+    return dtype
 
 
 def weight_bytes(model: Any) -> int:

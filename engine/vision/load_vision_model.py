@@ -41,8 +41,7 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     if not hasattr(model, "language_model") or not hasattr(model, "get_input_embeddings"):
         raise ValueError("its architecture has no language model that takes images")
     mx.eval(mx.random.state)  # Otherwise its graph keeps the initial random weights alive.
-    if settings.dtype != "auto":
-        cast_weights(model, getattr(mx, settings.dtype))
+    cast_weights(model, settings)
     patch_image_overlay(model)
     scale_prompts(model)
     return VisionLanguageModel(model)

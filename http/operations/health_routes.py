@@ -38,7 +38,7 @@ def health_routes(refs: ActorRefs) -> Blueprint:
             if status.draining is not None:
                 raise ProblemError(attrs.evolve(status.draining, code="not_ready"))
             silent = [str(model.key) for model in status.models if not model.responds]
-            stopped = f"these models have stopped responding: {', '.join(silent)}"
+            stopped = f"these models give no sign of life: {', '.join(silent)}"
             raise ProblemError(
                 Problem(503, "not_ready", f"The server takes no requests: {stopped}.", None, 5)
             )

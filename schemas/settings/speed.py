@@ -20,7 +20,8 @@ class Speed:
     device: Device = setting("auto", "Where models compute: `auto`, `cpu` or `gpu`.", one_of=get_args(Device))
     dtype: Dtype = setting(
         "auto",
-        "Type of unquantised weights: `float32`, `bfloat16` or `float16`; `auto` keeps the file's.",
+        "Type of computation, and of unquantised weights: `float32`, `bfloat16` or `float16`; `auto` keeps "
+        "the file's, but takes float32 for quantised models and Whisper on a CPU.",
         one_of=get_args(Dtype),
     )
     max_batch: int = setting(

@@ -166,6 +166,8 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
                 failed = (await rest(bad))[-1]
         assert isinstance(failed, Failed)
         assert (failed.problem.status, failed.problem.code) == (503, "model_hung")
+        assert f"no sign of life for {HANG_TIMEOUT:g} s" in failed.problem.detail
+        assert "restart" not in failed.problem.detail
         assert system.statistics().quarantined == 1
         described = await system.pool.ask(DescribePool(), PoolStatus)
         assert isinstance(described, PoolStatus)

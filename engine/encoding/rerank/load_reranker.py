@@ -53,8 +53,7 @@ def load_reranker(
         with recorded_files(is_abandoned) as files:
             network = _classifier(folder, config) if cross else _decoder(folder, settings)
         mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
-        if settings.dtype != "auto":
-            cast_weights(network, getattr(mx, settings.dtype))
+        cast_weights(network, settings)
         reserve_memory(weight_bytes(network))
         read_weights(network, files, progress, is_abandoned)
         network.eval()

@@ -49,7 +49,7 @@ class RecordingReader:
         client: str = "",
     ) -> None:
         if DECODERS.hung() >= decoder_threads.MAX_STALLED:
-            detail = "Decoding earlier recordings has not ended; the server has to be restarted."
+            detail = "Decoding earlier recordings has not ended; others are decoded once it has."
             raise ProblemError(Problem(503, "decoders_hung", detail, retry_after=30))
         self.client = client
         self.facts: AudioFacts | None = None

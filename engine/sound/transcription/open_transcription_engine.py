@@ -12,7 +12,7 @@ from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
-from greenroom.engine.loading.read_weights import read_weights, weight_bytes
+from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
 from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.model_load import ModelLoad
@@ -22,6 +22,7 @@ from greenroom.engine.sound.transcription.recognizers.recognizer import Recogniz
 from greenroom.engine.sound.transcription.recognizers.single_pass_recognizer import SinglePassRecognizer
 from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
 from greenroom.engine.sound.transcription.whisper.whisper_recognizer import WhisperRecognizer
+from greenroom.schemas.settings.settings import Settings
 
 _LONGEST_CONTEXT = 4_096
 """Limit on Whisper's positions; all published models have 1,500 of audio and 448 of text."""
@@ -41,6 +42,8 @@ def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
         with named_load_errors(load.folder):
             with recorded_files(load.is_abandoned) as files:
                 model = _load_lazily(load.folder, architecture)
+                if architecture == "whisper":
+                    _cast(model, load.settings)
             charge(weight_bytes(model))
             read_weights(model, files, load.progress, load.is_abandoned)
             return TranscriptionEngine(_recognizer(model, architecture), share, load.clock)
@@ -64,6 +67,16 @@ def _load_lazily(folder: Path, architecture: str) -> Any:
     # Otherwise its graph keeps the layers' initial random weights alive.
     mx.eval(mx.random.state)
     return model
+
+
+def _cast(model: Any, settings: Settings) -> None:
+    """Give a Whisper model the type of the settings, instead of float16."""
+    if (dtype := cast_weights(model, settings, slow=True)) is None:
+        return
+    model.dtype = dtype
+    encoder, decoder = model.encoder, model.decoder
+    encoder._positional_embedding = encoder._positional_embedding.astype(dtype)
+    decoder._mask = decoder._mask.astype(dtype)
 
 
 def _check_context(folder: Path) -> None:

@@ -64,7 +64,7 @@ def _problems(pool: PoolStatus, store: StoreStatus) -> list[str]:
     found = [pool.draining.detail] if pool.draining else []
     for model in pool.models:
         if not model.responds:
-            found.append(f"{model.key} has stopped responding.")
+            found.append(f"{model.key} gives no sign of life.")
         elif model.hung_threads:
             found.append(f"{model.hung_threads} threads of {model.key} hang.")
         if model.problem is not None:

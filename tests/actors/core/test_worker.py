@@ -25,6 +25,7 @@ from greenroom.actors.core.worker import JobCrashed, JobEnd, Workers, WorkerSile
 from greenroom.actors.core.worker_thread import STACK_BYTES, Purpose, Worker
 from greenroom.actors.system import open_system
 from greenroom.engine.device.device_crashes import Crash
+from greenroom.engine.loading import devices
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Panic
@@ -140,6 +141,34 @@ async def test_a_silent_thread_is_quarantined_whatever_it_is_for_and_a_process_t
             await trio.lowlevel.checkpoint()
         assert reports[2:] == [True, True]
         assert workers.hung() == {}
+        nursery.cancel_scope.cancel()
+    assert await workers.close(5.0)
+
+
+@pytest.mark.parametrize(("device", "seconds"), [("cpu", 600.0), ("gpu", 120.0), (None, 120.0)])
+async def test_a_model_may_be_silent_for_longer_where_it_computes_on_a_cpu(
+    clock: MockClock, monkeypatch: pytest.MonkeyPatch, device: str | None, seconds: float
+) -> None:
+    monkeypatch.setattr(devices, "_device", device)
+    workers, release = Workers(), threading.Event()
+    reports: dict[str, list[object]] = {"gpu": [], "tokenizer": []}
+    purposes: tuple[Purpose, ...] = ("gpu", "tokenizer")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(workers.watch)
+        for purpose in purposes:
+            workers.lend(purpose, lambda _: release.wait(), reports[purpose].append, "m")
+        await wait_all_tasks_blocked()
+        silent = dict.fromkeys(purposes, 0.0)
+        for _ in range(round(seconds / 15) + 1):
+            clock.jump(15)
+            await wait_all_tasks_blocked()
+            for purpose in purposes:
+                silent[purpose] += 15 * (not reports[purpose])
+        assert reports == {"gpu": [WorkerSilent(seconds)], "tokenizer": [WorkerSilent(120.0)]}
+        assert silent == {"gpu": seconds, "tokenizer": 120.0}
+        release.set()
+        while any(len(each) < 2 for each in reports.values()):
+            await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert await workers.close(5.0)
 

@@ -13,10 +13,16 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.loading.devices import computes_on_gpu
 from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.loading.load_size import FIRST_TOKENS, load_size
+from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.speed import Dtype
 
 TinyModel = Callable[..., Path]
 
@@ -211,17 +217,27 @@ def _types(model: Any) -> set[mx.Dtype]:
     return {value.dtype for _, value in tree_flatten(model.parameters())}
 
 
-def test_quantized_models_load(tiny_model: TinyModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
+def test_quantized_models_load_in_float32_on_a_cpu(
+    tiny_model: TinyModel, tmp_path: Path, dtype: Dtype
+) -> None:
     from mlx_lm.utils import load_config, quantize_model, save_config
 
     folder = tiny_model("llama")
     model, config = quantize_model(load_model(folder, Settings()), load_config(folder), 32, 4)
     quantized = tmp_path / "quantized"
     quantized.mkdir()
+    cast_weights(model, Settings(dtype="bfloat16"))
     mx.save_safetensors(str(quantized / "model.safetensors"), dict(tree_flatten(model.parameters())))
     save_config(config, quantized / "config.json")
-    again = load_model(quantized, Settings())
-    assert mx.uint32 in _types(again)
+    settings, charged = Settings(dtype=dtype), list[int]()
+    again = load_model(quantized, settings, reserve_memory=charged.append)
+    computed = mx.bfloat16 if dtype == "bfloat16" or (dtype == "auto" and computes_on_gpu()) else mx.float32
+    assert _types(again) == {mx.uint32, computed}
+    known = load_size(quantized, detect(quantized), settings)
+    assert sum(charged) == pytest.approx(known.weights, rel=0.03)
+    assert CacheSizeModel.of(again).nbytes(1, FIRST_TOKENS) == pytest.approx(known.cache, rel=0.1)
+    cast_weights(model, Settings(dtype="float32" if computed == mx.float32 else "bfloat16"))
     prompt = mx.array([[100, 101, 102]])
     assert mx.array_equal(again(prompt), model(prompt))
 

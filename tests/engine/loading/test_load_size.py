@@ -33,9 +33,14 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_weights_of_a_load_are_known_before_it(kind: str, folder_of: Callable[[str], Path]) -> None:
-    folder, settings, account = folder_of(kind), Settings(), MemoryAccount(limit=1 << 40)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [*((kind, "auto") for kind in KINDS), ("transcription:whisper", "float16"), ("text:qwen3", "bfloat16")],
+)
+def test_the_weights_of_a_load_are_known_before_it(
+    kind: str, dtype: Dtype, folder_of: Callable[[str], Path]
+) -> None:
+    folder, settings, account = folder_of(kind), Settings(dtype=dtype), MemoryAccount(limit=1 << 40)
     model = ModelFolder(folder.name, folder, detect(folder))
     assert model.record.model_type == kind.partition(":")[0]
     known = load_size(folder, model.record, settings)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.loading.devices import weight_type
+from greenroom.engine.loading.read_weights import is_packed
 from greenroom.engine.text.prefix_cache.disk.block import VERSION
 from greenroom.schemas.settings.settings import Settings
 
@@ -18,9 +20,6 @@ _TEMPLATES = "chat_template*"
 _SAMPLES = 4096
 _SAMPLE = 4096
 """Bytes per sample of a weight file; `_SAMPLES` evenly spaced ones are read, or all of a smaller file."""
-
-_SETTINGS = ("dtype", "kv_bits")
-"""Settings that change the computed tensors."""
 
 _COMPUTED_BY = ("mlx-lm", "mlx-vlm")
 """Libraries whose version may change the computed tensors."""
@@ -41,7 +40,8 @@ def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
         OSError: A file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
-    chosen = {name: str(getattr(settings, name)) for name in _SETTINGS}
+    dtype = weight_type(settings, is_packed(model))
+    chosen = {"dtype": dtype, "kv_bits": str(settings.kv_bits)}
     layout = [type(layer).__name__ for layer in caches.flat_layers(caches.new_cache(model))]
     versions = [version(name) for name in _COMPUTED_BY]
     digest.update(json.dumps([VERSION, versions, chosen, layout]).encode())
