@@ -29,7 +29,7 @@ def known_capabilities(
         record.family,
         practical_max_tokens=practical_context(folder, record, settings, limit) if writes else None,
         supports_multi_image=record.multi_image if sees else None,
-        supports_video="video" in record.inputs if sees else None,
+        supports_video=False if sees else None,  # none is served, whatever the model can see
         max_sequence_length=record.context if kind in ("embeddings", "rerank") else None,
         supports_tts=record.speaks if sounds else None,
         supports_stt=record.transcribes if sounds else None,

@@ -76,7 +76,7 @@ class ProbedCapabilities:
         tool_format: Describer of tools in prompts; None if no parser found the requested calls.
         practical_max_tokens: Longest context for which the memory suffices, in tokens.
         supports_multi_image: True if the model takes several images in one prompt.
-        supports_video: True if the model itself takes video, which is not served.
+        supports_video: False for vision models, since no video is served.
         embedding_dimensions: Length of a vector.
         max_sequence_length: Longest text in tokens, of models that embed or rank.
         is_normalized: True if vectors have length 1.

@@ -20,7 +20,7 @@ _OUTPUTS: Mapping[ModelType, str] = {
 def capability_summary(record: CapabilityRecord) -> dict[str, Any]:
     """Return a JSON summary of a capability record, with the fields that apply to its model type.
 
-    `inputs` lists what clients can send. `video` says whether the model supports video, which is not served.
+    `inputs` lists what clients can send. `video` is false, since none is served, whatever the model can see.
     """
     summary: dict[str, Any] = {
         "type": record.model_type,
@@ -31,7 +31,7 @@ def capability_summary(record: CapabilityRecord) -> dict[str, Any]:
     }
     match record.model_type:
         case "vision":
-            summary |= {"multi_image": record.multi_image, "video": "video" in record.inputs}
+            summary |= {"multi_image": record.multi_image, "video": False}
         case "embeddings" if (vectors := record.vectors) is not None:
             summary["dimensions"] = vectors.dimensions
             summary |= {"pooling": vectors.pooling, "normalized": vectors.normalized}

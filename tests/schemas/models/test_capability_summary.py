@@ -28,7 +28,7 @@ from greenroom.schemas.models.capability_summary import capability_summary
                 "context_length": 512,
                 "probed": False,
                 "multi_image": True,
-                "video": True,
+                "video": False,
             },
         ),
         (

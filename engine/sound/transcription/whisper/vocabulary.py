@@ -66,10 +66,13 @@ def make_vocabulary(model: Any) -> WhisperVocabulary:
     if getattr(model, "_processor", None) is None:
         raise ValueError("its folder has no tokenizer (tokenizer.json, preprocessor_config.json)")
     tokenizer = model.get_tokenizer()
+    known = tokenizer.hf_tokenizer.get_vocab()
+    needed = ("<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>")
+    if missing := [name for name in needed if name not in known]:
+        raise ValueError(f"its tokenizer has no {', '.join(missing)}, which those of Whisper have")
     languages: dict[str, int] = {}
     if model.is_multilingual:
         # Of the library's two lists of languages, only one skips those that the tokenizer lacks.
-        known = tokenizer.hf_tokenizer.get_vocab()
         codes = tokenizer.all_language_codes
         languages = {code: known[f"<|{code}|>"] for code in codes if f"<|{code}|>" in known}
     vocabulary = WhisperVocabulary(
@@ -81,11 +84,11 @@ def make_vocabulary(model: Any) -> WhisperVocabulary:
         tokenizer.translate,
         tokenizer.no_timestamps,
         tokenizer.no_speech,
-        tokenizer.timestamp_begin,
+        known.get("<|0.00|>", tokenizer.no_timestamps + 1),  # some tokenizers name no time stamps
         languages,
         get_suppress_tokens(tokenizer),
         (*tokenizer.encode(" "), tokenizer.eot),
     )
     if not vocabulary.end < vocabulary.start < vocabulary.first_timestamp < model.dims.n_vocab:
-        raise ValueError("its tokenizer is none of Whisper's")
+        raise ValueError("its tokenizer's control tokens are not in the order of Whisper's")
     return vocabulary

@@ -110,7 +110,7 @@ class WhisperSession:
         if not frames:
             return WindowResult((), len(window.samples), 0, self.memory.language)
         features = yield from decoder.encode(mel, clock)
-        if self.memory.language is None:
+        if detects := self.memory.language is None:
             self.memory.language = (
                 decoder.detect_language(features) if decoder.vocabulary.is_multilingual else "en"
             )
@@ -120,6 +120,8 @@ class WhisperSession:
             decoded, computed = yield from self._decode(features, clock)
             generated += computed
             if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
+                if detects:  # a language heard in noise
+                    self.memory.language = None
                 return WindowResult((), len(window.samples), generated, self.memory.language)
             split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
             if not self.memory.context or not misses_speech(split, decoder.vocabulary.end, frames):
@@ -133,6 +135,8 @@ class WhisperSession:
             )
         segments = self._segments(window, decoded, split, words)
         self._remember(segments, decoded)
+        if detects and not segments:
+            self.memory.language = None
         understood = len(window.samples) if split.is_whole else split.frames * FRAME
         return WindowResult(tuple(segments), understood, generated, self.memory.language)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +132,40 @@ def test_language_is_detected_unless_it_is_told(multilingual: Transcriber, recor
         transcript = multilingual.transcribe(recording, language=asked)
         assert transcript.recording is not None
         assert transcript.recording.language == found
+
+
+def test_a_recording_in_which_nothing_is_heard_has_no_language(tmp_path: Path, recording: Path) -> None:
+    silent = ("<|0.00|>", "<|endoftext|>")
+    folder = make_tiny_whisper(tmp_path / "silent", multilingual=True, script=silent, language="nn")
+    with open_transcriber(folder) as transcriber:
+        transcripts = [transcriber.transcribe(recording, language=asked) for asked in (None, "de")]
+    assert [transcript.text for transcript in transcripts] == ["", ""]
+    assert [each.recording and each.recording.language for each in transcripts] == [None, "de"]
+
+
+@pytest.mark.parametrize("left_out", [r"<\|\d+\.\d\d\|>", r"<\|notimestamps\|>"])
+def test_a_tokenizer_may_leave_out_the_time_stamps_and_nothing_else(
+    english_folder: Path, tmp_path: Path, recording: Path, left_out: str
+) -> None:
+    folder = shutil.copytree(english_folder, tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"] = [
+        token for token in content["added_tokens"] if not re.fullmatch(left_out, token["content"])
+    ]
+    for vocabulary in (content["model"]["vocab"], names := json.loads((folder / "vocab.json").read_text())):
+        for name in [name for name in vocabulary if re.fullmatch(left_out, name)]:
+            del vocabulary[name]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / "vocab.json").write_text(json.dumps(names))
+    if "notimestamps" in left_out:
+        with (
+            pytest.raises(ProblemError, match=r"tokenizer has no <.notimestamps.>"),
+            open_transcriber(folder),
+        ):
+            pass
+        return
+    with open_transcriber(folder) as transcriber:
+        assert transcriber.transcribe(recording).text == TEXT
 
 
 def test_what_a_model_cannot_do_is_refused_by_name(
