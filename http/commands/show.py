@@ -16,6 +16,7 @@ from greenroom.http.terminal.joining import listing_server, server_options
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
 
+_NOT_SHOWN = ("settings", "capabilities", "object", "created", "owned_by", "name")
 _SIZES = ("size_bytes", "required_bytes", "least_bytes")
 
 
@@ -55,7 +56,7 @@ def command(
             click.echo(f"{name:<{width}} {_shown(name, value)}")
     click.echo("\nsettings")
     for name, setting in settings_of_model.items():
-        if setting["value"] not in (None, []):
+        if setting["value"] not in (None, [], ()):
             click.echo(f"  {name:<{width}} {_shown(name, setting['value'])}  ({setting['origin']})")
 
 
@@ -72,7 +73,7 @@ def _facts(row: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a description, with what it takes and gives, and without its settings."""
     capabilities = row["capabilities"] or {}
     modalities = {name: capabilities.get(name) for name in ("inputs", "outputs")}
-    facts = {name: value for name, value in row.items() if name not in ("settings", "capabilities")}
+    facts = {name: value for name, value in row.items() if name not in _NOT_SHOWN}
     return {**facts, **modalities, "state": facts["state"] or "unknown without a server"}
 
 
