@@ -209,7 +209,7 @@ def _create_actors(
     probing = Probing(engines, workers, store.ref)
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
     downloads = Downloads(pool.ref, engines, store.ref)
-    engines.downloads = downloads.fetch_from_thread
+    engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
     return _Actors(store, pool, downloads, Responses(pool.ref, store.ref, engines.audit), engines, audit)
 
 

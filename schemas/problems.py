@@ -90,6 +90,12 @@ _LONGEST_ALIAS = 60
 """Maximum length, in characters, of an unknown name that a 404 suggests as an alias."""
 
 
+def may_not_download(model: str) -> Problem:
+    """Return the 404 for a model that is not here, and that the caller's key may not bring."""
+    detail = f"The model '{model}' is not here, and this API key may not download it."
+    return Problem(404, "model_not_found", detail, "model")
+
+
 def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] = ()) -> Problem:
     """Return the 404 for an unknown model name.
 

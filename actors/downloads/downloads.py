@@ -39,6 +39,7 @@ from greenroom.schemas.protocols.download_protocol import (
     PullStatus,
     SearchHub,
     WatchPulls,
+    download_abandoned,
 )
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
@@ -64,6 +65,7 @@ class Downloads:
         self._engines = engines
         self._pulls = PullTable()
         self._deleting: set[str] = set()
+        self._attached: dict[str, trio.CancelScope] = {}
         self._copying = Copying(engines, store)
         self._probes = PulledProbes(pool)
         self._turns, self._room = trio.CapacityLimiter(_AT_ONCE), DiskRoom()
@@ -83,6 +85,11 @@ class Downloads:
             return trio.from_thread.run(self._fetch, wish, report, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled, ActorStopped):
             raise ProblemError(draining()) from None
+
+    def abandon(self, hub_id: str) -> None:
+        """Let go of the fetch of a model that no request waits for any longer, if its wish was `attached`."""
+        if (waiting := self._attached.get(hub_id)) is not None:
+            waiting.cancel("no client waits")
 
     async def run(self) -> None:
         """Receive messages until cancelled; this ends running fetches, which a later process can resume."""
@@ -224,8 +231,19 @@ class Downloads:
         self._control.send(Progressed(pull, progress))
 
     async def _fetch(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
-        name = f"{wish.hub_id}@{wish.revision}"
-        message = PullModel(name, probes=False, trust_remote_code=wish.trust_remote_code)
+        with trio.CancelScope() as scope:
+            if not wish.attached:
+                return await self._join(wish, report)
+            self._attached[wish.hub_id] = scope
+            try:
+                return await self._join(wish, report)
+            finally:
+                del self._attached[wish.hub_id]
+        raise ProblemError(download_abandoned(wish.hub_id))
+
+    async def _join(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
+        name, trusts = f"{wish.hub_id}@{wish.revision}", wish.trust_remote_code
+        message = PullModel(name, probes=False, trust_remote_code=trusts, attached=wish.attached)
         with await self.ref.stream(message) as replies:
             async for event in replies:
                 match event:

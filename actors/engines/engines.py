@@ -82,6 +82,7 @@ class Engines(ListedModels):
     Attributes:
         residences: Measured memory of the loaded models.
         downloads: Function that fetches a model's files; a system shares downloads among all who want them.
+        abandon: Function that ends the fetch of a model that only requests have named, on the Trio thread.
         held: Prefixes that unloaded models have left.
         inspector: Inspector of the requests to models; None for none.
         audit: Audit of the requests to models; None for none.
@@ -96,6 +97,7 @@ class Engines(ListedModels):
         self.meter = TokenMeter()
         self._broken = BrokenModels()
         self.downloads: FetchFiles = fetch_here
+        self.abandon: Callable[[str], None] = lambda model: None
         self._account: MemoryAccount | None = None
 
     def fetch(self, name: str, report: Callable[[DownloadProgress], None] | None = None) -> ModelFiles:
@@ -114,7 +116,7 @@ class Engines(ListedModels):
             raise ProblemError(entry)
         # Code that only a request brings is never run.
         trust = self._settings.trust_remote_code and not entry.unlisted
-        wish = Wish(entry.hub_id or entry.id, trust_remote_code=trust)
+        wish = Wish(entry.hub_id or entry.id, trust_remote_code=trust, attached=entry.unlisted)
         folder = entry.folder or self.downloads(wish, report)
         if (draft := missing_draft(self._settings.applied_to(entry.id))) is not None:
             try:

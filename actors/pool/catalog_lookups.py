@@ -67,7 +67,7 @@ class CatalogLookups:
         found = await self._look(partial(self._engines.resolve, name, without), model=name)
         stays = not self._engines.chooses_default and len(self._names) < MAX_REMEMBERED
         stays = stays and revision == self._revision == self._engines.revision
-        if isinstance(found, ModelName) and stays:
+        if isinstance(found, ModelName) and found.listed and stays:
             self._names[name] = found
         return found
 

@@ -71,6 +71,7 @@ class Callbacks:
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
+        abandon: Function that ends the download of a model.
         rule_of: Function that returns the operator's settings of how long a model stays in memory.
         revision: Function that returns the number of changes of these settings.
     """
@@ -81,6 +82,7 @@ class Callbacks:
     available_memory: Callable[[], int | None]
     held: HeldPrefixes
     release_held: Callable[[ModelKey], None]
+    abandon: Callable[[str], None]
     rule_of: Callable[[str], ResidenceRule]
     revision: Callable[[], int] = lambda: 0
 
@@ -245,6 +247,8 @@ class ModelTable(PoolOverview):
             self._carry_out(decided)
         for record in self._ledger.records:
             self._stop_unused(record)
+            if record.download is not None and not (record.in_use or record.figures.listed):
+                self._callbacks.abandon(record.key.model)
         self._ledger.forget_strangers()
         greet_newcomers(self._ledger.waiting_room, now)
 

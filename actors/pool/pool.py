@@ -39,7 +39,7 @@ from greenroom.actors.pool.residence_rules import rule_for
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, adapter_not_found, draining
+from greenroom.schemas.problems import Problem, adapter_not_found, draining, may_not_download
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.operator_protocol import (
     CancelRequest,
@@ -110,6 +110,7 @@ class Pool:
             engines.available_memory,
             engines.held,
             lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
+            lambda model: engines.abandon(model),
             lambda model: rule_for(engines.settings, model),
             lambda: engines.revision,
         )
@@ -220,6 +221,9 @@ class Pool:
     def _admit(self, found: ModelName | Problem, message: NamedMessage, reply: Reply) -> None:
         if isinstance(found, Problem):
             reply.fail(found)
+            return
+        if not found.listed and isinstance(message, Acquire | QueryPrompt) and not message.may_download:
+            reply.fail(may_not_download(found.model))
             return
         key = ModelKey(found.model)
         if found.profile is not None or found.replaceable:

@@ -112,7 +112,8 @@ class Generation:
                 request = self.request
                 priority = request.priority + request.key_priority
                 asked = request.id, request.choices, request.adapter, request.keep_alive, priority
-                caller = request.allowed, request.client, request.overrides.get("max_tokens")
+                tokens = request.overrides.get("max_tokens")
+                caller = request.allowed, request.client, tokens, request.may_download
                 acquire = Acquire(self._asked, *asked, self._limited, self._models.tried, *caller)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True

@@ -51,7 +51,7 @@ async def _ask_one(
     """Return the answer of the model that the request's name means, without those tried before."""
     replies: ReplyStream[NameFound | Found | A | Failed] = ReplyStream()
     request = question.request
-    caller = request.allowed, request.client
+    caller = request.allowed, request.client, request.may_download
     query = QueryPrompt(request.key, request.id, request.adapter, models.tried, *caller)
     with replies:
         try:

@@ -52,12 +52,14 @@ class Wish:
         revision: Branch, tag or commit.
         trust_remote_code: Whether to fetch the model's own Python code too.
         pauses: Seconds before another try, by the number of tries in a row that brought nothing.
+        attached: True if the fetch ends with the last client that waits for the model.
     """
 
     hub_id: str
     revision: str = "main"
     trust_remote_code: bool = False
     pauses: tuple[float, ...] = PAUSES
+    attached: bool = attrs.field(default=False, eq=False)
 
 
 class DiskRoom:

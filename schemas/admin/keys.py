@@ -33,6 +33,7 @@ class KeyBody:
         admin: True if it opens the routes for operators.
         expires: Unix time in seconds from which on it opens nothing; null for never.
         metrics: True if it opens `/metrics` and nothing else.
+        downloads: True if its requests may bring models of the hub, where `allow_downloads` is on.
     """
 
     name: str
@@ -44,6 +45,7 @@ class KeyBody:
     admin: bool = False
     expires: float | None = None
     metrics: bool = False
+    downloads: bool = False
 
 
 @attrs.frozen
@@ -67,6 +69,7 @@ class KeyReport:
     expires: float | None
     revoked: float | None
     metrics: bool
+    downloads: bool
     of_server: bool = False
 
 
@@ -116,6 +119,7 @@ def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
         expires=body.expires,
         metrics=body.metrics,
         name=body.name,
+        downloads=body.downloads,
     )
     return KeyRecord(body.name, digest_of(secret), caller, now), secret
 
@@ -136,6 +140,7 @@ def key_report(record: KeyRecord, *, of_server: bool = False) -> KeyReport:
         caller.expires,
         record.revoked,
         caller.metrics,
+        caller.downloads,
         of_server,
     )
 

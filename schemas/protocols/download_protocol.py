@@ -107,6 +107,12 @@ def download_cancelled(model: str) -> Problem:
     return Problem(503, "download_cancelled", f"The download of '{model}' was cancelled by the operator.")
 
 
+def download_abandoned(model: str) -> Problem:
+    """Return the problem of a request that came just when a download ended with its last client."""
+    detail = f"The download of '{model}' ended with the last request that waited for it; send yours again."
+    return Problem(409, "download_abandoned", detail, "model", retry_after=1)
+
+
 @attrs.frozen
 class ListPulls:
     """List the fetches. Reply: Pulls."""

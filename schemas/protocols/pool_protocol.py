@@ -114,6 +114,7 @@ class Acquire:
         client: Name of the client, for its share of slots and queue (`InferenceRequest.client`).
         tokens: Most tokens of an answer that the request asks for, which tells how long it may take; None if
             it sets no limit.
+        may_download: True if it may bring a model of the hub that no operator has named.
     """
 
     key: ModelKey
@@ -127,6 +128,7 @@ class Acquire:
     allowed: tuple[str, ...] = ()
     client: str = ""
     tokens: int | None = None
+    may_download: bool = True
 
 
 @attrs.frozen
@@ -136,7 +138,7 @@ class QueryPrompt:
     Reply: Found, or Failed. The model's actor stays alive until the reply closes.
 
     Args:
-        adapter: As for `Acquire`; likewise `without`, `allowed` and `client`.
+        adapter: As for `Acquire`; likewise `without`, `allowed`, `client` and `may_download`.
     """
 
     key: ModelKey
@@ -145,6 +147,7 @@ class QueryPrompt:
     without: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
     client: str = ""
+    may_download: bool = True
 
 
 @attrs.frozen

@@ -26,6 +26,7 @@ class Caller:
         expires: Unix time in seconds at which the key expires; None for never.
         metrics: True if it opens nothing but `/metrics`.
         name: The key's name for people; empty without a key.
+        downloads: True if its requests may bring models of the hub, where the settings allow that.
     """
 
     owner: str = EVERYBODY
@@ -38,6 +39,12 @@ class Caller:
     expires: float | None = None
     metrics: bool = False
     name: str = attrs.field(default="", eq=False)
+    downloads: bool = False
+
+    @property
+    def may_download(self) -> bool:
+        """True if requests may bring models of the hub."""
+        return self.admin or self.downloads
 
     @property
     def has_key(self) -> bool:

@@ -154,6 +154,11 @@ def add_metrics_keys(database: Database) -> None:
     database.execute("alter table greenroom_keys add column metrics integer not null default 0")
 
 
+def add_downloads(database: Database) -> None:
+    """Add the right of a key to bring models of the hub."""
+    database.execute("alter table greenroom_keys add column downloads integer not null default 0")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -167,6 +172,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "find_conversations_by_owner": find_conversations_by_owner,
     "share_storage": share_storage,
     "add_metrics_keys": add_metrics_keys,
+    "add_downloads": add_downloads,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

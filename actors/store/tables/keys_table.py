@@ -74,6 +74,7 @@ class KeysTable:
                     "tokens_per_minute": caller.tokens_per_minute,
                     "models": json.dumps(caller.models),
                     "tools": json.dumps(caller.tools),
+                    "downloads": caller.downloads,
                 },
             )
         return record
@@ -129,6 +130,7 @@ def record_of(row: Row) -> KeyRecord:
         expires=row["expires"],
         metrics=bool(row["metrics"]) if "metrics" in row.keys() else False,  # noqa: SIM118 (a Row)
         name=row["name"],
+        downloads=bool(row["downloads"]) if "downloads" in row.keys() else False,  # noqa: SIM118
     )
     return KeyRecord(
         row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])

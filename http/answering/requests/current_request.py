@@ -81,7 +81,8 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
         detail = f"`tools` declares '{refused[:100]}', which this API key does not allow."
         raise ProblemError(Problem(403, "tool_not_allowed", detail, "tools"))
     salt = known.owner if isolates else ""
-    return attrs.evolve(asked, allowed=known.models, key_priority=known.priority, cache_salt=salt)
+    rights = attrs.evolve(asked, allowed=known.models, may_download=known.may_download)
+    return attrs.evolve(rights, key_priority=known.priority, cache_salt=salt)
 
 
 def send_notice(events: Iterable[object]) -> None:

@@ -36,6 +36,7 @@ WRITTEN = (
     "find_conversations_by_owner",
     "share_storage",
     "add_metrics_keys",
+    "add_downloads",
 )
 """Names that databases hold already; new ones are appended."""
 

@@ -16,7 +16,7 @@ import trio
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus, PoolStatus
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.operations.admin.test_event_routes import events_until, following, next_event
 from greenroom.tests.support.actors.actor_systems import eventually
@@ -205,6 +205,64 @@ async def test_a_waiting_request_and_the_pool_hear_of_a_download(
         [running] = (await fetch(served.server, "GET", "/admin/pulls")).json()["pulls"]
         await post(served, f"{PULL}/{running['id']}/cancel")
         assert b"was cancelled by the operator" in await client.read_until(b"[DONE]")
+
+
+async def test_a_download_that_a_request_began_ends_with_its_last_client(
+    cache: Path, hub: Hub, settings: Settings
+) -> None:
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
+    async with serving(attrs.evolve(settings, allow_downloads=True)) as served:
+        body = json.dumps(chat(NAME)).encode()
+        async with connected(served.server) as second:
+            async with connected(served.server) as first:
+                await first.request("POST", "/v1/chat/completions", body)
+                assert await trio.to_thread.run_sync(hub.held.wait, 120)
+                await second.request("POST", "/v1/chat/completions", body)
+                while (await _status(served)).queue < 2:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            while (await _status(served)).queue > 1:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            assert await _pulls(served) == ["running"]
+        while "running" in await _pulls(served):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        assert await _pulls(served) == ["cancelled"]
+        answer = await post(served, "/v1/chat/completions", chat(NAME))
+        while answer.status == 409:
+            assert answer.json()["error"]["code"] == "download_abandoned"
+            answer = await post(served, "/v1/chat/completions", chat(NAME))
+        assert answer.status == 200
+        assert await _pulls(served) == ["cancelled", "completed"]
+
+
+async def _status(served: Served) -> ModelStatus:
+    pool = await ask_actor(served.system.refs.pool, DescribePool(), PoolStatus)
+    return next(each for each in pool.models if each.key.model == NAME)
+
+
+async def _pulls(served: Served) -> list[str]:
+    return [each["state"] for each in (await fetch(served.server, "GET", "/admin/pulls")).json()["pulls"]]
+
+
+async def test_only_admins_and_keys_with_that_right_bring_models(
+    cache: Path, hub: Hub, settings: Settings
+) -> None:
+    async with serving(attrs.evolve(settings, allow_downloads=True, db=":memory:")) as served:
+
+        async def ask(path: str, body: dict[str, Any], key: str = "") -> RawResponse:
+            return await fetch(served.server, "POST", path, body, x_api_key=key)
+
+        boss = (await ask("/admin/keys", {"name": "boss", "admin": True})).json()["secret"]
+        guest = (await ask("/admin/keys", {"name": "guest"}, boss)).json()["secret"]
+        friend = (await ask("/admin/keys", {"name": "friend", "downloads": True}, boss)).json()["secret"]
+        for path in ("/v1/chat/completions", "/tokenize"):
+            refused = await ask(path, chat(NAME), guest)
+            assert (refused.status, refused.json()["error"]["code"]) == (404, "model_not_found")
+            assert "may not download" in refused.json()["error"]["message"]
+        assert hub.requests == []
+        assert (await ask("/v1/chat/completions", chat(NAME), friend)).status == 200
+        assert (await ask("/v1/chat/completions", chat(NAME), guest)).status == 200
+        unknown = await ask("/v1/chat/completions", chat("org/unknown"), boss)
+        assert (unknown.status, "may not" in unknown.body.decode()) == (404, False)
 
 
 async def _news(client: Any, mark: bytes) -> bytes:
