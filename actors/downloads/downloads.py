@@ -3,7 +3,8 @@ transfer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ class Downloads:
         self._pulls = PullTable()
         self._deleting: set[str] = set()
         self._attached: dict[str, trio.CancelScope] = {}
+        self._lanes: dict[str, trio.Lock] = {}
         self._copying = Copying(engines, store)
         self._probes = PulledProbes(pool)
         self._turns, self._room = trio.CapacityLimiter(_AT_ONCE), DiskRoom()
@@ -149,7 +151,7 @@ class Downloads:
         if hub_id in self._deleting:
             reply.fail(being_deleted(hub_id))
             return
-        wish = Wish(hub_id, revision, message.trust_remote_code)
+        wish = Wish(hub_id, revision, message.trust_remote_code, client=message.client)
         pull = self._pulls.join(wish, reply, attached=message.attached, probes=message.probes)
         if isinstance(pull, Problem):
             reply.fail(pull)
@@ -196,7 +198,7 @@ class Downloads:
                 scope.cancel()
             began = trio.current_time()
             try:
-                async with self._turns:
+                async with self._turn(wish.client):
                     result = await fetch_model(wish, partial(self._report, pull), tell, room=self._room)
                 log.info("downloaded", seconds=round(trio.current_time() - began, 1))
             except ProblemError as error:
@@ -208,6 +210,22 @@ class Downloads:
         if scope.cancelled_caught:
             log.info("download cancelled")
         self._control.send(Ended(pull, result))
+
+    @asynccontextmanager
+    async def _turn(self, client: str | None) -> AsyncIterator[None]:
+        """Hold a turn to fetch; the requests of a client have one at a time, lest another waits for all."""
+        if client is None:
+            async with self._turns:
+                yield
+            return
+        address = client.partition("#")[0]
+        lane = self._lanes.setdefault(address, trio.Lock())
+        try:
+            async with lane, self._turns:
+                yield
+        finally:
+            if not lane.locked():
+                self._lanes.pop(address, None)
 
     async def _run_deletion(self, name: str) -> ModelDeleted:
         try:
@@ -243,7 +261,7 @@ class Downloads:
 
     async def _join(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
         name, trusts = f"{wish.hub_id}@{wish.revision}", wish.trust_remote_code
-        message = PullModel(name, probes=False, trust_remote_code=trusts, attached=wish.attached)
+        message = PullModel(name, False, trusts, wish.attached, wish.client)
         with await self.ref.stream(message) as replies:
             async for event in replies:
                 match event:

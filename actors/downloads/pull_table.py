@@ -15,6 +15,7 @@ from greenroom.actors.core.watchers import Watchers
 from greenroom.actors.transfers.fetch_model import Wish
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.download_protocol import (
+    MAX_PULLS,
     DownloadProgress,
     PullCancelled,
     Pulled,
@@ -24,10 +25,8 @@ from greenroom.schemas.protocols.download_protocol import (
     PullState,
     PullStatus,
     download_cancelled,
+    too_many_pulls,
 )
-
-MAX_RUNNING = 32
-"""Maximum number of fetches that run or wait for their turn."""
 
 _NEWS_SECONDS = 1.0
 """Least seconds between two news of a fetch's progress for those who follow all."""
@@ -104,9 +103,8 @@ class PullTable:
     def join(self, wish: Wish, reply: Reply, *, attached: bool, probes: bool) -> Pull | Problem:
         """Return the fetch of a wanted model, a new one if none runs, and send its news to the reply."""
         if (pull := self._running(wish)) is None:
-            if sum(each.state == "running" for each in self._pulls.values()) >= MAX_RUNNING:
-                detail = f"{MAX_RUNNING} models are being fetched; try again when one of them has arrived."
-                return Problem(503, "too_many_pulls", detail, retry_after=60)
+            if sum(each.state == "running" for each in self._pulls.values()) >= MAX_PULLS:
+                return too_many_pulls()
             pull = Pull(wish)
             self._pulls[pull.id] = pull
             self._tell("started", pull)

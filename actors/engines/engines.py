@@ -82,6 +82,7 @@ class Engines(ListedModels):
     Attributes:
         residences: Measured memory of the loaded models.
         downloads: Function that fetches a model's files; a system shares downloads among all who want them.
+        asked_by: Clients whose requests have just named models that nobody else has, by model.
         abandon: Function that ends the fetch of a model that only requests have named, on the Trio thread.
         held: Prefixes that unloaded models have left.
         inspector: Inspector of the requests to models; None for none.
@@ -97,6 +98,7 @@ class Engines(ListedModels):
         self.meter = TokenMeter()
         self._broken = BrokenModels()
         self.downloads: FetchFiles = fetch_here
+        self.asked_by: dict[str, str] = {}
         self.abandon: Callable[[str], None] = lambda model: None
         self._account: MemoryAccount | None = None
 
@@ -116,7 +118,8 @@ class Engines(ListedModels):
             raise ProblemError(entry)
         # Code that only a request brings is never run.
         trust = self._settings.trust_remote_code and not entry.unlisted
-        wish = Wish(entry.hub_id or entry.id, trust_remote_code=trust, attached=entry.unlisted)
+        client = self.asked_by.pop(entry.id, "") if entry.unlisted else None
+        wish = Wish(entry.hub_id or entry.id, "main", trust, attached=entry.unlisted, client=client)
         folder = entry.folder or self.downloads(wish, report)
         if (draft := missing_draft(self._settings.applied_to(entry.id))) is not None:
             try:

@@ -8,6 +8,7 @@ from functools import partial
 
 import attrs
 
+from greenroom.actors.core.pot import Pot
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines.held_prefixes import HeldPrefixes
 from greenroom.actors.pool.lease import Found, Granted, Lease
@@ -48,6 +49,7 @@ from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_crashed, model_in_use, queue_full
+from greenroom.schemas.protocols.download_protocol import MAX_PULLS, too_many_pulls
 from greenroom.schemas.protocols.model_protocol import (
     FailRequests,
     LoadFailed,
@@ -72,6 +74,7 @@ class Callbacks:
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
         abandon: Function that ends the download of a model.
+        begin_download: Function that takes a model to be fetched, and the client whose request began that.
         rule_of: Function that returns the operator's settings of how long a model stays in memory.
         revision: Function that returns the number of changes of these settings.
     """
@@ -83,6 +86,7 @@ class Callbacks:
     held: HeldPrefixes
     release_held: Callable[[ModelKey], None]
     abandon: Callable[[str], None]
+    begin_download: Callable[[str, str], None]
     rule_of: Callable[[str], ResidenceRule]
     revision: Callable[[], int] = lambda: 0
 
@@ -122,7 +126,11 @@ class ModelTable(PoolOverview):
             return
         record, now = self._ledger[key], time.monotonic()
         record.figures.listed |= name.listed
-        if refusal := record.refusal(now) or self._refusal(record, message, now):
+        if refusal := (
+            self._download_refusal(record, message.client)
+            or record.refusal(now)
+            or self._refusal(record, message, now)
+        ):
             record.refuse(reply, refusal)
             return
         model = self._started(record)
@@ -144,11 +152,28 @@ class ModelTable(PoolOverview):
             return refusal_problem(unfit, state.models.values())
         return record.queue_refusal(message.client, now, message.priority)
 
-    def query_prompt(self, key: ModelKey, reply: Reply, message: QueryPrompt) -> None:
-        """Give a request access to a model for work without weights, or reject it."""
+    def _download_refusal(self, record: ModelRecord, client: str) -> Problem | None:
+        """Return the reason why a client may not begin to fetch a model that only requests have named."""
+        if record.figures.listed or record.in_use:
+            return None
+        fetched = Pot(MAX_PULLS)
+        for other in self._ledger.records:
+            if not other.figures.listed and (waiting := [*other.tickets, *other.prompt_queries]):
+                fetched.take(waiting[0].client)
+        if fetched.room(client) <= 0:
+            return too_many_pulls()
+        self._callbacks.begin_download(record.key.model, client)
+        return None
+
+    def query_prompt(self, key: ModelKey, reply: Reply, message: QueryPrompt, name: ModelName) -> None:
+        """Give a request access to a model, found by that name, for work without weights, or reject it."""
         if reply.closed:
             return
         record = self._ledger[key]
+        record.figures.listed |= name.listed
+        if refusal := self._download_refusal(record, message.client):
+            reply.fail(refusal)
+            return
         asked = Holdings((ticket.client, 1) for ticket in record.prompt_queries)
         if not asked.allow(message.client, 1, self._max_queries):
             reply.fail(queue_full(key.model, len(record.prompt_queries), RETRY_UNKNOWN))

@@ -111,6 +111,7 @@ class Pool:
             engines.held,
             lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
             lambda model: engines.abandon(model),
+            engines.asked_by.__setitem__,
             lambda model: rule_for(engines.settings, model),
             lambda: engines.revision,
         )
@@ -236,7 +237,7 @@ class Pool:
             case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
                 reply.fail(adapter_not_found(adapter, found.model))
             case QueryPrompt():
-                self._models.query_prompt(key, reply, message)
+                self._models.query_prompt(key, reply, message, found)
             case Acquire():
                 self._models.admit(key, reply, message, found)
 

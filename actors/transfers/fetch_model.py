@@ -53,6 +53,7 @@ class Wish:
         trust_remote_code: Whether to fetch the model's own Python code too.
         pauses: Seconds before another try, by the number of tries in a row that brought nothing.
         attached: True if the fetch ends with the last client that waits for the model.
+        client: Name of the client whose request began it; None for an operator.
     """
 
     hub_id: str
@@ -60,6 +61,7 @@ class Wish:
     trust_remote_code: bool = False
     pauses: tuple[float, ...] = PAUSES
     attached: bool = attrs.field(default=False, eq=False)
+    client: str | None = attrs.field(default=None, eq=False)
 
 
 class DiskRoom:

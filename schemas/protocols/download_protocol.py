@@ -53,12 +53,14 @@ class PullModel:
         probes: True to probe the model afterwards, if it fits into memory without unloading another.
         trust_remote_code: Whether to fetch the model's own Python code too.
         attached: True to end the fetch when the last reply closes that wanted it.
+        client: Name of the client whose request began it, which fetches one at a time; None for an operator.
     """
 
     name: str
     probes: bool = True
     trust_remote_code: bool = False
     attached: bool = False
+    client: str | None = None
 
 
 @attrs.frozen
@@ -105,6 +107,19 @@ class PullCancelled:
 def download_cancelled(model: str) -> Problem:
     """Return the problem of those who wait for a model whose download the operator has cancelled."""
     return Problem(503, "download_cancelled", f"The download of '{model}' was cancelled by the operator.")
+
+
+MAX_PULLS = 32
+"""Maximum number of fetches that run or wait for their turn."""
+
+
+def too_many_pulls() -> Problem:
+    """Return the problem of a fetch that finds no place, or is beyond its client's share of them."""
+    detail = (
+        f"Too many models are being fetched: all clients together may have {MAX_PULLS}, and one alone not all "
+        "of them. Try again when one has arrived."
+    )
+    return Problem(503, "too_many_pulls", detail, retry_after=60)
 
 
 def download_abandoned(model: str) -> Problem:
