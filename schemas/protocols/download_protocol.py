@@ -116,8 +116,8 @@ MAX_PULLS = 32
 def too_many_pulls() -> Problem:
     """Return the problem of a fetch that finds no place, or is beyond its client's share of them."""
     detail = (
-        f"Too many models are being fetched: all clients together may have {MAX_PULLS}, and one alone not all "
-        "of them. Try again when one has arrived."
+        f"Too many models are being fetched: all clients together may have {MAX_PULLS}, and one alone not "
+        "all of them. Try again when one has arrived."
     )
     return Problem(503, "too_many_pulls", detail, retry_after=60)
 
