@@ -1,4 +1,4 @@
-"""What one client can take of each pot, and what is left for others, as the notes tell it."""
+"""Shares of each pot that clients can take, and those that are left for others, as the notes tell them."""
 
 from __future__ import annotations
 
