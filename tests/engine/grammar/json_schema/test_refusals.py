@@ -89,6 +89,11 @@ _A, _B = ({"type": "object", "properties": {name: {}}, "required": [name]} for n
         ),
         ({"type": "string", "minLength": 5, "maxLength": 2}, "", "minLength (5) is greater"),
         ({"allOf": [{"type": "string"}, {"type": "null"}]}, "", "satisfied by no value"),
+        (
+            {"type": "string", "pattern": r"^(([a-z-]{0,61}[a-z])?\.)+[a-z-]{0,61}[a-z]$", "maxLength": 253},
+            "maxLength",
+            "too complex",
+        ),
     ],
 )
 def test_what_cannot_be_compiled_is_named_with_its_path(
