@@ -255,7 +255,8 @@ def load_tokenizer(
         check_folder(folder)
         check_tokenizer_files(folder)
     with named_failures(folder, name, "its tokenizer"):
-        configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        # Else transformers takes mistral-common, where that is installed, for folders with tekken.json.
+        configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code, "mistral_format": False}
         if template := template or _processors_template(folder):
             configuration["chat_template"] = template
         wrapped = load_wrapped(folder, configuration, eos_token_ids=_configured_eos_token_ids(folder))

@@ -11,6 +11,9 @@ import base64
 import binascii
 from hashlib import blake2b
 
+LEFT_OUT = "the model does not see reasoning that this server did not sign, such as another server's"
+"""Notice to clients whose histories hold such reasoning."""
+
 _VERSION = "gr1"
 
 
@@ -45,11 +48,6 @@ def sign(reasoning: str, *, hidden: bool = False) -> str:
     signer = ReasoningSigner(hidden)
     signer.add(reasoning)
     return signer.signature()
-
-
-def is_signature(text: str) -> bool:
-    """Return whether a text looks like a signature of ours, valid or not."""
-    return text.startswith(f"{_VERSION}.")
 
 
 def signed_reasoning(shown: str, signature: str) -> str | None:

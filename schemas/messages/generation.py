@@ -59,12 +59,12 @@ class GenerationParameters:
     top_p: float = _parameter(
         1.0,
         "number",
-        "Sample from the smallest set of tokens with at least this probability.",
-        above=0,
+        "Sample from the smallest set of tokens with at least this probability; 0 takes the likeliest one.",
+        low=0,
         high=1,
     )
     top_k: int = _parameter(
-        0, "integer", "Sample from this many most likely tokens; 0 is off.", low=0, high=2**31 - 1
+        0, "integer", "Sample from this many most likely tokens; 0 and -1 are off.", low=-1, high=2**31 - 1
     )
     min_p: float = _parameter(
         0.0,

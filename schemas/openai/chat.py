@@ -19,7 +19,7 @@ Arguments = NewType("Arguments", str)
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "refusal")
 """Types of content parts that contain text, each under a key of the same name."""
-PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url")
+PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url", "thinking")
 
 
 @attrs.frozen
@@ -57,6 +57,7 @@ class PartParam:
     image_url: ImageUrlParam | None = None
     input_audio: InputAudioParam | None = None
     file: FileParam | None = None
+    thinking: Any = None
 
 
 @attrs.frozen
@@ -94,7 +95,7 @@ class ToolCallParam:
 
 @attrs.frozen
 class MessageParam:
-    """A message of the request. `reasoning_content` and `reasoning` are two names for its reasoning."""
+    """A message of the request. The fields `reasoning…` are names for its reasoning."""
 
     role: Role
     content: Content | None = None
@@ -105,6 +106,7 @@ class MessageParam:
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
+    reasoning_details: Any = None
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -10,7 +10,12 @@ import attrs
 from greenroom.engine.adapters.conversation.apply_message_quirks import render_turns
 from greenroom.engine.adapters.conversation.message_converter import MessageConverter
 from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA, numbers_in_parts
-from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
+from greenroom.engine.adapters.conversation.tool_prompt import (
+    UnshownParameters,
+    as_openai_tool,
+    full_descriptions,
+    tool_prompt,
+)
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice, renders
 from greenroom.engine.adapters.reasoning.switches import NO_CHANGES, PromptChanges
 from greenroom.engine.adapters.templates.chat_template import (
@@ -20,12 +25,19 @@ from greenroom.engine.adapters.templates.chat_template import (
     render_conversation,
 )
 from greenroom.engine.adapters.templates.message_quirks import PLAIN_FORMS, MessageQuirks, find_message_quirks
-from greenroom.engine.adapters.templates.template_probe import TemplateTraits, template_renderer
+from greenroom.engine.adapters.templates.template_probe import (
+    TemplateTraits,
+    template_renderer,
+    tool_renderer,
+)
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import JsonObject, Tool
 from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import ProblemError, invalid
+
+log = get_logger(__name__)
 
 
 @attrs.frozen
@@ -72,11 +84,16 @@ class PromptRenderer:
         self._media = media
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
         self._forms = self._find_forms()
+        self._unshown: UnshownParameters | None = None
+        if self._traits is not None and choice.native_tools:
+            self._unshown = UnshownParameters(tool_renderer(tokenizer, self._traits))
+        self._has_warned = False
 
     def render(self, chat: ChatInput, changes: PromptChanges = NO_CHANGES) -> RenderedPrompt:
         """Return the prompt of a chat request.
 
-        Tools that the template fails to describe are described in the system message.
+        Tools that the template fails to describe, or of which it leaves out parameters, are described in the
+        system message.
 
         Args:
             chat: Conversation of the request.
@@ -109,12 +126,12 @@ class PromptRenderer:
         native: bool,
     ) -> tuple[str, tuple[int, ...]]:
         """Return the prompt's text, and the numbers of the images that the template got as content parts."""
-        described = tuple(tool for tool in offered if tool.described)
-        instructions = "" if native or not described else self._tool_instructions(described)
+        described = [self._mark(tool) for tool in offered if tool.described]
+        instructions = self._tool_instructions(described, native=native) if described else ""
         render = partial(
             render_conversation,
             self._tokenizer,
-            tools=[as_openai_tool(self._mark(tool)) for tool in described if native] or traits.without_tools,
+            tools=[as_openai_tool(tool) for tool in described if native] or traits.without_tools,
             continue_final_message=chat.continue_final_message,
             options=self._mark_json({**changes.options, **chat.template_options}, "chat_template_kwargs"),
         )
@@ -151,15 +168,27 @@ class PromptRenderer:
         check_options(chat.template_options)
         return self._traits
 
-    def _tool_instructions(self, offered: tuple[Tool, ...]) -> str:
-        """Return the text that describes tools in place of the template."""
+    def _tool_instructions(self, described: Sequence[Tool], *, native: bool) -> str:
+        """Return the text that describes marked tools in place of the template, or beside it."""
+        if native:
+            partly = [tool for tool in described if self._hides_parameters(tool)]
+            return full_descriptions(partly) if partly and self._tool_injection else ""
         if not self._tool_injection:
             detail = (
                 "This model's template takes no tools, and describing them in the prompt is off (setting "
                 "tool_injection)."
             )
             raise invalid(detail, "tools", "unsupported_parameter")
-        return tool_prompt([self._mark(tool) for tool in offered], self._tool_parser)
+        return tool_prompt(described, self._tool_parser)
+
+    def _hides_parameters(self, tool: Tool) -> bool:
+        """Return whether the template does not show all parameters of a tool, and warn of the first such."""
+        names = () if self._unshown is None else self._unshown.of(tool)
+        if names and not self._has_warned:
+            self._has_warned = True
+            model, hidden = self._tokenizer.folder.name, [unmark(name) for name in names[:20]]
+            log.warning("template hides parameters", model=model, tool=unmark(tool.name)[:100], names=hidden)
+        return bool(names)
 
     def _mark(self, tool: Tool) -> Tool:
         mark = self._marker

@@ -17,6 +17,7 @@ from greenroom.engine.adapters.templates.chat_template import (
 )
 from greenroom.engine.tokenizer.rendering.budget import TemplateLimitError
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.problems import ProblemError
 
 
 @attrs.frozen
@@ -107,6 +108,21 @@ def template_renderer(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Calla
 
     def render(messages: Sequence[TemplateMessage], **options: Any) -> str | None:
         return probe.render([{**message} for message in messages], None, **options)
+
+    return render
+
+
+def tool_renderer(
+    tokenizer: ChatTokenizer, traits: TemplateTraits
+) -> Callable[[list[dict[str, Any]]], str | None]:
+    """Return a function that renders tools above a short conversation; it returns None on a refusal."""
+    probe = _Probe(tokenizer, traits.empty_tools, traits.parts)
+
+    def render(tools: list[dict[str, Any]]) -> str | None:
+        try:
+            return probe.render([_user()], tools)
+        except ProblemError:  # these tools exceed a limit
+            return None
 
     return render
 

@@ -82,7 +82,10 @@ def open_rerank_adapter(
         config = read_json_object(folder / "config.json")
         form = reranker_type(config)
         tokenizer = AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=settings.trust_remote_code
+            str(folder),
+            local_files_only=True,
+            trust_remote_code=settings.trust_remote_code,
+            mistral_format=False,  # as in `load_tokenizer`
         )
         encoder = PlainEncoder(_backend(tokenizer))
         context = min(record.context, settings.max_context or record.context)

@@ -10,6 +10,9 @@ import attrs
 
 from greenroom.schemas.messages.generation import GenerationParameters
 
+_SMALLEST_NUCLEUS = 1e-9
+"""A probability that the most likely token alone exceeds, in place of 0."""
+
 
 @attrs.frozen
 class SamplingParameters:
@@ -54,8 +57,8 @@ class SamplingParameters:
         seed = parameters.seed
         return cls(
             temperature=parameters.temperature,
-            top_p=parameters.top_p,
-            top_k=parameters.top_k,
+            top_p=max(parameters.top_p, _SMALLEST_NUCLEUS),
+            top_k=max(parameters.top_k, 0),
             min_p=parameters.min_p,
             seed=secrets.randbits(32) if seed is None else fold_seed(seed, choice),
             presence_penalty=parameters.presence_penalty,

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import cast
 
 import attrs
-from quart import request
+from quart import has_request_context, request
 
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.keys.key_ring import KeyRing
@@ -87,15 +87,23 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
 
 def send_notice(events: Iterable[object]) -> None:
     """Put the notice in the events, if there is one, into the response's headers."""
-    notices = [event.notice for event in events if isinstance(event, Admitted) and event.notice]
-    if notices:
-        request.scope["state"]["notice"] = notices[0]
+    for event in events:
+        if isinstance(event, Admitted) and event.notice:
+            add_notice(event.notice)
+
+
+def add_notice(notice: str) -> None:
+    """Put a sentence for people into the response's headers, once; without a request nobody is told."""
+    if not has_request_context():
+        return
+    state = request.scope["state"]
+    state["notice"] = "; ".join(dict.fromkeys((*state.get("notice", "").split("; "), notice))).lstrip("; ")
 
 
 def notice_headers() -> dict[str, str]:
     """Return the header with the notice of this request, if it has one."""
     notice = request.scope["state"].get("notice")
-    return {} if notice is None else {NOTICE: notice}
+    return {NOTICE: notice} if notice else {}
 
 
 def request_resources() -> ExitStack:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from greenroom.http.answering.reasoning_signature import signed_reasoning
+from greenroom.http.answering.reasoning_signature import LEFT_OUT, signed_reasoning
+from greenroom.http.answering.requests.current_request import add_notice
 from greenroom.http.anthropic.conversation.content_parts import block_parts, join_parts
 from greenroom.http.anthropic.conversation.content_text import (
     block_text,
@@ -116,10 +117,8 @@ class Conversation:
         for block, field in blocks:
             if block.type in CALLS:
                 calls.append(self._call(block, field))
-            elif block.type == "thinking":
+            elif block.type in ("thinking", "redacted_thinking"):
                 reasoning.append(_reasoning(block, field))
-            elif block.type == "redacted_thinking":
-                raise invalid(f"`{field}`: {_INVALID_SIGNATURE}", field, "invalid_signature")
             else:
                 texts.append(block_text(block, field))
         text = "".join(texts)
@@ -169,17 +168,11 @@ class Conversation:
         return [Message("system", (TextPart(text),), is_note=not any(texts))] if text else []
 
 
-_INVALID_SIGNATURE = (
-    "Invalid `signature` in `thinking` block: this server did not make it for this reasoning."
-)
-
-
 def _reasoning(block: BlockParam, field: str) -> str:
-    for name, value in (("thinking", block.thinking), ("signature", block.signature)):
-        if value is None:
-            raise missing(f"{field}.{name}")
+    """Return the reasoning that this server has signed; empty for any other, of which the client is told."""
+    if block.type == "thinking" and block.thinking is None:
+        raise missing(f"{field}.thinking")
     reasoning = signed_reasoning(block.thinking or "", block.signature or "")
-    if reasoning is None:
-        name = f"{field}.signature"
-        raise invalid(f"`{name}`: {_INVALID_SIGNATURE}", name, "invalid_signature")
-    return reasoning
+    if reasoning is None and (block.thinking or block.signature or block.type == "redacted_thinking"):
+        add_notice(LEFT_OUT)
+    return reasoning or ""

@@ -19,9 +19,9 @@ from greenroom.http.answering.tools.custom_tools import check_names, custom_call
 from greenroom.http.answering.tools.tool_choice import allows_parallel_calls
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.openai.chat.legacy_functions import with_tools
-from greenroom.http.openai.chat.message_content import content_parts
+from greenroom.http.openai.chat.message_content import content_parts, reasoning_of
 from greenroom.http.openai.chat.tool_choice import parse_tool_choice
-from greenroom.http.openai.text.parameters import CHAT_PARAMETERS
+from greenroom.http.openai.text.parameters import CHAT_PARAMETERS, without_no_limit
 from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.messages.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.messages import Role as NeutralRole
@@ -83,7 +83,7 @@ def parse_chat_request(
 
 
 def _parameters(body: JsonObject) -> dict[str, Any]:
-    parameters = parse_parameters(body, CHAT_PARAMETERS)
+    parameters = parse_parameters(without_no_limit(body), CHAT_PARAMETERS)
     if parameters.get("top_logprobs") and not parameters.get("logprobs"):
         raise invalid("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
     return parameters
@@ -150,11 +150,10 @@ def _message(message: MessageParam, media: MediaReader, field: str) -> Message:
         raise invalid(f"`{name}` is required in a tool message.", name, "missing_required_parameter")
     if from_assistant and not content and message.refusal:
         content = (TextPart(message.refusal),)
-    thought = message.reasoning_content or message.reasoning
     return Message(
         role=role,
         content=content,
-        reasoning=thought if from_assistant and isinstance(thought, str) else None,
+        reasoning=reasoning_of(message) if from_assistant else None,
         tool_calls=_tool_calls(message, field) if from_assistant else (),
         tool_call_id=message.tool_call_id if role == "tool" else None,
         name=message.name,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from greenroom.http.media.media_reader import MediaReader, unknown_file
 from greenroom.schemas.messages.messages import ContentPart, Role, TextPart
-from greenroom.schemas.openai.chat import TEXT_PARTS, Content, FileParam, PartParam
+from greenroom.schemas.openai.chat import TEXT_PARTS, Content, FileParam, MessageParam, PartParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 
 SHOWN_BY: tuple[Role, ...] = ("user", "tool")
@@ -24,7 +26,29 @@ def content_parts(
         ProblemError: 400 that names the field; 501 for a video.
     """
     parts = enumerate(content.parts if content else ())
-    return tuple(_part(part, role, media, f"{field}[{i}]") for i, part in parts)
+    said = ((i, part) for i, part in parts if not (part.type == "thinking" and role == "assistant"))
+    return tuple(_part(part, role, media, f"{field}[{i}]") for i, part in said)
+
+
+def reasoning_of(message: MessageParam) -> str | None:
+    """Return an assistant's reasoning, wherever other servers and their clients put it; None without any.
+
+    Those are vLLM's and OpenRouter's fields, and parts of type `thinking`, such as Mistral's.
+    """
+    for text in (message.reasoning_content, message.reasoning):
+        if text and isinstance(text, str):
+            return text
+    details = message.reasoning_details if isinstance(message.reasoning_details, list) else ()
+    parts = message.content.parts if message.content else ()
+    thoughts = [*details, *(part.thinking for part in parts if part.type == "thinking")]
+    return "".join(map(_thought, thoughts)) or None
+
+
+def _thought(thought: Any) -> str:
+    if isinstance(thought, list):
+        return "".join(map(_thought, thought))
+    text = thought.get("text") if isinstance(thought, dict) else thought
+    return text if isinstance(text, str) else ""
 
 
 def _part(part: PartParam, role: Role, media: MediaReader, field: str) -> ContentPart:

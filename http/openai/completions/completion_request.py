@@ -10,7 +10,7 @@ from greenroom.http.answering.requests.request_parameters import (
     parse_parameters,
     parse_priority,
 )
-from greenroom.http.openai.text.parameters import COMPLETION_PARAMETERS
+from greenroom.http.openai.text.parameters import COMPLETION_PARAMETERS, without_no_limit
 from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.messages.generation import check
 from greenroom.schemas.messages.messages import JsonObject
@@ -38,7 +38,7 @@ def parse_completion_requests(
     if echo and wire.max_tokens == 0 and not isinstance(wire.max_tokens, bool):
         answered = False
         body = {name: value for name, value in body.items() if name != "max_tokens"}
-    overrides = parse_parameters(body, COMPLETION_PARAMETERS) | _logprobs(wire)
+    overrides = parse_parameters(without_no_limit(body), COMPLETION_PARAMETERS) | _logprobs(wire)
     overrides |= _candidates(wire, overrides)
     response_format, priority = parse_response_format(body), parse_priority(body)
     prompts = wire.prompt.prompts

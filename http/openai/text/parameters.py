@@ -7,6 +7,7 @@ the response (`user`, `metadata`, `prompt_cache_key`, …) are not listed.
 from __future__ import annotations
 
 from greenroom.http.answering.requests.request_parameters import NeutralValues, ParameterTable
+from greenroom.schemas.messages.messages import JsonObject
 
 _SAME_NAME = (
     "temperature",
@@ -63,3 +64,9 @@ UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {
     **_TOKENS_OF_VLLM,
     "truncation": ("disabled",),
 }
+
+
+def without_no_limit(body: JsonObject) -> JsonObject:
+    """Return a body without a limit of -1 tokens, which LM Studio's and llama.cpp's clients send for none."""
+    limits = ("max_tokens", "max_completion_tokens")
+    return {name: value for name, value in body.items() if not (name in limits and value == -1)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.http.answering.reasoning_signature import is_signature, signed_reasoning
+from greenroom.http.answering.reasoning_signature import LEFT_OUT, signed_reasoning
+from greenroom.http.answering.requests.current_request import add_notice
 from greenroom.http.answering.tools.call_arguments import ArgumentCheck
 from greenroom.http.answering.tools.custom_tools import custom_call
 from greenroom.http.media.media_reader import MediaReader
@@ -196,19 +197,21 @@ class _Turn:
 
 
 def _reasoning(item: ReasoningItem, field: str) -> str:
-    """Return the reasoning that this server has encrypted, or else its visible text."""
+    """Return the reasoning that this server has encrypted, or what came in plain text.
+
+    Another server's encrypted content cannot be verified here: such a thought is left out, with its summary.
+    """
     encrypted = item.encrypted_content
     if encrypted is not None and len(encrypted) > MAX_ENCRYPTED_CONTENT:
         detail = f"`{field}.encrypted_content` has more than {MAX_ENCRYPTED_CONTENT} characters."
         raise invalid(detail, f"{field}.encrypted_content", "string_above_max_length")
-    if encrypted is not None and is_signature(encrypted):
+    if encrypted:
         reasoning = signed_reasoning("", encrypted)
         if reasoning is None:
-            raise _not_ours(f"{field}.encrypted_content")
-        return reasoning
+            add_notice(LEFT_OUT)
+        return reasoning or ""
     if item.content is not None and item.content.parts:
         return "\n\n".join(content_texts(item.content, f"{field}.content"))
-    # Another server's encrypted content cannot be read here.
     return "\n\n".join(content_texts(item.summary, f"{field}.summary")) if item.summary else ""
 
 

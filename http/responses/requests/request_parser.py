@@ -121,6 +121,8 @@ def _parse(
     )
     field = "input" if wire.messages is None else "messages"
     items = _items(wire, field, needed=not has_history)
+    if body.get(field) == "" and not has_history:
+        raise invalid(f"`{field}` is empty: there is nothing to answer.", field)
     return ParsedResponseRequest(
         items=items,
         field=field,

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import anthropic
 import pydantic
-import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
@@ -100,8 +99,21 @@ async def test_a_turn_with_calls_goes_on_with_their_results(settings: Settings) 
 
         forged = {**thought.to_dict(), "thinking": "Something else."}
         history[1] = {"role": "assistant", "content": [forged, *message.content[1:]]}
-        with pytest.raises(anthropic.BadRequestError, match="Invalid `signature` in `thinking` block"):
-            await ask(served, lambda client: client.messages.create(**{**ASKED, "messages": history}))
+        counts = []
+        for left_out in (
+            [forged],  # changed by the client
+            [{"type": "thinking", "thinking": "Of another server.", "signature": "EqQBCkYIBRgC"}],
+            [{"type": "thinking", "thinking": "Of another server.", "signature": ""}],
+            [{"type": "thinking", "thinking": "Of another server."}],
+            [{"type": "redacted_thinking", "data": "EmwKAhgB"}],
+            [],
+        ):
+            history[1] = {"role": "assistant", "content": [*left_out, *message.content[1:]]}
+            asked: Any = {**ASKED, "messages": history}
+            raw = await ask(served, lambda client: client.messages.with_raw_response.create(**asked))  # noqa: B023
+            assert ("did not sign" in raw.headers.get("x-greenroom-notice", "")) == bool(left_out)
+            counts.append(raw.parse().usage.input_tokens)
+        assert len(set(counts)) == 1, "a thought that was left out is in the prompt"
 
 
 async def test_without_tools_a_call_is_text(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.http.media import base64_text
-from greenroom.http.media.base64_text import decode_base64
+from greenroom.http.media.base64_text import decode_base64, decoded_size
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES, MediaReader
 from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImagePart
 from greenroom.schemas.problems import Problem, ProblemError
@@ -58,8 +58,9 @@ def test_every_way_to_send_a_file_gives_its_bytes() -> None:
         ("AAAA====", "base64"),
         ("A===", "base64"),
         ("AA==AAAA", "base64"),
-        ("AAAA\nAAAA", "line breaks"),
-        (" AAAA", "white space"),
+        (" \n", "empty"),
+        ("AAA\n", "padded"),
+        ("AA==\nAAAA", "base64"),
         ("AA-_", "alphabet for URLs"),
         ("AAA\u00e9", "base64"),
         ("AAA\x00", "base64"),
@@ -77,6 +78,10 @@ def test_base64_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in range(1, 40):
         data = bytes(range(size))
         assert decode_base64(base64.b64encode(data).decode(), "f") == data
+        in_lines = base64.encodebytes(data).decode()  # as MIME and `base64 FILE` write it
+        for text in (in_lines, in_lines.replace("\n", "\r\n"), f" {in_lines}\t"):
+            assert decode_base64(text, "f") == data
+            assert decoded_size(text) == size
     for text in ("AAAAAA==AAAAAAAA", "AAAAAAAAAAAAA", "AAAAAAAAAAAA=AAA", "AAAAAAA=AAAAAAAA"):
         with pytest.raises(ProblemError):
             decode_base64(text, "f")

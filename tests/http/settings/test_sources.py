@@ -160,7 +160,7 @@ def test_an_old_variable_or_flag_is_refused_with_its_new_form() -> None:
         ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
         ("max_context", "1", "at least 16"),
         ("tool_injection", "maybe", "true or false"),
-        ("top_p", "0", "above 0 and at most 1"),
+        ("top_p", "-1", "0 to 1"),
         ("temperature", "2.5", "0 to 2"),
     ],
 )

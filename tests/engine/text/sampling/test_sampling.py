@@ -17,6 +17,7 @@ from greenroom.engine.text.sampling.nucleus import attempts
 from greenroom.engine.text.sampling.sampler import Sampler
 from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters, fold_seed
 from greenroom.engine.text.sampling.top_k import top_k_candidates
+from greenroom.schemas.messages.generation import GenerationParameters
 
 Counts = np.ndarray[Any, np.dtype[Any]]
 ROWS = 4000
@@ -146,6 +147,14 @@ def test_greedy_rows_among_others_get_the_likeliest() -> None:
     for _ in range(20):
         tokens = np.array(Sampler(rows, [0, 0, 0])(logits))
         assert tokens[[0, 2]].tolist() == np.array(mx.argmax(logits, axis=-1))[[0, 2]].tolist()
+
+
+@pytest.mark.parametrize("top_k", [-1, 0, 5])
+def test_a_nucleus_of_nothing_is_the_likeliest_token(top_k: int) -> None:
+    logits = mx.random.normal((1, 50), key=mx.random.key(3))
+    for seed in range(10):
+        asked = GenerationParameters(temperature=2.0, top_p=0.0, top_k=top_k, seed=seed)
+        assert Sampler([SamplingParameters.of(asked)], [0])(logits).item() == mx.argmax(logits).item()
 
 
 def test_neighbors_and_places_do_not_change_what_a_seed_samples() -> None:

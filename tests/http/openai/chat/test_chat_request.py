@@ -66,6 +66,24 @@ def test_roles_parts_calls_and_results_arrive_whole() -> None:
         },
         {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "1"}]},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}], "reasoning": "why"},
+        USER,
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "as Mistral's "}]},
+                {"type": "thinking", "thinking": "or a text", "signature": "s"},
+                {"type": "text", "text": "yes"},
+            ],
+        },
+        USER,
+        {
+            "role": "assistant",
+            "content": "yes",
+            "reasoning_details": [
+                {"type": "reasoning.text", "text": "as OpenRouter's"},
+                {"type": "reasoning.encrypted", "data": "eA=="},
+            ],
+        },
     )
     assert history.messages == (
         Message("system", (TextPart("be brief"),)),
@@ -77,7 +95,18 @@ def test_roles_parts_calls_and_results_arrive_whole() -> None:
         ),
         Message("tool", (TextPart("1"),), tool_call_id="call_1"),
         Message("assistant", (TextPart("no"),), reasoning="why"),
+        Message("user", (TextPart(USER["content"]),)),
+        Message("assistant", (TextPart("yes"),), reasoning="as Mistral's or a text"),
+        Message("user", (TextPart(USER["content"]),)),
+        Message("assistant", (TextPart("yes"),), reasoning="as OpenRouter's"),
     )
+
+
+def test_a_limit_of_minus_one_is_none() -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert parse_chat(USER, **{name: -1}).overrides == {}
+        with pytest.raises(ProblemError, match=name):
+            parse_chat(USER, **{name: -2})
 
 
 def test_tools_arrive_with_their_schema() -> None:

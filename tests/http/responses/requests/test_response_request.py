@@ -256,6 +256,7 @@ def test_messages_of_chats_are_taken_too() -> None:
     [
         ({"input": None}, "input"),
         ({"input": []}, "input"),
+        ({"input": ""}, "input"),
         ({"input": 3}, "input"),
         ({"input": [{"type": "tool_search_call", "call_id": []}]}, "input[0].call_id"),
         ({"input": [{"type": "tool_search_output", "call_id": {}, "tools": []}]}, "input[0].call_id"),
