@@ -132,6 +132,7 @@ def test_ten_thousand_messages_cost_little_more_than_to_look_at_them(folder: Fol
         rendered.append(len(messages))
         return render(messages, **options)  # type: ignore[arg-type]
 
+    model.prepare_input(asked(talk(1)))  # which looks once at how the template shows each tool
     model.tokenizer.render = counted  # type: ignore[method-assign, assignment]
     messages = talk(MAX_MESSAGES // 2 - 1, words=10)
     prepared = model.prepare_input(asked(messages))

@@ -243,7 +243,7 @@ def test_a_clients_parameters_go_before_the_operators_and_those_before_the_model
     (home / "generation_config.json").write_text(json.dumps(recommended))
     assert adapter_of(home).default_overrides == {"temperature": 0.6, "top_k": 20}
     prepared = adapter_of(home, top_k=7).prepare_input(chat("Hi", seed=1)).parameters
-    assert prepared == GenerationParameters(temperature=0.6, top_k=7, seed=1)
+    assert prepared == GenerationParameters(max_tokens=2048, temperature=0.6, top_k=7, seed=1)
     assert adapter_of(home).prepare_input(chat("Hi", temperature=0.0)).parameters.temperature == 0.0
     (home / "generation_config.json").write_text("{")
     assert adapter_of(home).default_overrides == {}
