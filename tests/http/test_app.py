@@ -146,6 +146,16 @@ async def test_a_fault_of_ours_is_a_500_without_a_traceback(
     assert isinstance(crashed["exc_info"], ZeroDivisionError)
 
 
+async def test_a_client_that_leaves_with_its_answer_is_answered(server_without_model: Served) -> None:
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(20):
+            async with connected(server_without_model.server) as client:
+                await client.request("GET", "/v1/models")
+                await client.receive_response()
+    told = {(line["event"], line["status"]) for line in lines if line.get("path") == "/v1/models"}
+    assert told == {("request answered", 200)}
+
+
 async def test_each_request_is_one_line_in_the_log(server_without_model: Served) -> None:
     with structlog.testing.capture_logs() as lines:
         answer = await fetch(server_without_model.server, "GET", "/v1/models?secret=1")
