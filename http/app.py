@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
@@ -130,7 +131,7 @@ class _Guard:
         self._app, self._respond, self._requests = app, respond, requests
         self._hosts, self._answers, self._door = services.hosts, services.answers, services.door
         self._deadlines, self._audit = services.deadlines, services.refs.audit
-        services.refs.meter.follow(self._door.limits.spend)
+        services.refs.meter.follow(self._door.limits)
         app.before_request(self._check)
         app.after_request(self._finish)
 
@@ -172,9 +173,12 @@ class _Guard:
         """
         state["caller"] = await self._door.admit(_head())
         state["ring"] = self._door.ring
-        if request.method == "POST" and not request.path.startswith("/admin/"):
-            self._door.limits.admit(state["caller"])
         resources = request_resources()
+        if request.method == "POST" and not request.path.startswith("/admin/"):
+            caller = state["caller"]
+            if request.path.endswith("/cancel"):  # which lets others begin
+                caller = attrs.evolve(caller, concurrent=None)
+            resources.callback(self._door.limits.admit(caller, state["request_id"]))
         resources.callback(self._door.ring.attend_request(state["caller"], state["request_id"]))
         state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], request.path)
         resources.callback(leave)

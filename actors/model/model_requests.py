@@ -15,7 +15,7 @@ from greenroom.actors.model.request_records import RequestRecords
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.prepared_input import PreparedInput
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents, RequestEnded
 
 
@@ -99,7 +99,7 @@ class ModelRequests:
     def prepare(self, preparation: Preparation) -> None:
         """Queue a request for preparation, and keep it until its reply closes."""
         if not preparation.rendering:
-            self._records.prepare(preparation.request)
+            self._records.prepare(preparation)
         self._preparations.add(preparation)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(preparation)))
         self._prepare(preparation)
@@ -114,9 +114,18 @@ class ModelRequests:
         elif isinstance(result, PromptContents):
             preparation.reply.send(result)
             preparation.reply.end()
-        elif result is not None and preparation.generate is not None:
-            self._submit(preparation, preparation.generate, result)
         elif result is not None:
+            self._record_charged(preparation, result)
+
+    def _record_charged(self, preparation: Preparation, result: PreparedInput) -> None:
+        try:
+            self._records.charge(preparation, result)
+        except ProblemError as error:
+            preparation.reply.fail(error.problem)
+            return
+        if preparation.generate is not None:
+            self._submit(preparation, preparation.generate, result)
+        else:
             preparation.prepared = result
             told = result.prompt_tokens, result.dropped_messages, result.system_prompt, result.parameters
             preparation.reply.send(Prepared(*told, result.notice))
@@ -147,6 +156,8 @@ class ModelRequests:
     def close(self, request: Preparation | RunningRequest) -> None:
         """Remove or cancel a request whose reply is closed."""
         if isinstance(request, Preparation):
+            if request in self._preparations:
+                self._records.settle(request)
             self._preparations.remove(request)
         elif self._running.cancel(request):
             if request.kept is None:
@@ -184,9 +195,10 @@ class ModelRequests:
     def _submit(self, preparation: Preparation, message: Generate, prepared: PreparedInput) -> None:
         self._preparations.remove(preparation)
         if preparation.reply.closed:
+            self._records.settle(preparation)
             return
         running = self._running.add(message, prepared, preparation.reply)
-        running.kept = Submit(running.request, prepared)
+        running.kept, running.charged = Submit(running.request, prepared), preparation.charged
         self._records.submit(running)
         if self._has_engine and (command := running.release()) is not None:
             self._put(command)

@@ -19,6 +19,7 @@ class Preparation:
 
     Args:
         prepared: Prepared input from the adapter; None until then.
+        charged: Tokens that were charged to its client.
         generate: Message to process as soon as the request is prepared.
         rendering: True to show the prompt instead of generating.
     """
@@ -26,6 +27,7 @@ class Preparation:
     request: InferenceRequest
     reply: Reply
     prepared: PreparedInput | None = None
+    charged: int = attrs.field(default=0, kw_only=True)
     generate: Generate | None = None
     rendering: bool = attrs.field(default=False, kw_only=True)
 

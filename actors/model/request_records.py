@@ -10,12 +10,11 @@ from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.audit.token_meter import TokenMeter
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.inspection.inspector import Inspector
-from greenroom.actors.model.preparations import AdapterResult
+from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.running_requests import RunningRequest
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.messages.prepared_input import PreparedPrompt
-from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.messages.prepared_input import PreparedInput, PreparedPrompt
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import RequestEnded
 
@@ -46,8 +45,12 @@ class RequestRecords:
         self._log = log
         self.readers = tuple(_readers(inspector, audit, log))
 
-    def prepare(self, request: InferenceRequest) -> None:
+    def prepare(self, preparation: Preparation) -> None:
         """Record a request that is going to be prepared."""
+        request = preparation.request
+        if self._meter is not None:
+            for leave in self._meter.begin(request.client, request.id):
+                preparation.reply.watch(leave)
         if self._inspector is not None:
             self._inspector.prepare(request)
 
@@ -57,6 +60,23 @@ class RequestRecords:
             _inspect_prepared(self._inspector, request_id, result)
         if self._log is not None and isinstance(result, PreparedPrompt):
             self._log.debug("prompt", request_id=request_id, text=result.rendered)
+
+    def charge(self, preparation: Preparation, prepared: PreparedInput) -> None:
+        """Charge the tokens that a request may cost to its client.
+
+        Raises:
+            ProblemError: 429: the client has used up its tokens.
+        """
+        if self._meter is not None:
+            answer = prepared.max_tokens if isinstance(prepared, PreparedPrompt) else 0
+            tokens = prepared.prompt_tokens + prepared.choices * answer
+            self._meter.charge(preparation.request.client, tokens)
+            preparation.charged = tokens
+
+    def settle(self, request: Preparation | RunningRequest, used: int = 0) -> None:
+        """Return what a request has not used of its charge, at its end."""
+        if self._meter is not None:
+            self._meter.settle(request.request.client, request.charged, used)
 
     def submit(self, running: RunningRequest) -> None:
         """Record a request that an engine is asked to answer."""
@@ -69,8 +89,7 @@ class RequestRecords:
         """Record the end of a request that an engine was asked to answer."""
         if self._audit is not None:
             self._audit.release(running.request_id, ended)
-        if self._meter is not None:
-            self._meter.spend(running.request.client, ended.usage.prompt + ended.usage.generated)
+        self.settle(running, ended.usage.prompt + ended.usage.generated)
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}
             self._inspector.end(running.request_id, figures, running.problem, running.explanation)

@@ -37,6 +37,7 @@ class RunningRequest:
         timing: Timing of the choice that finished last.
         waits: What it waited for before its submission.
         explanation: Explanation of the finished choices; None if there is none.
+        charged: Tokens that were charged to its client.
     """
 
     request: InferenceRequest
@@ -54,6 +55,7 @@ class RunningRequest:
     timing: Timing | None = None
     waits: Waits = Waits()
     explanation: Explanation | None = None
+    charged: int = 0
 
     def completed(self, event: Finished | Failed) -> Finished | Failed:
         """Return a choice's last event with the time that the request waited before its submission."""

@@ -12,7 +12,7 @@ from greenroom.schemas.settings.caller import Caller
 from greenroom.schemas.settings.key_record import KEY_NAME, KeyRecord, digest_of, new_key_id, new_secret
 
 MOST_PER_MINUTE = 1_000_000_000
-"""Largest limit of requests or tokens a minute."""
+"""Largest limit of requests or tokens a minute, or of requests at once."""
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 512
 LATEST = 253_402_300_799.0
@@ -29,6 +29,7 @@ class KeyBody:
         tools: Names and patterns of the tools that its requests may declare; empty for all.
         requests_per_minute: Limit on its requests; null for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; null for none.
+        concurrent: Limit on its requests that wait or run at once; null for none.
         priority: Priority of its requests: above 0 they wait behind others, below 0 they go before others.
         admin: True if it opens the routes for operators.
         expires: Unix time in seconds from which on it opens nothing; null for never.
@@ -41,6 +42,7 @@ class KeyBody:
     tools: tuple[str, ...] = ()
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    concurrent: int | None = None
     priority: int = 0
     admin: bool = False
     expires: float | None = None
@@ -64,6 +66,7 @@ class KeyReport:
     tools: tuple[str, ...]
     requests_per_minute: int | None
     tokens_per_minute: int | None
+    concurrent: int | None
     priority: int
     created: float
     expires: float | None
@@ -115,6 +118,7 @@ def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
         tools=body.tools,
         requests_per_minute=body.requests_per_minute,
         tokens_per_minute=body.tokens_per_minute,
+        concurrent=body.concurrent,
         priority=body.priority,
         expires=body.expires,
         metrics=body.metrics,
@@ -135,6 +139,7 @@ def key_report(record: KeyRecord, *, of_server: bool = False) -> KeyReport:
         caller.tools,
         caller.requests_per_minute,
         caller.tokens_per_minute,
+        caller.concurrent,
         caller.priority,
         record.created,
         caller.expires,
@@ -160,6 +165,7 @@ def _check(body: KeyBody, now: float) -> None:
     for name, limit in (
         ("requests_per_minute", body.requests_per_minute),
         ("tokens_per_minute", body.tokens_per_minute),
+        ("concurrent", body.concurrent),
     ):
         if limit is not None and not 1 <= limit <= MOST_PER_MINUTE:
             raise invalid(f"`{name}` must be from 1 to {MOST_PER_MINUTE}.", name)

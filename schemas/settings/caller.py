@@ -22,6 +22,7 @@ class Caller:
         tools: Names and patterns of the tools that its requests may declare; empty for all.
         requests_per_minute: Limit on its requests; None for none.
         tokens_per_minute: Limit on its tokens, of prompts and answers; None for none.
+        concurrent: Limit on its requests that wait or run at once; None for none.
         priority: Priority of its requests: above 0 they wait behind others, below 0 they go before others.
         expires: Unix time in seconds at which the key expires; None for never.
         metrics: True if it opens nothing but `/metrics`.
@@ -35,6 +36,7 @@ class Caller:
     tools: tuple[str, ...] = ()
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    concurrent: int | None = None
     priority: int = 0
     expires: float | None = None
     metrics: bool = False

@@ -159,6 +159,11 @@ def add_downloads(database: Database) -> None:
     database.execute("alter table greenroom_keys add column downloads integer not null default 0")
 
 
+def limit_concurrent_requests(database: Database) -> None:
+    """Give each API key a limit of requests that wait or run at once."""
+    database.execute("alter table greenroom_keys add column concurrent integer")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -173,6 +178,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "share_storage": share_storage,
     "add_metrics_keys": add_metrics_keys,
     "add_downloads": add_downloads,
+    "limit_concurrent_requests": limit_concurrent_requests,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

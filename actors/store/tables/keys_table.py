@@ -72,6 +72,7 @@ class KeysTable:
                     "priority": caller.priority,
                     "requests_per_minute": caller.requests_per_minute,
                     "tokens_per_minute": caller.tokens_per_minute,
+                    "concurrent": caller.concurrent,
                     "models": json.dumps(caller.models),
                     "tools": json.dumps(caller.tools),
                     "downloads": caller.downloads,
@@ -126,6 +127,8 @@ def record_of(row: Row) -> KeyRecord:
         tools=tuple(json.loads(row["tools"])),
         requests_per_minute=row["requests_per_minute"],
         tokens_per_minute=row["tokens_per_minute"],
+        # A database that is only read may be of a version without it.
+        concurrent=row["concurrent"] if "concurrent" in row.keys() else None,  # noqa: SIM118
         priority=row["priority"],
         expires=row["expires"],
         metrics=bool(row["metrics"]) if "metrics" in row.keys() else False,  # noqa: SIM118 (a Row)

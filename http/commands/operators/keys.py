@@ -56,6 +56,7 @@ def command() -> None:
 @click.option("--tools", multiple=True, metavar="TOOL", help="Tool or pattern its requests may declare.")
 @click.option("--requests-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its requests.")
 @click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its tokens.")
+@click.option("--concurrent", type=click.IntRange(1), metavar="N", help="Limit on its requests at once.")
 @click.option(
     "--priority",
     type=int,
@@ -205,6 +206,8 @@ def _line(key: Mapping[str, Any], now: float) -> str:
     for name in ("requests", "tokens"):
         if (limit := key[f"{name}_per_minute"]) is not None:
             rights.append(f"{limit} {name}/min")
+    if key.get("concurrent") is not None:
+        rights.append(f"{key['concurrent']} at once")
     if key["priority"]:
         rights.append(f"priority {key['priority']}")
     return for_line("  ".join((key["id"], key["name"], state, *rights)))

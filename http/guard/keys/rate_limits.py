@@ -1,9 +1,10 @@
-"""Limits of requests and tokens a minute by key, and the headers that tell clients of them."""
+"""Limits of requests and tokens by key, and the headers that tell clients of them."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -12,6 +13,9 @@ import attrs
 from greenroom.http.guard.keys.token_bucket import TokenBucket
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.caller import Caller
+
+RETRY_SECONDS = 2
+"""Seconds after which a client retries that has as many requests at once as it may."""
 
 
 @attrs.frozen
@@ -27,8 +31,9 @@ class _Buckets:
 class RateLimits:
     """The allowances of keys, in memory: after a restart, each key has its full allowance.
 
-    A request costs one request at once, and its tokens at its end, since nobody knows them before: a key
-    without tokens left waits until its debt is paid.
+    A request costs one request at once, and the most tokens that it may have once its prompt is known, up to
+    a minute's allowance; what it has not used is returned at its end. A key without tokens left waits until
+    its debt is paid.
 
     Args:
         clock: Clock that never goes back, in seconds.
@@ -37,31 +42,70 @@ class RateLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: dict[str, _Buckets] = {}
+        self._running: dict[str, Counter[str]] = {}
 
-    def admit(self, caller: Caller) -> None:
-        """Take a request from a key's allowance.
+    def admit(self, caller: Caller, request_id: str = "") -> Callable[[], None]:
+        """Take a request from a key's allowance; return the function to call at the request's end.
 
         Raises:
-            ProblemError: 429 with the seconds to wait, if requests or tokens are used up.
+            ProblemError: 429 with the seconds to wait, if requests or tokens are used up, or if as many
+                requests wait or run as may at once.
         """
+        most = caller.concurrent
+        if most is not None and len(self._running.setdefault(caller.owner, Counter())) >= most:
+            detail = f"This API key may have {most} requests at once: wait until one of them ends."
+            code = "too_many_requests_at_once"
+            raise ProblemError(Problem(429, code, detail, retry_after=RETRY_SECONDS))
+        self._take_request(caller)
+        return self.begin(caller.owner, request_id)
+
+    def begin(self, client: str, request_id: str) -> Callable[[], None]:
+        """Count a request as one that waits or runs, even after its HTTP part has ended.
+
+        Returns:
+            Function to call at its end.
+        """
+        if (running := self._running.get(client)) is None:
+            return _nothing
+        ident = request_id.partition("-")[0]  # the prompts of one HTTP request are one request
+        running[ident] += 1
+
+        def end() -> None:
+            running[ident] -= 1
+            if running[ident] <= 0:
+                del running[ident]
+
+        return end
+
+    def charge(self, client: str, tokens: int) -> None:
+        """Take the most tokens that a request may cost from its key's allowance, if it has one.
+
+        Raises:
+            ProblemError: 429 with the seconds to wait, if the tokens are used up.
+        """
+        if (bucket := self._tokens_of(client)) is not None:
+            now = self._clock()
+            _check(bucket, "tokens", now)
+            bucket.take(min(tokens, bucket.per_minute), now)
+
+    def settle(self, client: str, charged: int, used: int) -> None:
+        """Return what an ended request has not used of its charge, or take what it has used beyond that."""
+        if (bucket := self._tokens_of(client)) is not None:
+            bucket.take(used - min(charged, bucket.per_minute), self._clock())
+
+    def _tokens_of(self, client: str) -> TokenBucket | None:
+        found = self._buckets.get(client)
+        return None if found is None else found.tokens
+
+    def _take_request(self, caller: Caller) -> None:
         found = self._of(caller)
         if found is None:
             return
         now = self._clock()
-        waits = [(bucket.seconds_until(1, now), kind, bucket) for kind, bucket in found.named()]
-        seconds, kind, bucket = max(waits, key=lambda wait: wait[0])
-        if seconds > 0:
-            detail = f"This API key has used up its {bucket.per_minute} {kind} a minute."
-            code = "rate_limit_exceeded"
-            raise ProblemError(Problem(429, code, detail, retry_after=math.ceil(seconds)))
+        for kind, bucket in sorted(found.named(), key=lambda each: -each[1].seconds_until(1, now)):
+            _check(bucket, kind, now)
         if found.requests is not None:
             found.requests.take(1, now)
-
-    def spend(self, owner: str, tokens: int) -> None:
-        """Take the tokens of an ended request from its key's allowance, if it has one."""
-        found = self._buckets.get(owner)
-        if found is not None and found.tokens is not None:
-            found.tokens.take(tokens, self._clock())
 
     def headers(self, caller: Caller, *, anthropic: bool) -> dict[str, str]:
         """Return the rest of a key's allowance, in the headers of OpenAI's API or of Anthropic's."""
@@ -88,6 +132,17 @@ class RateLimits:
             made = (None if limit is None else TokenBucket(limit, now) for limit in limits)
             found = self._buckets[caller.owner] = _Buckets(*made)
         return found
+
+
+def _check(bucket: TokenBucket, kind: str, now: float) -> None:
+    seconds = bucket.seconds_until(1, now)
+    if seconds > 0:
+        detail = f"This API key has used up its {bucket.per_minute} {kind} a minute."
+        raise ProblemError(Problem(429, "rate_limit_exceeded", detail, retry_after=math.ceil(seconds)))
+
+
+def _nothing() -> None:
+    """Leave a key without a limit of requests at once alone."""
 
 
 def _moment(seconds: float) -> str:

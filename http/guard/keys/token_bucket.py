@@ -31,8 +31,8 @@ class TokenBucket:
         return max(0.0, missing * MINUTE / self.per_minute)
 
     def take(self, amount: float, now: float) -> None:
-        """Take an amount, which may leave a debt: what an answer costs is known at its end only."""
-        self._level = self._filled(now) - amount
+        """Take an amount, which may leave a debt; a negative one is returned."""
+        self._level = min(float(self.per_minute), self._filled(now) - amount)
         self._since = now
 
     def _filled(self, now: float) -> float:

@@ -16,7 +16,7 @@ export function KeysTab({ connection }) {
   if (status === 404) return html`<p class="hint">This server has no keys.</p>`;
   const rows = (found || []).map((key) => [
     key.name, key.admin ? 'operator' : '', key.models.join(', ') || 'all models',
-    [key.requests_per_minute && `${key.requests_per_minute} requests/min`, key.tokens_per_minute && `${key.tokens_per_minute} tokens/min`].filter(Boolean).join(', '),
+    [key.requests_per_minute && `${key.requests_per_minute} requests/min`, key.tokens_per_minute && `${key.tokens_per_minute} tokens/min`, key.concurrent && `${key.concurrent} at once`].filter(Boolean).join(', '),
     day(key.created), day(key.expires), html`<span class="mono">${key.id}</span>`,
     key.revoked === null ? html`<${Act} label="Revoke" name=${key.name} twice run=${() => remove(`admin/keys/${encodeURIComponent(key.id)}`).then(again)} />` : `revoked ${day(key.revoked)}`,
   ]);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
+ENDLESS: dict[str, Any] = {"max_tokens": 200_000, "ignore_eos": True, "stream": True, "temperature": 0}
 
 
 @attrs.frozen
@@ -166,6 +169,46 @@ async def test_tokens_beyond_a_keys_limit_are_paid_back_before_the_next_request(
     refused = await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))
     assert (refused.status, refused.headers["x-ratelimit-remaining-tokens"]) == (429, "0")
     assert "tokens" in refused.json()["error"]["message"]
+
+
+async def test_a_request_is_charged_all_that_it_may_cost_until_its_end(locked: Locked) -> None:
+    guest = await locked.key("guest", tokens_per_minute=60_000)
+
+    async def left() -> int:
+        asked = await locked.ask("POST", "/tokenize", guest, {"model": "llama", "prompt": "a"})
+        return int(asked.headers["x-ratelimit-remaining-tokens"])
+
+    async def is_returned() -> bool:
+        return await left() > 50_000
+
+    async with connected(locked.served.server) as client:
+        long = chat("llama", **{**ENDLESS, "max_tokens": 50_000})
+        await client.request("POST", "/v1/chat/completions", json.dumps(long).encode(), x_api_key=guest)
+        await client.read_until(b'"content"')
+        assert await left() < 45_000
+    await eventually(is_returned)
+
+
+async def test_a_key_has_no_more_requests_at_once_than_it_may(locked: Locked) -> None:
+    guest = await locked.key("guest", concurrent=2)
+    endless = {"model": "llama", "input": "a", "background": True, "max_output_tokens": 200_000}
+    run = (await locked.ask("POST", "/v1/responses", guest, endless)).json()["id"]
+
+    async def asks() -> bool:
+        return (await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))).status == 200
+
+    async with connected(locked.served.server) as client:
+        long = json.dumps(chat("llama", **ENDLESS)).encode()
+        await client.request("POST", "/v1/chat/completions", long, x_api_key=guest)
+        await client.read_until(b'"content"')
+        refused = await locked.ask("POST", "/v1/chat/completions", guest, chat("llama"))
+        assert (refused.status, refused.headers["retry-after"]) == (429, "2")
+        assert "2 requests at once" in refused.json()["error"]["message"]
+        assert (await locked.ask("GET", f"/v1/responses/{run}", guest)).status == 200
+        assert (await locked.ask("POST", "/v1/chat/completions", body=chat("llama"))).status == 200
+        assert (await locked.ask("POST", f"/v1/responses/{run}/cancel", guest)).status == 200
+        await eventually(asks)
+    await eventually(asks)
 
 
 @pytest.mark.parametrize("isolates", [False, True])

@@ -63,6 +63,7 @@ async def test_keys_off_lets_everybody_in_again() -> None:
         ({"name": "a\nb"}, "name"),
         ({"name": "x", "requests_per_minute": 0}, "requests_per_minute"),
         ({"name": "x", "tokens_per_minute": -1}, "tokens_per_minute"),
+        ({"name": "x", "concurrent": 0}, "concurrent"),
         ({"name": "x", "priority": 2**31}, "priority"),
         ({"name": "x", "expires": 1.0}, "expires"),
         ({"name": "x", "expires": 1e300}, "expires"),
