@@ -39,8 +39,8 @@ async def serve(
     """Serve a system over HTTP until `drain` is set, then finish running requests and return.
 
     Args:
-        drain: Event that stops the server: listeners and idle connections close at once, running responses
-            get their share of `settings.shutdown_timeout`, and the rest is cut off.
+        drain: Event that stops the server: idle connections close at once, new ones are refused, running
+            responses get their share of `settings.shutdown_timeout`, and the rest is cut off.
         sockets: Inherited listening sockets; without any, the addresses of the settings are bound.
         reloader: Reader of changed settings, for `POST /admin/reload`; without one, that is a 501.
         session_key: Key that opens the server to programs of this machine until it ends.
@@ -79,7 +79,8 @@ async def serve(
             nursery.start_soon(watch.run)
             nursery.start_soon(_watch_paths, unix_paths(each.socket for each in listeners))
             nursery.start_soon(services.deadlines.run, system.refs.pool)
-            await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
+            drain = trio.Event() if drain is None else drain
+            await loop.run(listeners, drain, task_status, shared=bool(sockets))
             nursery.cancel_scope.cancel("the server has ended")
     finally:
         remove_paths(paths)

@@ -137,30 +137,53 @@ class ListedModels(NamedModels):
             return known
         record = self.record_of(entry.id, known.record, entry.folder)
         chosen = with_operators_parsers(record, settings, entry.id)
-        need = self._need(entry.id, entry.folder, record, limits)
+        need, refused = self._judged(entry.id, entry.folder, record, limits)
         longest = self._settings.applied_to(entry.id).max_context or record.context
         return attrs.evolve(
             known,
             record=attrs.evolve(record, context=min(record.context, longest)),
             parsers=(chosen.tool_parser, chosen.reasoning_parser),
             need=need,
-            fits=None if need is None else need.fits and self._may_see(entry.id, entry.folder, known.record),
+            refused=refused,
+            fits=None if need is None else need.fits and (refused is None or refused.status != 507),
         )
 
     def _size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
-        """Return the size of a load; nothing if a weight file is broken, as the load will tell."""
+        """Return the size of a load; nothing if a file of a sound model is broken, as the load will tell.
+
+        Raises:
+            ProblemError: 503 `load_failed`: weights are missing or broken.
+        """
+        from greenroom.engine.catalog.files.load_failures import named_failures
         from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
+        from greenroom.engine.loading.weight_files import check_weight_files
 
         settings = self._settings.applied_to(model)
         try:
+            if record.model_type not in ("speech", "transcription"):
+                with named_failures(folder, model):
+                    check_weight_files(folder, checked=False)
             size = load_size(folder, record, settings, draft_folder(settings), checked=False)
         except (OSError, ValueError):
             return LoadSize(0)
         return with_measured_working(size, self.residences.working_bytes(model, folder, settings))
 
-    def _need(self, model: str, folder: Path, record: CapabilityRecord, limits: Limits) -> MemoryNeed | None:
-        size = self._size(model, folder, record)
-        return memory_need(record.model_type, size.total, size.least, *limits) if size.total else None
+    def _judged(
+        self, model: str, folder: Path, record: CapabilityRecord, limits: Limits
+    ) -> tuple[MemoryNeed | None, Problem | None]:
+        """Return the memory that a load needs, and the reason why none will succeed."""
+        from greenroom.engine.catalog.operator.vision import check_vision
+        from greenroom.engine.memory.device_memory import main_memory
+
+        need = None
+        try:
+            size = self._size(model, folder, record)
+            if size.total:
+                need = memory_need(record.model_type, size.total, size.least, *limits)
+            check_vision(record, folder, model, self._settings.applied_to(model), main_memory())
+        except ProblemError as error:
+            return need, error.problem
+        return need, None
 
     def _limits(self) -> Limits:
         """Return the memory that models may have."""
@@ -168,17 +191,6 @@ class ListedModels(NamedModels):
 
         given, memory = self._settings.memory_bytes, main_memory()
         return (given, None) if given else (int(memory * USABLE_SHARE), memory)
-
-    def _may_see(self, model: str, folder: Path, detected: CapabilityRecord) -> bool:
-        """Return False for a model with vision that is too large for this machine."""
-        from greenroom.engine.catalog.operator.vision import check_vision
-        from greenroom.engine.memory.device_memory import main_memory
-
-        try:
-            check_vision(detected, folder, model, self._settings.applied_to(model), main_memory())
-        except ProblemError as error:
-            return error.problem.status != 507
-        return True
 
     def _allows_vision(self, model: str) -> bool:
         from greenroom.engine.catalog.operator.vision import allows_vision

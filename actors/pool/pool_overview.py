@@ -125,7 +125,8 @@ class PoolOverview:
         record, now = self._ledger[message.key], time.monotonic()
         state = self._ledger.state
         found, decided = plan_load(state, message.key, message.need, self._memory.without_held(now))
-        if (broken := record.refusal(now)) is not None:
+        broken = None if found.outcome in ("ready", "loading") else message.problem or record.refusal(now)
+        if broken is not None:
             return attrs.evolve(found, outcome="refused", unload=(), pause=(), problem=broken)
         for refusal in decided.refused:
             if refusal.key == message.key:

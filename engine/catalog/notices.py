@@ -7,6 +7,8 @@ from pathlib import Path
 from greenroom.engine.catalog.files.folder_contents import find_adapter
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.kinds.encoder_kinds import SENTENCE_TRANSFORMERS_FILES, classes_of
+from greenroom.engine.catalog.operator.vision import LARGEST_SHARE
+from greenroom.engine.memory.device_memory import main_memory
 from greenroom.schemas.models.capabilities import CapabilityRecord
 
 _POOLING = "1_Pooling/config.json"
@@ -23,6 +25,12 @@ def notices_of(folder: Path, record: CapabilityRecord) -> tuple[str, ...]:
         notices.append(
             "it was trained to fill gaps in texts (a masked language model) and has no files of "
             "sentence-transformers: means of its tokens' vectors compare texts poorly"
+        )
+    weights = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    if record.model_type == "text" and weights > (most := main_memory() * LARGEST_SHARE):
+        notices.append(
+            f"its weights take {weights >> 20:,} MB, more than {LARGEST_SHARE:.0%} of this machine's memory "
+            f"({int(most) >> 20:,} MB): long prompts may not fit beside them"
         )
     return tuple(notices)
 

@@ -34,8 +34,11 @@ class StoredTensor(msgspec.Struct, frozen=True):
         return self.data_offsets[1] - self.data_offsets[0]
 
 
-def check_weight_files(folder: Path) -> list[Shapes]:
+def check_weight_files(folder: Path, *, checked: bool = True) -> list[Shapes]:
     """Check that all weight files are present and complete, and match the sizes in config.json.
+
+    Args:
+        checked: See `read_tensors`.
 
     Returns:
         The tensors of each file.
@@ -54,12 +57,12 @@ def check_weight_files(folder: Path) -> list[Shapes]:
         # A repacked model may keep a stale index beside one complete file.
         if missing and "model.safetensors" not in present:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of its weight files are)")
-    tensors = [read_header(file) for file in files]
+    tensors = [read_header(file, checked=checked) for file in files]
     check_sizes(read_optional(folder / "config.json"), tensors)
     return tensors
 
 
-def read_header(file: Path) -> Shapes:
+def read_header(file: Path, *, checked: bool = True) -> Shapes:
     """Return the tensor shapes of a safetensors file, after comparing its length with its header.
 
     Python reads the header first, without the GIL: MLX and safetensors open files with the GIL held, so a
@@ -68,14 +71,14 @@ def read_header(file: Path) -> Shapes:
     Raises:
         ValueError: One sentence that describes the fault.
     """
-    return {name: tensor.shape for name, tensor in read_tensors(file).items()}
+    return {name: tensor.shape for name, tensor in read_tensors(file, checked=checked).items()}
 
 
 def read_tensors(file: Path, *, checked: bool = True) -> dict[str, StoredTensor]:
     """Return the tensors of a safetensors file by name; reads only its header.
 
     Args:
-        checked: True to compare the file's length with its header, for which safetensors imports NumPy.
+        checked: True to let safetensors check the file, for which it imports NumPy; else only its length is.
 
     Raises:
         ValueError: One sentence that describes the fault.
@@ -87,7 +90,11 @@ def read_tensors(file: Path, *, checked: bool = True) -> dict[str, StoredTensor]
         tensors = msgspec.json.decode(header, type=dict[str, StoredTensor | None])
     except msgspec.DecodeError as error:  # safetensors may accept what msgspec rejects
         raise ValueError(f"{file.name} is no whole safetensors file ({str(error)[:100]})") from None
-    return {name: tensor for name, tensor in tensors.items() if tensor and name != "__metadata__"}
+    found = {name: tensor for name, tensor in tensors.items() if tensor and name != "__metadata__"}
+    ends = max((tensor.data_offsets[1] for tensor in found.values()), default=0)
+    if 8 + len(header) + ends > file.stat().st_size:
+        raise ValueError(f"{file.name} is no whole safetensors file (it is shorter than its header says)")
+    return found
 
 
 def _check_length(file: Path) -> None:

@@ -17,7 +17,7 @@ from hypercorn.utils import repr_socket_addr
 from greenroom.http.transport.bound_sockets import bind_sockets
 from greenroom.http.transport.certificates import Certificates
 from greenroom.http.transport.closing_response import NO_RECORDS, ClosingResponses
-from greenroom.http.transport.connection import Connection
+from greenroom.http.transport.connection import LINGER, Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
 from greenroom.http.transport.refusals import Refusals
@@ -26,6 +26,7 @@ from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.http.transport.tls_stream import TlsStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import draining
 from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
@@ -103,10 +104,15 @@ class AcceptLoop:
         listeners: Sequence[trio.SocketListener],
         drain: trio.Event,
         task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
+        *,
+        shared: bool = False,
     ) -> None:
         """Accept connections until `drain` is set, then shut down within the time limit.
 
+        Clients that come during the shutdown are told to retry.
+
         Args:
+            shared: True if another process will accept clients on these listeners, so that none is refused.
             task_status: Receives the addresses (`http://127.0.0.1:8000`).
         """
         self._limit, at_once = connection_capacity(self._settings.max_connections)
@@ -118,9 +124,11 @@ class AcceptLoop:
                         accepting.start_soon(self._accept, listener, connected)
                     task_status.started(tuple(map(self._address, listeners)))
                     await drain.wait()
-                    accepting.cancel_scope.cancel("the server drains")
-                close_listeners(listeners)
-                await self._wait_until_closed()
+                    if shared:
+                        accepting.cancel_scope.cancel("the server drains")
+                        close_listeners(listeners)
+                    await self._wait_until_closed()
+                    accepting.cancel_scope.cancel("the server stops")
             finally:
                 close_listeners(listeners)
                 # A blocked send is shielded from cancellation: only closing the socket ends it.
@@ -145,11 +153,13 @@ class AcceptLoop:
                 somebody_waits = not somebody_waits
                 continue
             somebody_waits = False
-            if self.connections >= self._limit:
+            drains = self._context.terminated.is_set()
+            if drains or self.connections >= self._limit:
+                reason, problem = ("draining", draining()) if drains else ("max_connections", None)
                 if self._context_of(listener) is not None:
-                    self._refusals.close_at_once(accepted)
-                    continue
-                connected.start_soon(self._refusals.refuse, accepted, "max_connections")
+                    self._refusals.close_at_once(accepted, reason)
+                else:
+                    connected.start_soon(self._refusals.refuse, accepted, reason, LINGER, problem)
                 continue
             self._refusals.on_accepted()
             context = self._context_of(listener)

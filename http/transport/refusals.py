@@ -1,4 +1,4 @@
-"""Refusal of connections beyond the limit, logged once per episode."""
+"""Refusal of connections beyond the limit, or during a shutdown, logged once per episode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.http.transport.descriptors import SpareDescriptor
 from greenroom.http.transport.request_head import client_of_head
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.problems import too_many_connections
+from greenroom.schemas.problems import Problem, too_many_connections
 
 log = get_logger(actor="http")
 
@@ -48,12 +48,19 @@ class Refusals:
         """True while a refused connection is still open."""
         return bool(self._lingering)
 
-    async def refuse(self, accepted: trio.SocketStream, reason: str, linger: float = LINGER) -> None:
+    async def refuse(
+        self,
+        accepted: trio.SocketStream,
+        reason: str,
+        linger: float = LINGER,
+        problem: Problem | None = None,
+    ) -> None:
         """Send a client an error that tells it to retry, and close its connection.
 
         Args:
             reason: Name of the exceeded limit, for the log.
             linger: Seconds to keep reading, so that the client sees the response and not a TCP reset.
+            problem: Problem that it is told; None for that of too many connections.
         """
         self._count(reason)
         stream = SocketStream(accepted)
@@ -66,7 +73,8 @@ class Refusals:
             with scope:
                 head = await _read_head(stream, 0.0 if crowded else min(HEAD_WAIT, linger / 2))
                 # The empty buffer of a new socket takes the whole response at once.
-                stream.send_now(self._responses.refuse(too_many_connections(), *client_of_head(head)))
+                told = too_many_connections() if problem is None else problem
+                stream.send_now(self._responses.refuse(told, *client_of_head(head)))
                 stream.send_eof()
                 await discard(stream.receive_some)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -75,9 +83,9 @@ class Refusals:
             self._lingering.remove(scope)
             stream.close()
 
-    def close_at_once(self, accepted: trio.SocketStream) -> None:
+    def close_at_once(self, accepted: trio.SocketStream, reason: str) -> None:
         """Close the connection of a client that could read an error only after a handshake."""
-        self._count("max_connections")
+        self._count(reason)
         accepted.socket.close()
 
     async def refuse_next(self, listener: trio.SocketListener) -> None:

@@ -78,6 +78,7 @@ class UsedModel:
 
     Args:
         state: See notes/actors.md.
+        status: State in the words for clients: Idle, Ready, Switching, Loading or Error.
         since: Unix time in seconds at which it entered the state.
         pinned: True if it is never unloaded for others, or for being idle.
         expires_at: Unix time in seconds at which it is unloaded if no further request comes; null for never.
@@ -98,6 +99,7 @@ class UsedModel:
 
     id: str
     state: str
+    status: str
     since: float
     pinned: bool
     expires_at: float | None
@@ -182,6 +184,7 @@ class PlannedLoad:
         limit_bytes: Bytes that models may have together; null before any model has been opened.
         available_bytes: Bytes that other programs leave; null if unknown.
         reason: Reason of a refusal.
+        notices: Warnings about the model, as sentences without a full stop.
     """
 
     id: str
@@ -194,6 +197,7 @@ class PlannedLoad:
     limit_bytes: int | None
     available_bytes: int | None
     reason: str | None
+    notices: tuple[str, ...] = ()
 
 
 @attrs.frozen

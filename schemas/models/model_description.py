@@ -36,6 +36,7 @@ class ModelDescription:
         owned_by: Owner, as reported to clients.
         need: Memory that a load needs; None if the files do not tell.
         fits: True if an empty server admits it; None if unknown.
+        refused: Reason why none of its loads will succeed, although its kind is known; None if there is none.
         parsers: Ids of the parsers of tool calls and of reasoning; None lets the template decide.
         settings: Settings that can be the model's own, as they hold for it.
     """
@@ -58,6 +59,7 @@ class ModelDescription:
     owned_by: str = "greenroom"
     need: MemoryNeed | None = None
     fits: bool | None = None
+    refused: Problem | None = None
     parsers: tuple[str | None, str | None] = (None, None)
     settings: tuple[SettingInForce, ...] = ()
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from greenroom.schemas.models.capability_summary import capability_summary
-from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.models.model_description import ModelDescription
 
 
@@ -33,6 +33,7 @@ def model_listing(known: ModelDescription, state: ModelState | None = None) -> d
         "thinking_switch": known.switches_thinking,
         "probed": record is not None and record.probed is not None,
         "state": None if state is None else state.value,
+        "status": None if state is None else DOCUMENTED_NAMES[state],
         "required_bytes": None if known.need is None else known.need.total,
         "least_bytes": None if known.need is None else known.need.least,
         "fits": known.fits,

@@ -44,10 +44,12 @@ class PlanLoad:
 
     Args:
         need: Memory that a load needs, for a model whose files the pool has not opened yet; None if unknown.
+        problem: Reason why its files cannot be loaded; None if there is none.
     """
 
     key: ModelKey
     need: MemoryNeed | None = None
+    problem: Problem | None = None
 
 
 @attrs.frozen

@@ -22,6 +22,7 @@ from greenroom.schemas.admin.answers import (
 from greenroom.schemas.admin.converter import ADMIN
 from greenroom.schemas.admin.requests import ModelRequest
 from greenroom.schemas.events.statistics import PhaseSeconds
+from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.protocols.operator_protocol import LoadPlan, PlanLoad
 from greenroom.schemas.protocols.pool_protocol import (
     DescribeModel,
@@ -55,8 +56,9 @@ def model_routes(services: RouteServices) -> Blueprint:
         key = parse_model_key((await services.read_body(ModelRequest, ADMIN)).model)
         found = await ask_actor(pool, DescribeModel(key.model), ModelDescriptions)
         known = found.models[0]
-        planned = await ask_actor(pool, PlanLoad(key, known.need), LoadPlan)
-        return json_response(attrs.asdict(_planned_load(planned, known.folder)))
+        message = PlanLoad(key, known.need, known.problem or known.refused)
+        planned = await ask_actor(pool, message, LoadPlan)
+        return json_response(attrs.asdict(_planned_load(planned, known)))
 
     return routes
 
@@ -68,6 +70,7 @@ def _used_model(status: ModelStatus) -> UsedModel:
     return UsedModel(
         id=status.key.model,
         state=status.state.value,
+        status=status.documented_state,
         since=round(status.since, 3),
         pinned=status.pinned,
         expires_at=None if status.expires_at is None else round(status.expires_at, 3),
@@ -87,10 +90,10 @@ def _used_model(status: ModelStatus) -> UsedModel:
     )
 
 
-def _planned_load(plan: LoadPlan, folder: str | None) -> PlannedLoad:
+def _planned_load(plan: LoadPlan, known: ModelDescription) -> PlannedLoad:
     return PlannedLoad(
         id=plan.key.model,
-        folder=folder,
+        folder=known.folder,
         outcome=plan.outcome,
         unload=tuple(key.model for key in plan.unload),
         pause=tuple(key.model for key in plan.pause),
@@ -99,4 +102,5 @@ def _planned_load(plan: LoadPlan, folder: str | None) -> PlannedLoad:
         limit_bytes=plan.limit,
         available_bytes=plan.available,
         reason=None if plan.problem is None else plan.problem.detail,
+        notices=known.notices,
     )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 
+import pytest
 import trio
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, QueueStatus, TextDelta
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.protocols.operator_protocol import LoadPlan, PlanLoad
+from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
@@ -132,6 +139,30 @@ async def test_the_least_recently_used_model_gives_way(models: tuple[str, ...]) 
             "llama": ModelState.IDLE,
             "mistral": ModelState.READY,
         }
+
+
+@pytest.mark.parametrize("fault", ["cut", "broken"])
+async def test_a_model_that_cannot_be_loaded_unloads_nothing_and_its_plan_says_so(
+    models: tuple[str, ...], tmp_path: Path, fault: str
+) -> None:
+    bad = tmp_path / fault
+    shutil.copytree(models[0], bad)
+    if fault == "cut":
+        weights = (bad / "model.safetensors").read_bytes()
+        (bad / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    else:
+        (bad / "config.json").write_text("{}")
+    settings = Settings(models=(*models[:2], str(bad)), max_loaded_models=2, shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        for name in ("qwen3", "llama"):
+            assert isinstance((await answer(system.pool, name))[1], Finished)
+        (known,) = (await ask_actor(system.pool, DescribeModel(fault), ModelDescriptions)).models
+        asked = PlanLoad(ModelKey(fault), known.need, known.problem or known.refused)
+        planned = await ask_actor(system.pool, asked, LoadPlan)
+        _, failed = await answer(system.pool, fault)
+        assert isinstance(failed, Failed)
+        assert (failed.problem.status, planned.outcome, planned.unload) == (503, "refused", ())
+        assert [await state(system.pool, name) for name in ("qwen3", "llama")] == [ModelState.READY] * 2
 
 
 async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: tuple[str, ...]) -> None:

@@ -75,12 +75,18 @@ async def test_draining_lets_a_stream_end() -> None:
         await server.stopped.wait()
 
 
-async def test_draining_accepts_no_new_connection() -> None:
+async def test_who_comes_during_a_drain_is_told_to_retry_until_the_socket_closes() -> None:
     async with running(make_app(), Settings(shutdown_timeout=600)) as server, connected(server) as client:
         await client.request("GET", "/stream/30/10")
         await client.read_until(b"xx")
         server.drain.set()
         await trio.testing.wait_all_tasks_blocked()
+        refused = await fetch(server, "GET", "/")
+        assert (refused.status, b"draining" in refused.body) == (503, True)
+        assert int(refused.headers["retry-after"]) > 0
+        await client.read_to_end()
+        await client.stream.aclose()
+        await server.stopped.wait()
         with pytest.raises(OSError, match="connect"):
             await trio.open_tcp_stream("127.0.0.1", server.port)
 
