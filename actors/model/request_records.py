@@ -74,7 +74,7 @@ class RequestRecords:
             preparation.charged = tokens
 
     def settle(self, request: Preparation | RunningRequest, used: int = 0) -> None:
-        """Return what a request has not used of its charge, at its end."""
+        """Return the unused part of a request's charge, at its end."""
         if self._meter is not None:
             self._meter.settle(request.request.client, request.charged, used)
 

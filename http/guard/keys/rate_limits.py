@@ -89,7 +89,7 @@ class RateLimits:
             bucket.take(min(tokens, bucket.per_minute), now)
 
     def settle(self, client: str, charged: int, used: int) -> None:
-        """Return what an ended request has not used of its charge, or take what it has used beyond that."""
+        """Return the unused part of an ended request's charge, or take what exceeds it."""
         if (bucket := self._tokens_of(client)) is not None:
             bucket.take(used - min(charged, bucket.per_minute), self._clock())
 
