@@ -70,7 +70,10 @@ def check_schema(
     walk = _Walk(root, budget or ConstraintBudget(), unheld)
     checked = _schema(walk, schema, root, 0)
     targets = check_references(checked, walk.references, walk.leave_out)
-    compose(checked, targets, root, walk.budget, walk.leave_out)
+    try:
+        compose(checked, targets, root, walk.budget, walk.leave_out)
+    except RecursionError:
+        raise refusal(root, "leads through too many references", "schema_too_large") from None
     check_compile_cost(checked, targets, root, walk.budget)
     return checked
 

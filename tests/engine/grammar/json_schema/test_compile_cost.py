@@ -90,6 +90,13 @@ def test_a_discriminated_choice_may_have_some_hundred_branches(branches: int, re
         check_schema(schema, "s")
 
 
+def test_a_chain_of_bare_references_is_refused() -> None:
+    definitions: Any = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(3_000)}
+    with pytest.raises(ProblemError, match="references") as refused:
+        check_schema({"$ref": "#/$defs/d0", "$defs": {**definitions, "d3000": NULL}}, "s")
+    assert (refused.value.problem.param, refused.value.problem.code) == ("s", "schema_too_large")
+
+
 def test_an_object_that_allof_makes_too_wide_is_refused() -> None:
     halves = [{"properties": {f"{half}{i}": NULL for i in range(300)}} for half in "ab"]
     with pytest.raises(ProblemError, match="more than 500 properties"):
