@@ -17,6 +17,7 @@ from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
+    from sqlite_utils.db import Table
 
 BUSY_TIMEOUT = 5.0
 """Maximum seconds to wait for another process that writes."""
@@ -103,6 +104,10 @@ class Connection:
             return row
         finally:
             cursor.close()
+
+    def table(self, name: str) -> Table:
+        """Return a table of sqlite-utils, to change inside a transaction; slower than a statement."""
+        return self._database.table(name)
 
     def write(self, statement: str, parameters: Parameters = ()) -> int:
         """Execute a statement inside a transaction, and return the number of changed rows."""

@@ -41,8 +41,9 @@ def create_tables(database: Database) -> None:
 
 def find_items_by_id(database: Database) -> None:
     """Index items by id, since a request may refer to any of them."""
-    database.execute("drop index greenroom_items_id")
-    database.execute("create index greenroom_items_id on greenroom_items (id, conversation)")
+    items = database.table("greenroom_items")
+    items.drop_index("greenroom_items_id")
+    items.create_index(["id", "conversation"], "greenroom_items_id")
 
 
 def create_locks(database: Database) -> None:
@@ -78,17 +79,14 @@ def create_capabilities(database: Database) -> None:
 
 def create_working_space(database: Database) -> None:
     """Create the table of the working space that was measured at the models' last loads."""
-    database.execute(
-        "create table greenroom_working_space (model_id text primary key, nbytes integer not null,"
-        " stamp text not null) without rowid"
-    )
+    columns = {"model_id": str, "nbytes": int, "stamp": str}
+    database.table("greenroom_working_space").create(columns, pk="model_id", not_null=("nbytes", "stamp"))
 
 
 def create_copies(database: Database) -> None:
     """Create the table of the copies of models: their names, and their profiles as JSON."""
-    database.execute(
-        "create table greenroom_copies (name text primary key, profile text not null) without rowid"
-    )
+    columns = {"name": str, "profile": str}
+    database.table("greenroom_copies").create(columns, pk="name", not_null=("profile",))
 
 
 def create_audit(database: Database) -> None:
@@ -101,8 +99,9 @@ def create_audit(database: Database) -> None:
         " prompt_tokens integer, cached_tokens integer, generated_tokens integer, error text not null,"
         " background integer not null, backend text not null, body text not null, answer text not null)"
     )
-    database.execute("create index greenroom_audit_time on greenroom_audit (time)")
-    database.execute("create index greenroom_audit_owner on greenroom_audit (owner, number)")
+    audit = database.table("greenroom_audit")
+    audit.create_index(["time"], "greenroom_audit_time")
+    audit.create_index(["owner", "number"], "greenroom_audit_owner")
     database.execute(
         "create table greenroom_usage (day text not null, owner text not null, requests integer not null,"
         " refused integer not null, failed integer not null, prompt_tokens integer not null,"
@@ -123,7 +122,8 @@ def create_keys(database: Database) -> None:
 
 def find_conversations_by_owner(database: Database) -> None:
     """Index the conversations by owner, whose lists they are on."""
-    database.execute("create index greenroom_conversations_owner on greenroom_conversations (owner, number)")
+    conversations = database.table("greenroom_conversations")
+    conversations.create_index(["owner", "number"], "greenroom_conversations_owner")
 
 
 def share_storage(database: Database) -> None:

@@ -21,11 +21,8 @@ class CapabilitiesTable:
 
     def save(self, record: ProbedCapabilities) -> None:
         """Store a record in place of the model's earlier one."""
-        columns, places = ", ".join(FIELDS), ", ".join("?" * len(FIELDS))
         with self._connection.transaction():
-            self._connection.write(
-                f"insert or replace into {TABLE} ({columns}) values ({places})", attrs.astuple(record)
-            )
+            self._connection.table(TABLE).upsert(attrs.asdict(record), pk="model_id")
 
     def list(self) -> tuple[ProbedCapabilities, ...]:
         """Return all records that this version can read."""

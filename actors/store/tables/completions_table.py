@@ -29,8 +29,7 @@ class CompletionsTable:
         metadata = json.dumps(dict(completion.metadata))
         size = check_size([metadata, completion.messages, completion.body])
         with self._connection.transaction():
-            self._connection.insert(
-                "greenroom_completions",
+            self._connection.table("greenroom_completions").insert(
                 {
                     "id": completion.id,
                     "owner": completion.owner,
@@ -41,7 +40,7 @@ class CompletionsTable:
                     "metadata": metadata,
                     "body": completion.body,
                     "messages": completion.messages,
-                },
+                }
             )
 
     def find(self, name: str, owner: str) -> StoredCompletion:

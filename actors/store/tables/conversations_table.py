@@ -30,17 +30,16 @@ class ConversationsTable:
         metadata = json.dumps(dict(conversation.metadata))
         check_size([metadata], (item.body for item in items))
         with self._connection.transaction():
-            number = self._connection.insert(
-                "greenroom_conversations",
+            added = self._connection.table("greenroom_conversations").insert(
                 {
                     "id": conversation.id,
                     "owner": conversation.owner,
                     "created": conversation.created,
                     "used": time.time(),
                     "metadata": metadata,
-                },
+                }
             )
-            self._items.append(items, conversation=number)
+            self._items.append(items, conversation=added.last_rowid)
 
     def find(self, name: str, owner: str) -> StoredConversation:
         """Return a conversation, and whether an answer is under way in it."""
@@ -68,10 +67,8 @@ class ConversationsTable:
         check_size([text])
         with self._connection.transaction():
             number = self.number(name, owner)
-            self._connection.write(
-                "update greenroom_conversations set metadata = ? where number = ?", (text, number)
-            )
-            self.touch(number)
+            changed = {"metadata": text, "used": time.time()}
+            self._connection.table("greenroom_conversations").update(number, changed)
             return self.find(name, owner)
 
     def drop(self, number: int) -> None:

@@ -21,14 +21,14 @@ class CopiesTable:
 
     def save(self, copy: ModelCopy) -> None:
         """Store a copy in place of an earlier one of its name."""
-        row = (copy.name, json.dumps(given_values(copy.profile)))
+        row = {"name": copy.name, "profile": json.dumps(given_values(copy.profile))}
         with self._connection.transaction():
-            self._connection.write(f"insert or replace into {TABLE} (name, profile) values (?, ?)", row)
+            self._connection.table(TABLE).upsert(row, pk="name")
 
     def delete(self, name: str) -> None:
         """Delete a copy, if there is one."""
         with self._connection.transaction():
-            self._connection.write(f"delete from {TABLE} where name = ?", (name,))
+            self._connection.table(TABLE).delete_where("name = ?", [name])
 
 
 def copy_of(row: Row) -> ModelCopy | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.schemas.problems import Problem, ProblemError
@@ -16,6 +17,9 @@ from greenroom.schemas.protocols.key_store_protocol import (
 )
 from greenroom.schemas.settings.caller import Caller
 from greenroom.schemas.settings.key_record import KeyRecord
+
+if TYPE_CHECKING:
+    from sqlite_utils.db import Table
 
 FIND_TABLE = "select 1 from sqlite_master where type = 'table' and name = 'greenroom_keys'"
 LIST_KEYS = "select * from greenroom_keys order by created, id"
@@ -32,6 +36,10 @@ class KeysTable:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._opened = uuid.uuid4().hex
+
+    @property
+    def _table(self) -> Table:
+        return self._connection.table("greenroom_keys")
 
     def change(self, message: KeyChange) -> KeyRecord | KeyList:
         """Execute a message that changes the keys.
@@ -55,12 +63,10 @@ class KeysTable:
         """
         caller = record.caller
         with self._connection.transaction():
-            named = f"select 1 from greenroom_keys where name = ? and {_OPEN}"
-            if self._connection.first(named, (record.name,)) is not None:
+            if self._table.count_where(f"name = ? and {_OPEN}", [record.name]):
                 detail = f"There is a key '{record.name}' already: revoke it, or take another name."
                 raise ProblemError(Problem(409, "key_exists", detail, "name"))
-            self._connection.insert(
-                "greenroom_keys",
+            self._table.insert(
                 {
                     "id": record.id,
                     "name": record.name,
@@ -87,18 +93,14 @@ class KeysTable:
             ProblemError: 404.
         """
         with self._connection.transaction():
-            found = self._connection.first(
-                f"select id from greenroom_keys where id = ? or (name = ? and {_OPEN})", (key, key)
-            )
+            found = next(self._table.rows_where(f"id = ? or (name = ? and {_OPEN})", [key, key]), None)
             if found is None:
                 detail = f"There is no key '{key[:200]}' that opens anything."
                 raise ProblemError(Problem(404, "key_not_found", detail))
-            self._connection.write(
-                f"update greenroom_keys set revoked = ? where id = ? and {_OPEN}", (now, found["id"])
-            )
-            row = self._connection.first("select * from greenroom_keys where id = ?", (found["id"],))
-        assert row is not None
-        return record_of(row)
+            if found["revoked"] is None:
+                found["revoked"] = now
+                self._table.update(found["id"], {"revoked": now})
+        return record_of(found)
 
     def switch_off(self, now: float) -> KeyList:
         """Revoke all keys, so that requests need none, and return them."""
@@ -118,7 +120,7 @@ class KeysTable:
         return KeyList(stamp, tuple(map(record_of, rows)))
 
 
-def record_of(row: Row) -> KeyRecord:
+def record_of(row: Row | dict[str, Any]) -> KeyRecord:
     """Return the key in a row."""
     caller = Caller(
         owner=row["id"],

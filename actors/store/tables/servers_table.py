@@ -37,10 +37,8 @@ class ServersTable:
             # This avoids a write, which would block if a hung thread holds a transaction.
             return
         with self._connection.transaction():
-            self._connection.write(
-                "insert or ignore into greenroom_servers (boot, started) values (?, ?)",
-                (self._boot, time.time()),
-            )
+            row = {"boot": self._boot, "started": time.time()}
+            self._connection.table("greenroom_servers").insert(row, ignore=True)
 
     def leave(self) -> None:
         """Remove this server, and fail its unfinished responses."""
@@ -82,6 +80,6 @@ class ServersTable:
             f" where boot = ? and status in ({', '.join('?' * len(UNFINISHED))})",
             (time.time(), _ERROR, boot, *UNFINISHED),
         )
-        self._connection.write("delete from greenroom_claims where boot = ?", (boot,))
-        self._connection.write("delete from greenroom_servers where boot = ?", (boot,))
+        for table in ("greenroom_claims", "greenroom_servers"):
+            self._connection.table(table).delete_where("boot = ?", [boot])
         return failed

@@ -19,11 +19,8 @@ class WorkingSpaceTable:
 
     def save(self, measured: WorkingSpace) -> None:
         """Store a measurement in place of the model's earlier one."""
-        columns, places = ", ".join(FIELDS), ", ".join("?" * len(FIELDS))
         with self._connection.transaction():
-            self._connection.write(
-                f"insert or replace into {TABLE} ({columns}) values ({places})", attrs.astuple(measured)
-            )
+            self._connection.table(TABLE).upsert(attrs.asdict(measured), pk="model_id")
 
 
 def working_space_of(row: Row) -> WorkingSpace | None:

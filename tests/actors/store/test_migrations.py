@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
+from pathlib import Path
 
 import attrs
 import pytest
 
 from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.database.check_database import check_database
 from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.database.database_file import UnusableDatabase
+from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase
 from greenroom.actors.store.database.migrations import SET, check_version, load_migrations, share_storage
 from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
+from greenroom.actors.store.read_capabilities import read_copies, read_working_space
+from greenroom.schemas.models.model_copy import ModelCopy
+from greenroom.schemas.models.working_space import WorkingSpace
+from greenroom.schemas.protocols.capability_store_protocol import SaveCapabilities, SaveWorkingSpace
 from greenroom.schemas.protocols.completion_store_protocol import SaveCompletion, UpdateCompletion
 from greenroom.schemas.protocols.conversation_store_protocol import (
     AddItems,
@@ -20,8 +27,18 @@ from greenroom.schemas.protocols.conversation_store_protocol import (
     DeleteItem,
     UpdateConversation,
 )
-from greenroom.schemas.protocols.store_protocol import BeginResponse, CommitResponse, DeleteResponse
-from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
+from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
+from greenroom.schemas.protocols.store_protocol import (
+    BeginResponse,
+    CommitResponse,
+    DeleteResponse,
+    FindResponse,
+    History,
+    Turns,
+)
+from greenroom.schemas.settings.profiles import Profile
+from greenroom.schemas.stored import StoredResponse
+from greenroom.tests.support.actors.stored_records import PROBED, completion, conversation, item, response
 
 WRITTEN = (
     "create_tables",
@@ -90,3 +107,51 @@ def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connectio
     for _ in Answers(connection, "boot", retention_days=-1.0).retention().steps():
         pass
     assert set(counted(connection).values()) == {0}
+
+
+@pytest.mark.parametrize("count", range(1, len(WRITTEN) + 1), ids=lambda count: WRITTEN[count - 1])
+def test_a_database_of_each_earlier_schema_opens_and_ends_with_the_newest(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "db"
+    following = WRITTEN[count] if count < len(WRITTEN) else None
+    with closing(import_sqlite_utils().Database(path)) as database:
+        load_migrations().apply(database, stop_before=following)
+        owned = {"owner": "", "created": 1.5, "used": time.time()}
+        number = database["greenroom_conversations"].insert({"id": "c", "metadata": "{}", **owned}).last_pk
+        kept = {"model": "m", "status": "completed", "background": 0, "raw": "raw", "body": "{}", "length": 1}
+        kept |= {"conversation": "c", "last_item": 1}
+        turn = database["greenroom_responses"].insert({"id": "r", **kept, **owned}).last_pk
+        part = {"output": 1, "length": 12, "body": '{"id": "i"}'}
+        database["greenroom_items"].insert({"id": "i", "response": turn, "conversation": number, **part})
+    with closing(Connection(str(path))) as connection, closing(Connection(MEMORY)) as new:
+        answers = Answers(connection, "boot")
+        found = answers.answer(FindResponse("r", ""))
+        assert isinstance(found, StoredResponse)
+        assert [item.id for item in found.output] == ["i"]
+        turns = answers.answer(History("", conversation="c"))
+        assert isinstance(turns, Turns)
+        assert [item.id for turn in turns.turns for item in turn.items] == ["i"]
+        answers.answer(CommitResponse(response("s", conversation="c"), False))
+        answers.answer(SaveCapabilities(PROBED))
+        schema = "select type, name, sql from sqlite_master where name like 'greenroom%' order by name"
+        assert list(map(tuple, connection.read(schema))) == list(map(tuple, new.read(schema)))
+    # The check at a server's start takes it as well.
+    check_database(str(path))
+
+
+def test_tables_that_were_created_without_row_numbers_are_written_as_well(
+    connection: Connection, answers: Answers
+) -> None:
+    for name, columns in {
+        "working_space": "model_id text primary key, nbytes integer not null, stamp text not null",
+        "copies": "name text primary key, profile text not null",
+    }.items():
+        connection.write(f"drop table greenroom_{name}")
+        connection.write(f"create table greenroom_{name} ({columns}) without rowid")
+    for nbytes in (1, 2):
+        answers.answer(SaveWorkingSpace(WorkingSpace("m", nbytes, "x")))
+        answers.answer(SaveCopy(ModelCopy("mine", Profile(model="m", top_k=nbytes))))
+    database = connection._database.conn
+    assert read_working_space(database) == (WorkingSpace("m", 2, "x"),)
+    assert read_copies(database) == (ModelCopy("mine", Profile(model="m", top_k=2)),)
+    answers.answer(DeleteCopy("mine"))
+    assert read_copies(database) == ()
