@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -14,9 +15,12 @@ import pytest
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
 
+PICTURE = base64.b64encode(pictures.photo(64, 48)).decode()
 MESSAGES = [{"role": "user", "content": "Hello"}]
 ENDLESS: dict[str, Any] = {"max_tokens": 200_000, "ignore_eos": True, "stream": True, "temperature": 0}
 
@@ -233,6 +237,31 @@ async def test_isolated_keys_share_no_prefixes(tiny_model: TinyModel, tmp_path: 
         assert await cached(alice) > 200
         assert (await cached(bob) > 200) is not isolates
         assert await cached(bob) > 200
+
+
+@pytest.mark.parametrize("isolates", [False, True])
+async def test_isolated_keys_do_not_tell_each_other_of_their_images(
+    tiny_vision_model: TinyVisionModel, tmp_path: Path, isolates: bool
+) -> None:
+    models, db = (str(tiny_vision_model("qwen2_vl")),), str(tmp_path / "db")
+    settings = Settings(models=models, db=db, isolate_prefixes=isolates, shutdown_timeout=60.0)
+    image = {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{PICTURE}"}}
+
+    async def cached(key: str, text: str) -> int:
+        content = [{"type": "text", "text": text}, image, {"type": "text", "text": "What is this?"}]
+        messages = [{"role": "user", "content": content}]
+        said = {**chat("default"), "messages": messages, "include_explain": True}
+        answer = await fetch(served.server, "POST", "/v1/chat/completions", said, x_api_key=key)
+        return int(answer.json()["usage"]["greenroom"]["cached_tokens"]["images"])
+
+    async with serving(settings) as served:
+        made = await fetch(served.server, "POST", "/admin/keys", {"name": "boss", "admin": True})
+        locked = Locked(served, made.json()["secret"])
+        alice, bob = await locked.key("alice"), await locked.key("bob")
+        assert await cached(alice, "One.") == 0
+        assert await cached(alice, "Two.") > 0
+        assert (await cached(bob, "Three.") > 0) is not isolates
+        assert await cached(bob, "Four.") > 0
 
 
 async def test_what_a_key_has_stored_is_its_own_and_that_from_before_keys_the_admins(locked: Locked) -> None:
