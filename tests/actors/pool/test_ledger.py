@@ -7,7 +7,8 @@ import attrs
 from greenroom.actors.pool.ledger import MAX_STRANGERS, Ledger
 from greenroom.actors.pool.planning.pool_events import PinSet, PoolEvent
 from greenroom.actors.pool.planning.pool_state import PoolState
-from greenroom.actors.pool.residence_rules import ResidenceRule, rule_for
+from greenroom.actors.pool.residence_rules import KeepAliveWishes, ResidenceRule, rule_for
+from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.settings import Settings
@@ -58,3 +59,16 @@ def test_models_that_only_requests_have_named_are_forgotten_oldest_first() -> No
     assert [record.key.model for record in ledger.records] == ["a", "b", *last]
     assert replay(seen, PoolState()) == []
     assert ledger.state.models.keys() <= {record.key for record in ledger.records}
+
+
+def test_nobodys_wish_cuts_the_time_of_another_user() -> None:
+    wishes, gone = KeepAliveWishes(), KeepAlive(0.0)
+    assert wishes.record_use("a", gone, 300.0, now=0.0) == 0.0
+    assert wishes.record_use("a", None, 300.0, now=1.0) == 0.0  # its own last wish holds
+    assert wishes.record_use("b", None, 300.0, now=2.0) == 300.0
+    assert wishes.record_use("a", gone, 300.0, now=102.0) == 200.0
+    assert wishes.is_kept_by_others("a", 102.0)
+    assert not wishes.is_kept_by_others("b", 102.0)
+    assert wishes.record_use("a", gone, 300.0, now=303.0) == 0.0
+    assert wishes.record_use("x#1", KeepAlive(None), 300.0, now=304.0) is None
+    assert wishes.record_use("x#2", gone, 300.0, now=305.0) == 0.0  # unchecked keys of one address

@@ -60,6 +60,7 @@ async def test_a_request_is_told_which_model_leaves_for_its_own_and_how_many_byt
         with (
             generate(system.pool, "qwen3", "holder", max_tokens=20_000) as holder,
             generate(system.pool, "llama", "waiter") as waiter,
+            Generation(system.pool, attrs.evolve(chat("llama", "guest"), allowed=("llama",))) as guest,
         ):
             await until(holder, TextDelta)
             told = await status_of(waiter, "waiting_for_model")
@@ -67,6 +68,9 @@ async def test_a_request_is_told_which_model_leaves_for_its_own_and_how_many_byt
                 told = await status_of(waiter, "waiting_for_model")
             assert (told.position, told.model, told.unloading) == (0, "llama", ("qwen3",))
             assert (told.required_bytes, told.available_bytes) == (llama, room - qwen3)
+            # Who may not use the other model learns neither its name nor its size.
+            hidden = await status_of(guest, "waiting_for_model")
+            assert (hidden.loading, hidden.unloading, hidden.available_bytes) == ((), (), None)
             holder.close()
             assert isinstance((await until(waiter, Finished))[-1], Finished)
 
