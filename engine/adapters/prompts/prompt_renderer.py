@@ -187,7 +187,8 @@ class PromptRenderer:
         if names and not self._has_warned:
             self._has_warned = True
             model, hidden = self._tokenizer.folder.name, [unmark(name) for name in names[:20]]
-            log.warning("template hides parameters", model=model, tool=unmark(tool.name)[:100], names=hidden)
+            tool_name = unmark(tool.name)[:100]
+            log.warning("template hides parameters", actor="model", model=model, tool=tool_name, names=hidden)
         return bool(names)
 
     def _mark(self, tool: Tool) -> Tool:
