@@ -54,6 +54,7 @@ WRITTEN = (
     "share_storage",
     "add_metrics_keys",
     "add_downloads",
+    "limit_concurrent_requests",
 )
 """Names that databases hold already; new ones are appended."""
 
