@@ -115,7 +115,7 @@ def expected(attribute: attrs.Attribute[Any], kind: Any) -> str:
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def _check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def _check(instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
     """Reject a value of another type, or out of range.
 
     Args:
