@@ -126,10 +126,12 @@ class Run:
     def show_life(self) -> None:
         """Append a heartbeat after a long silence, but not while the response is being stored.
 
-        A run that begins to wait for another reason than before gets one sooner.
+        A run that begins to wait for another reason than before gets one sooner, as does one in the background
+        whose readers do not know its id yet.
         """
         silent, reason = trio.current_time() - self._last_entry, _reason(self._news)
-        due = HEARTBEAT if reason == self._told or not self._admitted else NEWS_INTERVAL
+        is_known = self._admitted or self.row is not None
+        due = HEARTBEAT if reason == self._told or not is_known else NEWS_INTERVAL
         if silent >= due and not self.answered and not self.scope.cancel_called:
             self._told = reason
             self._append(Heartbeat(self._news))

@@ -1,6 +1,6 @@
 // The chat: a list of conversations, one or two on the screen, and the message that is being written.
 import { Act } from '../act.js';
-import { html, useEffect, useMemo, useReducer, useRef, useState } from '../vendor/preact.js';
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from '../vendor/preact.js';
 import { Composer, forgetSent } from './composer.js';
 import { Conversation } from './conversation.js';
 import { exportJson, exportMarkdown } from './export.js';
@@ -74,8 +74,6 @@ function Chat({ records, path }) {
       await records.save(talk);
       if (talk === onScreen[0]) forgetSent(talk);
       if (rival && onScreen.includes(rival)) await link(records, main, rival);
-      // Meanwhile another conversation may have been opened.
-      if (talk === onScreen[0] && /^(#chat.*)?$/.test(location.hash)) history.replaceState(null, '', `#chat/${talk.id}`);
       return isNew;
     });
     talk.turnEnded = () => {
@@ -103,6 +101,11 @@ function Chat({ records, path }) {
     }, (error) => setNotice(error.message));
     return () => { isWanted = false; };
   }, [path]);
+
+  // As soon as it has an id, so that a reload finds it.
+  useLayoutEffect(() => {
+    if (main.id && /^(#chat.*)?$/.test(location.hash)) history.replaceState(null, '', `#chat/${main.id}`);
+  }, [main.id]);
 
   const began = () => {
     history.replaceState(null, '', '#chat');

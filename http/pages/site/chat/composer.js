@@ -4,7 +4,7 @@ import { ACCEPTED, imageAddress, partOfFile } from './attachments.js';
 import { record, recordingProblem } from './sound.js';
 
 // What is written and not sent is kept in the tab, for each conversation; a new one has no id yet.
-const placeOf = ({ id, entries }) => `greenroom-draft ${id || (entries.length ? 'unsaved' : 'new')}`;
+const placeOf = ({ id, isBranch }) => `greenroom-draft ${id || (isBranch ? 'branch' : 'new')}`;
 
 function keepDraft(place, text) {
   try {

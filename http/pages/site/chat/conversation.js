@@ -74,7 +74,7 @@ export class Conversation {
   branch(index) {
     const copies = this.entries.slice(0, index).map((entry) => ({ ...entry, ids: [] }));
     const branch = new Conversation(this.model, { ...this.options }, copies);
-    branch.title = `${this.title} (branch)`.slice(0, 80);
+    Object.assign(branch, { title: `${this.title} (branch)`.slice(0, 80), isBranch: true });
     return branch;
   }
 

@@ -81,8 +81,10 @@ class StoredRecords {
 
   async save(conversation) {
     const metadata = metadataOf(conversation);
-    if (conversation.id === null) conversation.id = (await post(PATH, { metadata })).id;
-    else await this.describe(conversation);
+    if (conversation.id === null) {
+      conversation.id = (await post(PATH, { metadata })).id;
+      conversation.changed();
+    } else await this.describe(conversation);
     conversation.described ??= JSON.stringify(metadata);
     const items = `${address(conversation.id)}/items`;
     for (const { dropped } = conversation; dropped.length; dropped.shift()) {
