@@ -126,8 +126,8 @@ class Run:
     def show_life(self) -> None:
         """Append a heartbeat after a long silence, but not while the response is being stored.
 
-        A run that begins to wait for another reason than before gets one sooner, as does one in the background
-        whose readers do not know its id yet.
+        A run that begins to wait for another reason than before gets one sooner, also if it is in the
+        background and its readers do not know its id yet.
         """
         silent, reason = trio.current_time() - self._last_entry, _reason(self._news)
         is_known = self._admitted or self.row is not None

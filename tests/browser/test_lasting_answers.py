@@ -146,6 +146,8 @@ def test_a_killed_server_leaves_every_question_and_says_what_it_cut(
         for number in range(times):
             question = f"Write story {number}"
             begin(page, server.address, question)
+            if number % 3:  # else before anything may be stored
+                page.wait(lambda: written(page))
             time.sleep(moments.choice((0.0, 0.02, 0.1, 0.4, 1.0, 4.0)) * moments.random())
             killed = process(server)
             os.kill(killed, signal.SIGKILL)
