@@ -123,7 +123,8 @@ def _check(instance: object, attribute: attrs.Attribute[Any], value: Any) -> Non
     """
     if value is None and attribute.default is None:
         return
-    kind = None if instance is None else kinds_of(type(instance))[attribute.name]
+    group: type | None = None if instance is None else instance.__class__
+    kind = None if group is None else kinds_of(group)[attribute.name]
     if (instance is not None and not _fits(kind, value)) or not _is_in_range(attribute, value):
         shown = "" if attribute.metadata["secret"] else f" = {value!r}"
         raise ValueError(f"{attribute.name}{shown}: must be {expected(attribute, kind)}")
