@@ -11,7 +11,6 @@ from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
 from greenroom.engine.encoding.rows import Tokens
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
 from greenroom.engine.tokenizer.text_pieces import PIECE
-from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.requests import RawInput
 from greenroom.schemas.problems import ProblemError, invalid
@@ -37,7 +36,6 @@ class TextRows:
         self.longest = longest
         self._tokenizer = tokenizer
         self._encoder = TextEncoder(tokenizer.wrapped)
-        self._names = TokenNames(tokenizer.wrapped)
         self._raw_prompts = RawPrompts(tokenizer, longest)
         self._backend = getattr(tokenizer.wrapped._tokenizer, "_tokenizer", None)
 
@@ -123,7 +121,7 @@ class TextRows:
         """
         tokens = self._raw_prompts.encode(raw, may_be_empty=True)
         text = raw.prompt if isinstance(raw.prompt, str) else None
-        return contents_of(tokens, text, self._tokenizer, self._names, self.longest)
+        return contents_of(tokens, text, self._tokenizer, self.longest)
 
     def _too_long(self, param: str, has: str) -> ProblemError:
         detail = (
