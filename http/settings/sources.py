@@ -19,7 +19,6 @@ from click.core import ParameterSource
 
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.settings.check_value import BYTE_SIZE, FIELDS, check_value, click_type, in_units, is_list
-from greenroom.http.settings.old_tables import OLD_TABLES, new_entries, new_lines
 from greenroom.http.settings.tables import (
     FORM,
     IN_FILE,
@@ -116,8 +115,6 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise BadSettingError(f"{path}: {getattr(problem, 'strerror', None) or problem}") from problem
     values = _without_groups({_own_name(name.replace("-", "_")): value for name, value in table.items()})
-    for name in OLD_TABLES.keys() & values.keys():
-        raise BadSettingError(f"{path}: {name} is now set for each model: {new_lines(name, values[name])}")
     if unknown := [name for name in values if name not in FIELDS]:
         raise BadSettingError(f"{path}: {'; '.join(map(_describe_unknown, unknown))}")
     return {name: _of_file(path, name, value) for name, value in values.items()}
@@ -150,10 +147,6 @@ def _without_groups(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    for name in OLD_TABLES:
-        if (value := os.environ.get(variable := f"{PREFIX}{name.upper()}")) is not None:
-            form = f"{PREFIX}MODEL_SETTINGS='{new_entries(name, value)}'"
-            raise BadSettingError(f"{variable} is now set for each model: write {form}")
     variables = {name: f"{PREFIX}{name.upper()}" for name in FIELDS} | {"api_key": SERVER_KEY_VARIABLE}
     found = {name: variable for name, variable in variables.items() if variable in os.environ}
     return {name: _of_variable(variable, name, os.environ[variable]) for name, variable in found.items()}
@@ -207,7 +200,7 @@ def _flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _table_flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option of a setting that is a table of tables, and hidden ones for what it replaced."""
+    """Return the option of a setting that is a table of tables."""
 
     def check(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> Tables | None:
         try:
@@ -215,19 +208,5 @@ def _table_flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         except BadTableError as problem:
             raise click.BadParameter(str(problem), context, option) from problem
 
-    def refuse(_context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> None:
-        if value and option.name is not None:
-            form = " ".join(f"--model-settings '{new_entries(option.name, (each,))}'" for each in value)
-            raise BadSettingError(f"{option.opts[0]} is now set for each model: write {form}")
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        meaning = FIELDS[name].metadata["meaning"]
-        for old in OLD_TABLES if name == "model_settings" else ():
-            flag = f"--{old.replace('_', '-')}"
-            command = click.option(
-                flag, old, multiple=True, hidden=True, expose_value=False, callback=refuse
-            )(command)
-        flag = f"--{name.replace('_', '-')}"
-        return click.option(flag, multiple=True, metavar=FORM, help=meaning, callback=check)(command)
-
-    return decorate
+    meaning, flag = FIELDS[name].metadata["meaning"], f"--{name.replace('_', '-')}"
+    return click.option(flag, multiple=True, metavar=FORM, help=meaning, callback=check)

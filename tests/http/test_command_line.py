@@ -53,10 +53,6 @@ def test_version() -> None:
             "'gpt-4o' means 'qwen', which is none of the models here",
         ),
         (
-            ["serve", "--aliases", "gpt-4o=qwen"],
-            "--aliases is now set for each model: write --model-settings 'qwen:alias=gpt-4o'",
-        ),
-        (
             ["serve", "--profiles", "code:model=nowhere"],
             "profiles.\"code\": its model means 'nowhere', which is none of the models here",
         ),

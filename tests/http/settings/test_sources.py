@@ -118,36 +118,6 @@ def test_entries_of_flags_and_variables_replace_single_settings_of_the_files_tab
 
 
 @pytest.mark.parametrize(
-    ("text", "instead"),
-    [
-        ('[aliases]\ngpt = "a"\n"g*" = "a"', 'aliases .* write model."a".alias = ["gpt", "g*"]'),
-        ('[vision]\n"org/*" = false', 'vision .* write model."org/*".vision = false'),
-        ('[tool_parsers]\nx = "y"', 'tool_parsers .* write model."x".tool_parser = "y"'),
-        ('[thinking-parsers]\nx = "y"', 'thinking_parsers .* write model."x".thinking_parser = "y"'),
-        ('[system_prompts]\nx = "y"', 'system_prompts .* write model."x".system_prompt = "y"'),
-        ("vision = true", 'vision .* write model."org/name".vision = …'),
-    ],
-)
-def test_an_old_table_is_refused_with_its_new_form(tmp_path: Path, text: str, instead: str) -> None:
-    told, _, form = instead.partition(" .* ")
-    with pytest.raises(BadSettingError) as refused:
-        load("--config", file(tmp_path, text))
-    assert told in refused.value.message
-    assert form in refused.value.message
-    assert len(refused.value.message.splitlines()) == 1
-    assert refused.value.exit_code == 2
-
-
-def test_an_old_variable_or_flag_is_refused_with_its_new_form() -> None:
-    with pytest.raises(BadSettingError, match="GREENROOM_MODEL_SETTINGS='org/a:vision=off'"):
-        load(vision="org/a=off")
-    with pytest.raises(
-        BadSettingError, match="write --model-settings 'm:alias=gpt' --model-settings 'm:alias=g'"
-    ):
-        load("--aliases", "gpt=m", "--aliases", "g=m")
-
-
-@pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
         ("port", "70000", "a whole number, 0 to 65535"),
