@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run develop test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: bench run develop test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -61,6 +61,10 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 browser: $(VENV)/developing-$(ACCELERATOR)
 	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1 || echo "No npm: axe-core is left out."
 	PICTURES=$(PICTURES) AXE="$(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)" $(BIN)/pytest -m browser --numprocesses=0 tests/browser $(ARGS)
+
+# Load tests of a model, beside mlx-lm's own loops, or of servers by URL: make bench ARGS="MODEL --scenario all".
+bench: $(VENV)/developing-$(ACCELERATOR)
+	@PYTHONPATH=.src $(BIN)/python -m greenroom.tests.bench $(ARGS)
 
 # Other people's clients, each in an environment of its own, on a real server: make compat ARGS="--only litellm".
 compat: $(VENV)/developing-$(ACCELERATOR)

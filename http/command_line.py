@@ -239,7 +239,6 @@ def greenroom() -> None:
       greenroom serve mlx-community/Qwen3-4B-4bit     # then point any OpenAI client at it
       greenroom chat ~/models/Qwen3-4B-4bit
       git diff | greenroom chat
-      greenroom bench http://127.0.0.1:8000
     """
 
 

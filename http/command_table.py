@@ -30,7 +30,6 @@ COMMANDS = {
     "reload": "Have a running server take in changed settings, without a restart.",
     "service": "Run the server in the background, from login on and again after crashes.",
     "doctor": "Examine this machine for a server, and say what is wrong.",
-    "bench": "Measure a server, or a model against mlx-lm's bare loop.",
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from greenroom.http.bench.local_processes import open_local_server, processor_time
 from greenroom.notes.protocol_costs import CHAT, Cost, Load, typical
+from greenroom.tests.bench.local_processes import open_local_server, processor_time
 
 LIMIT = 1.03
 """Ratio that issue 25 allows."""

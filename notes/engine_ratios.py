@@ -134,8 +134,8 @@ def piecewise(folder: Path, pairs: int) -> list[float]:
     """Prints p99 over undisturbed p99 beside; returns the prompt's time over alone."""
     import mlx.core as mx
 
-    from greenroom.engine.baseline.loops import load_model
     from greenroom.engine.kv_cache import caches
+    from greenroom.tests.bench.bare_loops import load_model
 
     model = load_model(folder)
     first_token_alone(opened(folder, 2.0))

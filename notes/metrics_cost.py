@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from greenroom.http.bench.local_processes import LocalServer, open_local_server
 from greenroom.notes.protocol_costs import CHAT, Cost, Load, typical
+from greenroom.tests.bench.local_processes import LocalServer, open_local_server
 
 LIMIT = 1.03
 """Ratio that issue 24 allows."""

@@ -1,4 +1,4 @@
-"""Loads beyond those of `greenroom bench`: shared prompts, conversations and images.
+"""Loads beyond those of the bench: shared prompts, conversations and images.
 
     PYTHONPATH=.src python -m greenroom.notes.scenarios URL|MODEL [--scenario NAME]... [--against URL]
 
@@ -7,7 +7,7 @@ conversation:  an opening and `--turns` turns, each of which sends the whole con
 images:        `--concurrency` streams, each about new images of `--image-sizes`, and a second turn of each
 images-among-streams: a message with images that arrives among `--beside` streams of text
 
-Servers, runs and reports are those of `greenroom bench`.
+Servers, runs and reports are those of the bench.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contextlib import AsyncExitStack
 import trio
 from rich.console import Console
 
-from greenroom.http.bench import report
-from greenroom.http.bench.measurement import Measurement, Scenario
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.commands.bench_plan import TargetOptions, open_targets
 from greenroom.notes.scenarios.bare_continuation import BareContinuation
 from greenroom.notes.scenarios.conversation import Conversation
 from greenroom.notes.scenarios.images import Images, ImagesAmongStreams, Size
 from greenroom.notes.scenarios.shared_prompt import SharedPrompt
+from greenroom.tests.bench import report
+from greenroom.tests.bench.bench_plan import TargetOptions, open_targets
+from greenroom.tests.bench.measurement import Measurement, Scenario
+from greenroom.tests.bench.prompts import Prompts
 
 SCENARIOS = ("shared-prompt", "conversation", "images", "images-among-streams")
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.engine.baseline.process import Baseline
-from greenroom.http.bench.load_client import ChatMessages
+from greenroom.tests.bench.bare_process import Baseline
+from greenroom.tests.bench.load_client import ChatMessages
 
 
 class BareContinuation:

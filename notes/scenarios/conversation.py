@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.answer import Answer
-from greenroom.http.bench.figures import Metric, Sample
-from greenroom.http.bench.load_client import ChatMessages
-from greenroom.http.bench.measurement import Scenario
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.target_server import TargetServer
+from greenroom.tests.bench.answer import Answer
+from greenroom.tests.bench.figures import Metric, Sample
+from greenroom.tests.bench.load_client import ChatMessages
+from greenroom.tests.bench.measurement import Scenario
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.target_server import TargetServer
 
 BarePrefill = Callable[[ChatMessages, ChatMessages], float]
 """Takes the cached messages and all messages; returns the seconds for the tokens behind the cached ones."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.tests.support.servers.server_processes import GREENROOM
-
 _DEMO = str(Path(__file__).resolve().parents[2] / "engine" / "demo" / "model")
 
 
@@ -21,7 +19,7 @@ class Plan:
         attack_seconds: Duration of the attack in seconds, after its first measurements.
         attack_options: Further options of `make attack`.
         model: Model to benchmark: a folder or a hub id.
-        bench_options: Options of `greenroom bench`.
+        bench_options: Options of the bench.
     """
 
     kinds: tuple[str, ...] = ()
@@ -36,7 +34,7 @@ class Plan:
         faithfulness = [*module[:2], f"{module[2]}.on_device.faithfulness", *self.kinds]
         seconds = ("--seconds", str(self.attack_seconds), "--seed", "1")
         attack = [*module[:2], f"{module[2]}.attack", *seconds, *self.attack_options]
-        bench = [*GREENROOM, "bench", self.model, *self.bench_options]
+        bench = [sys.executable, "-m", "greenroom.tests.bench", self.model, *self.bench_options]
         return {"Faithfulness": faithfulness, "Attack": attack, "Bench": bench}
 
 

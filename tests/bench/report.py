@@ -16,7 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from greenroom.http.bench.figures import Figure, Result
+from greenroom.tests.bench.figures import Figure, Result
 
 _PACKAGES = ("greenroom", "mlx", "mlx-lm")
 

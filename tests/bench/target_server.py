@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 import trio
 
-from greenroom.http.bench.answer import Answer, parse_answer
-from greenroom.http.bench.load_client import ChatMessages, LoadClient
-from greenroom.http.bench.local_processes import BareLoops, BareRun, processor_time
-from greenroom.http.bench.prompts import Prompts, text_of
-from greenroom.http.bench.response_recorder import RecordedResponse
+from greenroom.tests.bench.answer import Answer, parse_answer
+from greenroom.tests.bench.load_client import ChatMessages, LoadClient
+from greenroom.tests.bench.local_processes import BareLoops, BareRun, processor_time
+from greenroom.tests.bench.prompts import Prompts, text_of
+from greenroom.tests.bench.response_recorder import RecordedResponse
 
 _SHORT, _LONG = 32, 256
 """Lengths in words of two prompts from which the number of tokens per word is estimated."""

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from greenroom.http.bench.answer import Answer, parse_answer
-from greenroom.http.bench.figures import Metric, Sample, percentile
-from greenroom.http.bench.load_client import ChatMessages
-from greenroom.http.bench.measurement import Scenario
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.response_recorder import RecordedResponse
-from greenroom.http.bench.target_server import Exchange, TargetServer
+from greenroom.tests.bench.answer import Answer, parse_answer
+from greenroom.tests.bench.figures import Metric, Sample, percentile
+from greenroom.tests.bench.load_client import ChatMessages
+from greenroom.tests.bench.measurement import Scenario
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.response_recorder import RecordedResponse
+from greenroom.tests.bench.target_server import Exchange, TargetServer
 
 Newcomers = Callable[[Prompts], ChatMessages]
 """Creates the messages of a request that arrives among the streams, new each time."""

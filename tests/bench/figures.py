@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from greenroom.http.bench.answer import Answer
+from greenroom.tests.bench.answer import Answer
 
 
 @attrs.frozen

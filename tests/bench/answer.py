@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import h11
 
-from greenroom.http.bench.response_recorder import RecordedResponse
+from greenroom.tests.bench.response_recorder import RecordedResponse
 
 
 @attrs.frozen

@@ -9,12 +9,12 @@ from typing import Any
 
 from PIL import Image
 
-from greenroom.http.bench.load_client import LoadClient, find_endpoint
-from greenroom.http.bench.measurement import Scenario
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.response_recorder import open_response_recorder
-from greenroom.http.bench.target_server import TargetServer
 from greenroom.notes.scenarios.images import Images, ImagesAmongStreams
+from greenroom.tests.bench.load_client import LoadClient, find_endpoint
+from greenroom.tests.bench.measurement import Scenario
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.response_recorder import open_response_recorder
+from greenroom.tests.bench.target_server import TargetServer
 from greenroom.tests.support.servers.bench_servers import scripted_server, stream_answer
 
 SIZES = ((32, 48), (40, 40))

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import trio
 
-from greenroom.http.bench.load_client import BenchError, ChatMessages
+from greenroom.tests.bench.load_client import BenchError, ChatMessages
 
 START_SECONDS = 180
 LOOP_SECONDS = 900
@@ -84,7 +84,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
 
 
 class BareLoops:
-    """Client of mlx-lm's loops, which `greenroom.engine.baseline.process` runs without a server."""
+    """Client of mlx-lm's loops, which `greenroom.tests.bench.bare_process` runs without a server."""
 
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None
@@ -118,7 +118,7 @@ class BareLoops:
 async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
     """Start the process of the bare loops, which computes only during `run`."""
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "greenroom.engine.baseline.process", model],
+        [sys.executable, "-m", "greenroom.tests.bench.bare_process", model],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},

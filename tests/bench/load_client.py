@@ -12,7 +12,7 @@ import attrs
 import h11
 import httpx2
 
-from greenroom.http.bench.response_recorder import RecordedResponse, ResponseRecorder
+from greenroom.tests.bench.response_recorder import RecordedResponse, ResponseRecorder
 
 ChatMessages = Sequence[Mapping[str, Any]]
 

@@ -1,4 +1,4 @@
-"""The plan of `greenroom bench`: scenarios and servers."""
+"""The plan of the bench: scenarios and servers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from greenroom.http.bench.measurement import Scenario
-    from greenroom.http.bench.target_server import TargetServer
+    from greenroom.tests.bench.measurement import Scenario
+    from greenroom.tests.bench.target_server import TargetServer
 
 SCENARIOS = ("streams", "mixed", "long-prompt")
 
@@ -34,7 +34,7 @@ class TargetOptions:
 
 @attrs.frozen(kw_only=True)
 class BenchPlan(TargetOptions):
-    """Options of `greenroom bench`."""
+    """Options of the bench."""
 
     scenario: tuple[str, ...]
     concurrency: tuple[int, ...]
@@ -48,9 +48,9 @@ class BenchPlan(TargetOptions):
 
     def scenarios(self) -> list[Scenario]:
         """Return the scenarios in the order of the options."""
-        from greenroom.http.bench.long_prompt import LongPrompt
-        from greenroom.http.bench.mixed import Mixed
-        from greenroom.http.bench.streams import Streams
+        from greenroom.tests.bench.long_prompt import LongPrompt
+        from greenroom.tests.bench.mixed import Mixed
+        from greenroom.tests.bench.streams import Streams
 
         tokens, words = self.tokens, self.prompt_words
         known: dict[str, list[Scenario]] = {
@@ -69,10 +69,10 @@ def is_url(text: str) -> bool:
 
 async def open_targets(options: TargetOptions, stack: AsyncExitStack) -> list[TargetServer]:
     """Open the servers to measure; for a model, start a server, and the bare loops if requested."""
-    from greenroom.http.bench.load_client import LoadClient, find_endpoint
-    from greenroom.http.bench.local_processes import open_bare_loops, open_local_server
-    from greenroom.http.bench.response_recorder import open_response_recorder
-    from greenroom.http.bench.target_server import TargetServer
+    from greenroom.tests.bench.load_client import LoadClient, find_endpoint
+    from greenroom.tests.bench.local_processes import open_bare_loops, open_local_server
+    from greenroom.tests.bench.response_recorder import open_response_recorder
+    from greenroom.tests.bench.target_server import TargetServer
 
     address, pid, loops = options.target, None, None
     if not options.is_url:

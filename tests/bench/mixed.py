@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import attrs
 
-from greenroom.http.bench.figures import Metric, Sample
-from greenroom.http.bench.measurement import Scenario
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.streams import speeds
-from greenroom.http.bench.target_server import Exchange, Request, TargetServer
+from greenroom.tests.bench.figures import Metric, Sample
+from greenroom.tests.bench.measurement import Scenario
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.streams import speeds
+from greenroom.tests.bench.target_server import Exchange, Request, TargetServer
 
 ALTERNATIVES = 5
 """Number of top candidates requested for every token."""

@@ -1,22 +1,21 @@
-"""The command `greenroom bench`: load tests of a server, compared with mlx-lm's bare loops."""
+"""Load tests of a server, compared with mlx-lm's bare loops: `make bench ARGS=MODEL`."""
 
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenroom.http.commands.bench_plan import SCENARIOS, BenchPlan, is_url, open_targets
+from greenroom.tests.bench.bench_plan import SCENARIOS, BenchPlan, is_url, open_targets
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from greenroom.http.bench.report import Results
+    from greenroom.tests.bench.report import Results
 
 Command = Callable[..., None]
 
@@ -45,19 +44,6 @@ def _check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) 
     if text is not None and not is_url(text):
         raise click.BadParameter("must be an address like http://127.0.0.1:8000")
     return text
-
-
-def _check_picture(_ctx: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
-    """Refuse, before any measurement, a plot that could not be drawn."""
-    from greenroom.http.bench import plot
-
-    if file is None:
-        return None
-    if not plot.is_drawable():
-        raise click.BadParameter("needs matplotlib: pip install 'greenroom[plot]'")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise click.BadParameter(f"{file} cannot be written")
-    return file
 
 
 def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command]:
@@ -98,15 +84,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
 @click.option("--bare/--no-bare", default=True, help="With MODEL: also run mlx-lm's bare loops.")
 @click.option("--serve", "serve", multiple=True, metavar="OPTION", help="With MODEL: option for `serve`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_check_picture,
-    metavar="FILE.png",
-    help="Draw the results, a panel for each scenario.",
-)
-def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
+def command(as_json: bool, **plan: Any) -> None:
     """Measure a server, or a model against mlx-lm's bare loop.
 
     URL is any OpenAI-compatible server. MODEL is a local folder or a hub id: bench starts a server for it,
@@ -123,17 +101,17 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
 
     \b
     Examples:
-      greenroom bench http://127.0.0.1:8000
-      greenroom bench ~/models/Qwen3-4B-4bit --scenario all --plot figures.png
-      greenroom bench http://127.0.0.1:8000 --against http://127.0.0.1:8080 --scenario long-prompt
-      greenroom bench ~/models/Qwen3-4B-4bit --concurrency 1,32 --json > figures.json
+      make bench ARGS=http://127.0.0.1:8000
+      make bench ARGS="~/models/Qwen3-4B-4bit --scenario all"
+      make bench ARGS="http://127.0.0.1:8000 --against http://127.0.0.1:8080 --scenario long-prompt"
+      make bench ARGS="~/models/Qwen3-4B-4bit --concurrency 1,32 --json" > figures.json
     """
     from rich.console import Console
 
-    from greenroom.http.bench.load_client import BenchError
     from greenroom.http.process.command_run import run_command
     from greenroom.http.process.exit_status import ExitStatus
     from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.tests.bench.load_client import BenchError
 
     configure_logging("console", "error")
     chosen = BenchPlan(**plan)
@@ -142,7 +120,7 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
         found: BaseException | None = None
         try:
             model, results = await _measure(chosen, Console(stderr=True))
-            _print_report(results, model, as_json, picture)
+            _print_report(results, model, as_json)
         except* BenchError as problems:
             found = problems
         while isinstance(found, BaseExceptionGroup):
@@ -156,8 +134,8 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
 
 
 async def _measure(plan: BenchPlan, console: Console) -> tuple[str, Results]:
-    from greenroom.http.bench.measurement import Measurement
-    from greenroom.http.bench.prompts import Prompts
+    from greenroom.tests.bench.measurement import Measurement
+    from greenroom.tests.bench.prompts import Prompts
 
     with console.status("starting") as status:
         async with AsyncExitStack() as stack:
@@ -167,14 +145,27 @@ async def _measure(plan: BenchPlan, console: Console) -> tuple[str, Results]:
             return targets[0].client.endpoint.model, results
 
 
-def _print_report(results: Results, model: str, as_json: bool, picture: Path | None) -> None:
+def _print_report(results: Results, model: str, as_json: bool) -> None:
     from rich.console import Console
 
-    from greenroom.http.bench import plot, report
+    from greenroom.tests.bench import report
 
     if as_json:
         click.echo(json.dumps(report.as_json(results, model), indent=2))
     else:
         report.print_tables(results, model, Console())
-    if picture is not None:
-        plot.draw([result for row in results for result in row], model, picture)
+
+
+def main() -> None:
+    """Run the command, and print errors of its user in one line."""
+    from greenroom.http.process.error_line import print_problem
+
+    try:
+        sys.exit(command.main(prog_name="bench", standalone_mode=False))
+    except click.ClickException as problem:
+        print_problem(problem)
+        sys.exit(problem.exit_code)
+
+
+if __name__ == "__main__":
+    main()

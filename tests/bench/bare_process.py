@@ -1,4 +1,4 @@
-"""Baseline loops in a process of their own: `python -m greenroom.engine.baseline.process MODEL`.
+"""Baseline loops in a process of their own: `python -m greenroom.tests.bench.bare_process MODEL`.
 
 Each line on stdin is an order, each line on stdout a result, both JSON:
 
@@ -34,11 +34,11 @@ class Baseline:
 
     def __init__(self, model: str) -> None:
         from greenroom.engine.adapters.make_adapter import make_adapter
-        from greenroom.engine.baseline.loops import load_model
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.kinds.detection import detect
         from greenroom.engine.text.text_engine import TextEngine
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+        from greenroom.tests.bench.bare_loops import load_model
 
         entry = Catalog((model,)).find("default")
         if isinstance(entry, Problem):
@@ -52,7 +52,7 @@ class Baseline:
 
     def run(self, order: dict[str, Any]) -> dict[str, float]:
         """Run one order; times are in seconds."""
-        from greenroom.engine.baseline import loops
+        from greenroom.tests.bench import bare_loops as loops
 
         known_loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
             "batch_generator": partial(loops.batch_generator, self.model),

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.answer import Answer
-from greenroom.http.bench.figures import Metric, Sample, percentile, tokens_per_second
-from greenroom.http.bench.measurement import Scenario
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.target_server import Exchange, ProcessorTime, Request, TargetServer
+from greenroom.tests.bench.answer import Answer
+from greenroom.tests.bench.figures import Metric, Sample, percentile, tokens_per_second
+from greenroom.tests.bench.measurement import Scenario
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.target_server import Exchange, ProcessorTime, Request, TargetServer
 
 SPEEDS: Mapping[str, Metric] = {
     "rate": Metric("speed", "tokens/s", 0),

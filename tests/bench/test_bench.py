@@ -12,10 +12,9 @@ from typing import Any
 import psutil
 import pytest
 import trio
-from click.testing import CliRunner
 
-from greenroom.http.bench.answer import Answer, parse_answer
-from greenroom.http.bench.figures import (
+from greenroom.tests.bench.answer import Answer, parse_answer
+from greenroom.tests.bench.figures import (
     Figure,
     Metric,
     Sample,
@@ -24,13 +23,12 @@ from greenroom.http.bench.figures import (
     summarize,
     tokens_per_second,
 )
-from greenroom.http.bench.load_client import BenchError, Endpoint, LoadClient, find_endpoint
-from greenroom.http.bench.local_processes import processor_time
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.response_recorder import open_response_recorder
-from greenroom.http.bench.streams import Streams
-from greenroom.http.bench.target_server import TargetServer
-from greenroom.http.commands.bench import command as bench
+from greenroom.tests.bench.load_client import BenchError, Endpoint, LoadClient, find_endpoint
+from greenroom.tests.bench.local_processes import processor_time
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.response_recorder import open_response_recorder
+from greenroom.tests.bench.streams import Streams
+from greenroom.tests.bench.target_server import TargetServer
 from greenroom.tests.support.servers.bench_servers import (
     STREAM_HEAD,
     Respond,
@@ -209,8 +207,11 @@ def test_processor_time_counts_all_threads_of_a_process() -> None:
         process.stdin.write("\n")
 
 
+BENCH = (sys.executable, "-m", "greenroom.tests.bench")
+
+
 def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
+    command = [*BENCH, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
@@ -244,13 +245,6 @@ def test_the_command_compares_two_servers() -> None:
     assert ratios == [first / second for first, second in zip(*speeds, strict=True)]
 
 
-def test_a_picture_needs_matplotlib_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = CliRunner().invoke(bench, ["http://127.0.0.1:1", "--plot", "figures.png"])
-    assert done.exit_code == 2
-    assert "pip install 'greenroom[plot]'" in done.output
-
-
 def test_the_command_says_in_one_line_what_is_wrong() -> None:
     for arguments, status in [
         (("http://127.0.0.1:1",), 1),
@@ -259,7 +253,6 @@ def test_the_command_says_in_one_line_what_is_wrong() -> None:
         (("http://127.0.0.1:1", "--scenario", "nonsense"), 2),
         (("http://127.0.0.1:1", "--requests", "0"), 2),
         (("http://127.0.0.1:1", "--against", "qwen3"), 2),
-        (("http://127.0.0.1:1", "--plot", "/no/such/folder/figures.png"), 2),
     ]:
         done = run_bench(*arguments)
         assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, ""), done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from greenroom.http.bench.load_client import ChatMessages
+from greenroom.tests.bench.load_client import ChatMessages
 
 _VOCABULARY = """
 able arch autumn badge barn beach bench blade board book bottle brass brick brook cabin camp candle card

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.figures import Metric, Result, Sample, summarize
-from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.target_server import TargetServer
+from greenroom.tests.bench.figures import Metric, Result, Sample, summarize
+from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.target_server import TargetServer
 
 
 class Scenario(ABC):
