@@ -17,9 +17,10 @@ FALLBACK_FORMAT = "hermes_json"
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 _DEFINITIONS = ("$defs", "definitions")
-_LONGEST = 5_000
-"""Subschemas of a tool up to which references are replaced: they may multiply."""
-_DEEPEST = 20
+_LONGEST = 50_000
+"""Limit on the text that references add to a tool, in characters: they may multiply."""
+_DEEPEST = 60
+"""Limit on the levels of lists and objects at which a reference is replaced."""
 _MOST_TOOLS = 1_000
 _DATA = frozenset({"const", "default", "enum", "example", "examples", "required"})
 _KEYWORDS = frozenset(
@@ -44,27 +45,29 @@ def as_openai_tool(tool: Tool) -> dict[str, Any]:
 def inlined(schema: JsonObject) -> JsonObject:
     """Return a JSON Schema with its local references replaced by the subschemas they point to.
 
-    A reference to what surrounds it stays, as do all beyond `_LONGEST` subschemas, with their definitions.
+    A reference to what surrounds it stays, as do all beyond a limit of length or depth, with their
+    definitions.
     """
     left = _LONGEST
 
-    def copy(part: Any, within: tuple[str, ...]) -> Any:
+    def copy(part: Any, within: tuple[str, ...], depth: int) -> Any:
         nonlocal left
-        left -= 1
+        texts = [part] if isinstance(part, str) else part if isinstance(part, dict) else ()
+        left -= 1 + sum(map(len, texts)) if within else 0
         if isinstance(part, list):
-            return [copy(each, within) for each in part]
+            return [copy(each, within, depth + 1) for each in part]
         if not isinstance(part, dict):
             return part
         place = part.get("$ref")
-        if not isinstance(place, str) or place in within or len(within) > _DEEPEST or left < 0:
-            return {name: copy(each, within) for name, each in part.items()}
+        if not isinstance(place, str) or place in within or depth > _DEEPEST or left < 0:
+            return {name: copy(each, within, depth + 1) for name, each in part.items()}
         target = _at(schema, place)
         if not isinstance(target, dict):
             return part
-        beside = {name: copy(each, within) for name, each in part.items() if name != "$ref"}
-        return {**copy(target, (*within, place)), **beside}
+        beside = {name: copy(each, within, depth + 1) for name, each in part.items() if name != "$ref"}
+        return {**copy(target, (*within, place), depth + 1), **beside}
 
-    whole: dict[str, Any] = copy({name: schema[name] for name in schema if name not in _DEFINITIONS}, ())
+    whole: dict[str, Any] = copy({name: schema[name] for name in schema if name not in _DEFINITIONS}, (), 0)
     if "$ref" in str(whole):
         whole |= {name: schema[name] for name in _DEFINITIONS if name in schema}
     return whole

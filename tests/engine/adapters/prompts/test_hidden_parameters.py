@@ -109,6 +109,20 @@ def test_references_within_a_schema_are_written_out(schema: dict[str, Any], writ
 
 
 def test_references_that_multiply_are_written_out_up_to_a_limit() -> None:
-    text = str(inlined(WIDE))
-    assert len(text) < 1_000_000
-    assert "'$defs'" in text
+    long = {**WIDE, "$defs": {**WIDE["$defs"], "D4": {"type": "string", "description": "x" * 5_000}}}
+    for schema in (WIDE, long):
+        text = str(inlined(schema))
+        assert len(text) < 200_000
+        assert "'$defs'" in text
+
+
+def test_references_that_lead_deep_stay_where_they_are() -> None:
+    links: dict[str, Any] = {}
+    for i in range(30):
+        links[f"D{i}"] = {"$ref": f"#/$defs/D{i + 1}"}
+        for _ in range(25):
+            links[f"D{i}"] = {"properties": {"x": links[f"D{i}"]}}
+    schema = {"$defs": {**links, "D30": LEAF}, "properties": {"root": {"$ref": "#/$defs/D0"}}}
+    written = inlined(schema)
+    assert "'$ref'" not in str(written["properties"]["root"]["properties"])[:800]
+    assert written["$defs"] == schema["$defs"]
