@@ -57,6 +57,9 @@ def _part(part: PartParam, role: Role, media: MediaReader, field: str) -> Conten
         if text is None:
             raise missing(f"{field}.{part.type}")
         return TextPart(text)
+    if part.type == "thinking":
+        detail = f"`{field}` is 'thinking', but only assistant messages may hold reasoning."
+        raise invalid(detail, field, "unsupported_content")
     if role not in SHOWN_BY:
         detail = f"`{field}` is {part.type!r}, but only user and tool messages may hold more than text."
         raise invalid(detail, field, "unsupported_content")

@@ -212,6 +212,10 @@ def test_options_of_the_template_are_passed_on_as_they_are() -> None:
             "messages[0].content[0].type",
         ),
         (
+            {"model": "m", "messages": [{**USER, "content": [{"type": "thinking", "thinking": "x"}]}]},
+            "messages[0].content[0]",
+        ),
+        (
             {
                 "model": "m",
                 "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
@@ -250,7 +254,7 @@ def test_options_of_the_template_are_passed_on_as_they_are() -> None:
         ),
         ({"model": "m", "messages": [USER], "temperature": 3}, "temperature"),
         ({"model": "m", "messages": [USER], "temperature": "warm"}, "temperature"),
-        ({"model": "m", "messages": [USER], "top_p": 0}, "top_p"),
+        ({"model": "m", "messages": [USER], "top_p": -0.1}, "top_p"),
         ({"model": "m", "messages": [USER], "top_k": 2**70}, "top_k"),
         ({"model": "m", "messages": [USER], "max_tokens": 0}, "max_tokens"),
         ({"model": "m", "messages": [USER], "max_completion_tokens": True}, "max_completion_tokens"),
