@@ -237,9 +237,14 @@ def model_in_use(model: str) -> Problem:
 
 
 def no_room(model: str, hung: tuple[str, ...]) -> Problem:
-    """Return the problem of a model that cannot be loaded because the models `hung` occupy the memory."""
+    """Return the problem of a model that cannot be loaded because hung models occupy the memory.
+
+    Args:
+        hung: Those that the client may know of.
+    """
+    names = ", ".join(map(repr, hung)) or "others"
     detail = (
-        f"The model '{model}' cannot be loaded: its memory is held by {', '.join(map(repr, hung))}, which "
+        f"The model '{model}' cannot be loaded: its memory is held by {names}, which "
         "give no sign of life. It can be once their steps end."
     )
     return Problem(503, "no_room", detail, retry_after=30)

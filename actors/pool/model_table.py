@@ -149,7 +149,7 @@ class ModelTable(PoolOverview):
         self._started(record)  # it tells whether it takes room; without requests, it stops again
         loaded, state = record.use.residency is not Residency.NONE, self._ledger.state
         if not loaded and (unfit := refusal_of(state, record.use)):
-            return refusal_problem(unfit, state.models.values())
+            return refusal_problem(unfit, state.models.values(), message.allowed)
         return record.queue_refusal(message.client, now, message.priority)
 
     def _download_refusal(self, record: ModelRecord, client: str) -> Problem | None:
@@ -285,8 +285,10 @@ class ModelTable(PoolOverview):
         for key in decided.wait:  # an opened model that has to wait is in memory no more
             self._unloads.answer(self._ledger[key])
         for refusal in decided.refused:
-            problem = refusal_problem(refusal, self._ledger.state.models.values())
-            self._fail_waiting(self._ledger[refusal.key], problem)
+            record, models = self._ledger[refusal.key], self._ledger.state.models.values()
+            for ticket in record.tickets.clear():
+                record.fail_ticket(ticket, refusal_problem(refusal, models, ticket.allowed))
+            self._fail_waiting(record, refusal_problem(refusal, models, (record.key.model,)))
 
     def _started(self, record: ModelRecord) -> PooledModel:
         if record.model is not None:

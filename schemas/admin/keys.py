@@ -171,7 +171,9 @@ def _check(body: KeyBody, now: float) -> None:
             raise invalid(f"`{name}` must be from 1 to {MOST_PER_MINUTE}.", name)
     if not -MAX_PRIORITY <= body.priority <= MAX_PRIORITY:
         raise invalid(f"`priority` must be from -{MAX_PRIORITY} to {MAX_PRIORITY}.", "priority")
-    if body.metrics and (body.admin or body.models or body.tools):
-        raise invalid("`metrics` opens /metrics alone: leave out `admin`, `models` and `tools`.", "metrics")
+    if body.metrics and (body.admin or body.models or body.tools or body.downloads):
+        raise invalid(
+            "`metrics` opens /metrics alone: leave out `admin`, `models`, `tools`, `downloads`.", "metrics"
+        )
     if body.expires is not None and not (math.isfinite(body.expires) and now < body.expires <= LATEST):
         raise invalid("`expires` must be a Unix time in seconds that is still to come.", "expires")

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.core.supervised_worker import MAX_HUNG
 from greenroom.actors.pool.catalog_lookups import LOOKUP_TIMEOUT
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.models.lifecycle import ModelState
@@ -22,6 +23,7 @@ from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
     answer,
+    chat,
     eventually,
     fall_silent,
     generate,
@@ -196,17 +198,22 @@ async def test_who_waits_for_a_room_that_a_hung_model_holds_is_told_so(
     settings: Settings, clock: MockClock
 ) -> None:
     faults = Faults(hang={"bad"})
+    limited_request = attrs.evolve(chat("llama", "limited"), allowed=("llama",))
     async with faulty(attrs.evolve(settings, max_loaded_models=1), faults) as system:
         with (
             generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad,
             generate(system.pool, "llama", "waiting") as waiting,
+            Generation(system.pool, limited_request) as limited,
         ):
             await until(bad, TextDelta)
             await until(waiting, Admitted)
+            await until(limited, Admitted)
             assert await state(system.pool, "llama") is ModelState.WAITING
             await fall_silent(clock, faults, system)
-            ends = [[event async for event in generation][-1] for generation in (bad, waiting)]
-        assert [end.problem.code for end in ends if isinstance(end, Failed)] == ["model_hung", "no_room"]
+            ends = [[event async for event in generation][-1] for generation in (bad, waiting, limited)]
+        problems = [end.problem for end in ends if isinstance(end, Failed)]
+        assert [problem.code for problem in problems] == ["model_hung", "no_room", "no_room"]
+        assert ["qwen3" in problem.detail for problem in problems[1:]] == [True, False]
         refused = await problem_of(system, "llama", "later")
         assert (refused.code, refused.retry_after) == ("no_room", 30)
         assert "qwen3" in refused.detail

@@ -70,6 +70,7 @@ async def test_keys_off_lets_everybody_in_again() -> None:
         ({"name": "x", "models": ["a"] * 101}, "models"),
         ({"name": "x", "tools": [" "]}, "tools"),
         ({"name": "x", "metrics": True, "admin": True}, "metrics"),
+        ({"name": "x", "metrics": True, "downloads": True}, "metrics"),
         ({"name": "x", "expires_days": 3}, "expires_days"),
     ],
 )
