@@ -48,6 +48,8 @@ NOT_RUN = {
     ),
     ".venv/bin/pip install opencv-python": "installs packages from the network",
     ".venv/bin/pip install miniaudio": "installs packages from the network",
+    "make bench ARGS=http://127.0.0.1:8000": "is run in a checkout; tests/bench runs every scenario",
+    "make bench ARGS=MODEL": "is run in a checkout; tests/bench runs every scenario",
     "greenroom service install MODEL": "changes the machine; tests/http/commands/test_service.py runs it",
     "greenroom launch claude": "needs Claude Code; test_launched.py starts a client",
     "greenroom inspect ID": "needs a request's id; test_inspect_routes.py shows one",
