@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from greenroom.notes.protocol_costs import CHAT, Cost, Load, typical
-from greenroom.tests.bench.local_processes import open_local_server, processor_time
+from greenroom.tests.bench.servers import open_local_server, processor_time
 
 LIMIT = 1.03
 """Ratio that issue 25 allows."""

@@ -27,8 +27,8 @@ import attrs
 import httpx2
 import trio
 
-from greenroom.tests.bench.local_processes import open_local_server
-from greenroom.tests.bench.prompts import WORDS
+from greenroom.tests.bench.load_client import WORDS
+from greenroom.tests.bench.servers import open_local_server
 
 PCM_RATE = 24_000
 START_SECONDS = 120

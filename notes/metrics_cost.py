@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import trio
 
 from greenroom.notes.protocol_costs import CHAT, Cost, Load, typical
-from greenroom.tests.bench.local_processes import LocalServer, open_local_server
+from greenroom.tests.bench.servers import LocalServer, open_local_server
 
 LIMIT = 1.03
 """Ratio that issue 24 allows."""

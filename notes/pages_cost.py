@@ -17,7 +17,7 @@ import trio
 
 from greenroom.notes.paired_costs import LIMIT, measure_pairs
 from greenroom.notes.protocol_costs import Load
-from greenroom.tests.bench.local_processes import open_local_server
+from greenroom.tests.bench.servers import open_local_server
 from greenroom.tests.browser.page import Page, chromium
 
 PLACES = ("#chat", "#control/models")

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from greenroom.tests.bench.local_processes import LocalServer, open_local_server, processor_time
+from greenroom.tests.bench.servers import LocalServer, open_local_server, processor_time
 
 Body = dict[str, Any]
 GENERATED = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)": ?(\d+)')

@@ -1,4 +1,4 @@
-"""Loads beyond those of the bench: shared prompts, conversations and images.
+"""Loads beyond those of `make bench`: shared prompts, conversations and images.
 
     PYTHONPATH=.src python -m greenroom.notes.scenarios URL|MODEL [--scenario NAME]... [--against URL]
 
@@ -7,7 +7,7 @@ conversation:  an opening and `--turns` turns, each of which sends the whole con
 images:        `--concurrency` streams, each about new images of `--image-sizes`, and a second turn of each
 images-among-streams: a message with images that arrives among `--beside` streams of text
 
-Servers, runs and reports are those of the bench.
+Servers, runs and reports are those of `make bench`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from greenroom.notes.scenarios.bare_continuation import BareContinuation
 from greenroom.notes.scenarios.conversation import Conversation
 from greenroom.notes.scenarios.images import Images, ImagesAmongStreams, Size
 from greenroom.notes.scenarios.shared_prompt import SharedPrompt
-from greenroom.tests.bench import report
-from greenroom.tests.bench.bench_plan import TargetOptions, open_targets
-from greenroom.tests.bench.measurement import Measurement, Scenario
-from greenroom.tests.bench.prompts import Prompts
+from greenroom.tests.bench.figures import Results, as_json, print_tables
+from greenroom.tests.bench.load_client import Prompts
+from greenroom.tests.bench.scenarios import Measurement, Scenario
+from greenroom.tests.bench.servers import TargetOptions, open_targets
 
 SCENARIOS = ("shared-prompt", "conversation", "images", "images-among-streams")
 
@@ -41,9 +41,9 @@ def main() -> None:
     )
     model, results = trio.run(measure, targets, scenarios(options, targets), options.repeats)
     if options.json:
-        print(json.dumps(report.as_json(results, model), indent=2))
+        print(json.dumps(as_json(results, model), indent=2))
     else:
-        report.print_tables(results, model, Console())
+        print_tables(results, model, Console())
 
 
 def scenarios(options: Namespace, targets: TargetOptions) -> list[Scenario]:
@@ -64,7 +64,7 @@ def scenarios(options: Namespace, targets: TargetOptions) -> list[Scenario]:
     return chosen
 
 
-async def measure(targets: TargetOptions, chosen: list[Scenario], repeats: int) -> tuple[str, report.Results]:
+async def measure(targets: TargetOptions, chosen: list[Scenario], repeats: int) -> tuple[str, Results]:
     """Return the first server's model, and the results."""
     async with AsyncExitStack() as stack:
         servers = await open_targets(targets, stack)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.tests.bench.bare_process import Baseline
+from greenroom.tests.bench.bare_loops import Baseline
 from greenroom.tests.bench.load_client import ChatMessages
 
 

@@ -8,12 +8,10 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.tests.bench.answer import Answer
 from greenroom.tests.bench.figures import Metric, Sample
-from greenroom.tests.bench.load_client import ChatMessages
-from greenroom.tests.bench.measurement import Scenario
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.target_server import TargetServer
+from greenroom.tests.bench.load_client import Answer, ChatMessages, Prompts
+from greenroom.tests.bench.scenarios import Scenario
+from greenroom.tests.bench.servers import TargetServer
 
 BarePrefill = Callable[[ChatMessages, ChatMessages], float]
 """Takes the cached messages and all messages; returns the seconds for the tokens behind the cached ones."""
@@ -90,7 +88,7 @@ class Conversation(Scenario):
         bare = await target.run_bare_loop("bare_prefill", [cold])
         if bare is not None:
             values |= {"bare": bare.seconds * 1e3, "cold_over_bare": turns[-1].cold / bare.seconds}
-        return Sample(values, answers, series=_series(turns))
+        return Sample(values, answers)
 
 
 @attrs.frozen
@@ -138,13 +136,3 @@ def _values(turns: list[_Turn]) -> dict[str, float]:
     cached = [turn.answer.cached_tokens for turn in turns]
     shares = [count / turn.length for count, turn in zip(cached, turns, strict=True) if count is not None]
     return {**values, "cached": min(shares)} if shares else values
-
-
-def _series(turns: list[_Turn]) -> dict[str, list[float]]:
-    bare = {"added": [turn.bare * 1e3 for turn in turns if turn.bare is not None]}
-    return bare | {
-        "tokens": [turn.length for turn in turns],
-        "turn": [turn.answer.time_to_first_token * 1e3 for turn in turns],
-        "new": [turn.new * 1e3 for turn in turns],
-        "cold": [turn.cold * 1e3 for turn in turns],
-    }

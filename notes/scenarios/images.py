@@ -11,12 +11,10 @@ from typing import ClassVar
 import attrs
 
 from greenroom.tests.bench.figures import Metric, Sample, percentile
-from greenroom.tests.bench.load_client import ChatMessages
+from greenroom.tests.bench.load_client import ChatMessages, Prompts
 from greenroom.tests.bench.long_prompt import LongPrompt, Newcomers
-from greenroom.tests.bench.measurement import Scenario
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.streams import CLIENT_CPU, SPEEDS, client_cpu, speeds
-from greenroom.tests.bench.target_server import Exchange, Request, TargetServer
+from greenroom.tests.bench.scenarios import CLIENT_CPU, SPEEDS, Scenario, client_cpu, speeds
+from greenroom.tests.bench.servers import Exchange, Request, TargetServer
 
 Size = tuple[int, int]
 """Width and height of an image, in pixels."""

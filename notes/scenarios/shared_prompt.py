@@ -9,10 +9,9 @@ from typing import ClassVar
 import attrs
 
 from greenroom.tests.bench.figures import Metric, Sample
-from greenroom.tests.bench.load_client import ChatMessages
-from greenroom.tests.bench.measurement import Scenario
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.target_server import TargetServer
+from greenroom.tests.bench.load_client import ChatMessages, Prompts
+from greenroom.tests.bench.scenarios import Scenario
+from greenroom.tests.bench.servers import TargetServer
 
 _QUESTION_WORDS = 8
 

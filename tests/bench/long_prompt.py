@@ -10,13 +10,10 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from greenroom.tests.bench.answer import Answer, parse_answer
 from greenroom.tests.bench.figures import Metric, Sample, percentile
-from greenroom.tests.bench.load_client import ChatMessages
-from greenroom.tests.bench.measurement import Scenario
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.response_recorder import RecordedResponse
-from greenroom.tests.bench.target_server import Exchange, TargetServer
+from greenroom.tests.bench.load_client import Answer, ChatMessages, Prompts, RecordedResponse, parse_answer
+from greenroom.tests.bench.scenarios import Scenario
+from greenroom.tests.bench.servers import Exchange, TargetServer
 
 Newcomers = Callable[[Prompts], ChatMessages]
 """Creates the messages of a request that arrives among the streams, new each time."""
@@ -90,7 +87,7 @@ class LongPrompt(Scenario):
         if alone.answer.arrivals:
             values |= _alone(alone, values.get("first"), await self.bare_milliseconds(target, alone))
         answers = [alone.answer, among.newcomer, *among.streams]
-        return Sample(values, answers, errors, among.series())
+        return Sample(values, answers, errors)
 
     async def newcomers(self, target: TargetServer) -> Newcomers:
         """Return a function that makes prompts of that length."""
@@ -169,17 +166,6 @@ class _StreamedBeside:
             slow = percentile(gaps, 99)
             values |= {f"{name}_p99": slow, f"{name}_over_p99": slow / p99, f"{name}_over_p50": slow / p50}
         return {**values, "longest": max(prefilling), "first": self.newcomer.time_to_first_token * 1e3}
-
-    def series(self) -> dict[str, list[float]]:
-        """Return all inter-token latencies with their end times, relative to the newcomer's arrival."""
-        if not self.newcomer.arrivals:
-            return {}
-        sent = self.newcomer.sent
-        gaps = sorted(
-            (ended - sent, gap) for begun, ended, gap in self._gaps() if begun >= self.undisturbed_since
-        )
-        marks = [self.newcomer.arrivals[0] - sent, self.newcomer.arrivals[-1] - sent]
-        return {"seconds": [at for at, _ in gaps], "gaps": [gap for _, gap in gaps], "marks": marks}
 
     def _gaps(self) -> list[tuple[float, float, float]]:
         """Return start and end in seconds and length in milliseconds of all gaps between tokens."""

@@ -13,7 +13,6 @@ import psutil
 import pytest
 import trio
 
-from greenroom.tests.bench.answer import Answer, parse_answer
 from greenroom.tests.bench.figures import (
     Figure,
     Metric,
@@ -23,12 +22,19 @@ from greenroom.tests.bench.figures import (
     summarize,
     tokens_per_second,
 )
-from greenroom.tests.bench.load_client import BenchError, Endpoint, LoadClient, find_endpoint
-from greenroom.tests.bench.local_processes import processor_time
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.response_recorder import open_response_recorder
-from greenroom.tests.bench.streams import Streams
-from greenroom.tests.bench.target_server import TargetServer
+from greenroom.tests.bench.load_client import (
+    Answer,
+    BenchError,
+    Endpoint,
+    LoadClient,
+    Prompts,
+    find_endpoint,
+    open_response_recorder,
+    parse_answer,
+)
+from greenroom.tests.bench.scenarios import Streams
+from greenroom.tests.bench.servers import TargetServer, processor_time
+from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import (
     STREAM_HEAD,
     Respond,
@@ -107,13 +113,12 @@ async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
 
     with scripted_server(together) as (address, bodies):
         async with open_response_recorder() as recorder:
-            client = LoadClient(Endpoint(address, "m", extra={"ignore_eos": True}), recorder)
+            client = LoadClient(Endpoint(address, "m"), recorder)
             sample = await Streams(5, 4, 16).run(TargetServer(client), Prompts(), 0)
     assert [answer.tokens for answer in sample.answers] == [4] * 5
     assert len({body["messages"][0]["content"] for body in bodies}) == 5
     for body in bodies:
         assert len(body["messages"][0]["content"].split()) == 16
-        assert body["ignore_eos"] is True
         assert (body["model"], body["temperature"], body["stream"]) == ("m", 0, True)
 
 
@@ -142,10 +147,10 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
 async def test_a_target_is_found_with_or_without_v1() -> None:
     with scripted_server(stream_answer) as (address, _):
         for url in (address, f"{address}/v1", f"{address}/v1/"):
-            assert await find_endpoint(url, None, "none", {}) == Endpoint(address, "fake")
-        assert (await find_endpoint(address, "other", "none", {})).model == "other"
+            assert await find_endpoint(url, None, "none") == Endpoint(address, "fake")
+        assert (await find_endpoint(address, "other", "none")).model == "other"
     with pytest.raises(BenchError, match=address):
-        await find_endpoint(address, None, "none", {})
+        await find_endpoint(address, None, "none")
 
 
 def answer(sent: float, *arrivals: float, error: str | None = None) -> Answer:
@@ -207,11 +212,8 @@ def test_processor_time_counts_all_threads_of_a_process() -> None:
         process.stdin.write("\n")
 
 
-BENCH = (sys.executable, "-m", "greenroom.tests.bench")
-
-
 def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*BENCH, *arguments]
+    command = [sys.executable, "-m", "greenroom.tests.bench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
@@ -249,10 +251,30 @@ def test_the_command_says_in_one_line_what_is_wrong() -> None:
     for arguments, status in [
         (("http://127.0.0.1:1",), 1),
         (("http://127.0.0.1:1", "--concurrency", "0"), 2),
-        (("http://127.0.0.1:1", "--extra", "[]"), 2),
         (("http://127.0.0.1:1", "--scenario", "nonsense"), 2),
         (("http://127.0.0.1:1", "--requests", "0"), 2),
         (("http://127.0.0.1:1", "--against", "qwen3"), 2),
     ]:
         done = run_bench(*arguments)
         assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, ""), done.stderr
+
+
+def test_bench_measures_a_model_against_the_bare_loops(tiny_model: TinyModel) -> None:
+    plan = ("--concurrency", "2", "--tokens", "6", "--prompt-words", "4", "--repeats", "2", "--json")
+    done = run_bench(str(tiny_model("qwen3")), *plan)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["errors"] == []
+    assert 0 < result["tokens"] <= 24
+    figures = result["figures"]
+    for ratio in ("of_batch_generator", "of_bare_loop", "own_over_bare"):
+        assert len(figures[ratio]["runs"]) == 2
+        assert 0 < figures[ratio]["low"] <= figures[ratio]["median"] < 20
+    assert {"cpu_beyond_batch_generator", "cpu_beyond_bare_loop"} <= set(figures)
+
+
+def test_bench_says_why_a_model_cannot_be_served() -> None:
+    done = run_bench("./nowhere")
+    assert done.returncode == 1
+    assert "there is no folder './nowhere'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -10,11 +10,9 @@ from typing import Any
 from PIL import Image
 
 from greenroom.notes.scenarios.images import Images, ImagesAmongStreams
-from greenroom.tests.bench.load_client import LoadClient, find_endpoint
-from greenroom.tests.bench.measurement import Scenario
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.response_recorder import open_response_recorder
-from greenroom.tests.bench.target_server import TargetServer
+from greenroom.tests.bench.load_client import LoadClient, Prompts, find_endpoint, open_response_recorder
+from greenroom.tests.bench.scenarios import Scenario
+from greenroom.tests.bench.servers import TargetServer
 from greenroom.tests.support.servers.bench_servers import scripted_server, stream_answer
 
 SIZES = ((32, 48), (40, 40))
@@ -24,7 +22,7 @@ async def sent(scenario: Scenario) -> tuple[list[dict[str, Any]], dict[str, floa
     """Return the bodies that one run of a scenario sends, and its measured values."""
     with scripted_server(stream_answer) as (address, bodies):
         async with open_response_recorder() as recorder:
-            target = TargetServer(LoadClient(await find_endpoint(address, None, "none", {}), recorder))
+            target = TargetServer(LoadClient(await find_endpoint(address, None, "none"), recorder))
             sample = await scenario.run(target, Prompts(), 1)
     return bodies, dict(sample.values)
 

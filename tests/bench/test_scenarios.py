@@ -1,4 +1,4 @@
-"""The scenarios of the bench, on a real server, and on servers that lack features."""
+"""The scenarios of `make bench`, on a real server, and on servers that lack features."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ from greenroom.notes.scenarios.conversation import Conversation
 from greenroom.notes.scenarios.images import Images, ImagesAmongStreams
 from greenroom.notes.scenarios.shared_prompt import SharedPrompt
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.bench.bare_process import Baseline
+from greenroom.tests.bench.bare_loops import Baseline
 from greenroom.tests.bench.figures import Sample
-from greenroom.tests.bench.load_client import LoadClient, find_endpoint
+from greenroom.tests.bench.load_client import LoadClient, Prompts, find_endpoint, open_response_recorder
 from greenroom.tests.bench.long_prompt import LongPrompt
-from greenroom.tests.bench.measurement import Measurement, Scenario
-from greenroom.tests.bench.mixed import Mixed, request_fields
-from greenroom.tests.bench.prompts import Prompts
-from greenroom.tests.bench.response_recorder import open_response_recorder
-from greenroom.tests.bench.streams import Streams
-from greenroom.tests.bench.target_server import TargetServer
+from greenroom.tests.bench.scenarios import Measurement, Mixed, Scenario, Streams, request_fields
+from greenroom.tests.bench.servers import TargetServer
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server, stream_answer
 from greenroom.tests.support.servers.http_servers import serving
@@ -49,7 +45,7 @@ BARE = (
 @asynccontextmanager
 async def target_server(address: str) -> AsyncIterator[TargetServer]:
     async with open_response_recorder() as recorder:
-        yield TargetServer(LoadClient(await find_endpoint(address, None, "none", {}), recorder))
+        yield TargetServer(LoadClient(await find_endpoint(address, None, "none"), recorder))
 
 
 @asynccontextmanager
@@ -97,7 +93,6 @@ async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(t
         assert stream.arrivals[0] < newcomer.sent < newcomer.arrivals[-1]
         assert stream.tokens >= 16
     assert sample.values["longest"] >= sample.values["prefilling_p99"]
-    assert sample.series["seconds"][0] < 0 < sample.series["marks"][0] < sample.series["marks"][1]
 
 
 async def test_a_repeated_system_prompt_and_a_grown_conversation_are_remembered(
@@ -111,7 +106,7 @@ async def test_a_repeated_system_prompt_and_a_grown_conversation_are_remembered(
     assert first is not None
     assert all(count is not None and count > first for count in later)
     assert conversation.values["cached"] > 0.5
-    lengths = conversation.series["tokens"]
+    lengths = [answer.prompt_tokens for answer in conversation.answers[1::3]]
     assert list(lengths) == sorted(set(lengths))
     colds = [answer.prompt_tokens for answer in conversation.answers[3::3]]
     assert all(abs(cold - length) < 0.1 * length for cold, length in zip(colds, lengths, strict=True))

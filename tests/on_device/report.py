@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.tests.bench.report import describe_environment
+from greenroom.tests.bench.figures import describe_environment
 from greenroom.tests.on_device.plans import Plan
 
 _SOURCE = Path(__file__).resolve().parents[2] / ".src"
