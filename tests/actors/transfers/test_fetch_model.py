@@ -344,7 +344,7 @@ def fill(progress):
         with open(other, "wb", buffering=0) as file:
             try:
                 while True:
-                    file.write(bytes(4096))
+                    file.write(bytes(1 << 16))
             except OSError as error:
                 print(error.strerror)
 
@@ -375,7 +375,7 @@ async def test_a_file_system_that_another_program_fills_meanwhile_keeps_what_has
     hub.pace = 0.02
     mounted = tmp_path / "small"
     mounted.mkdir()
-    script = 'mount -t tmpfs -o size=10m none "$1" && exec "$2" -c "$3" "$1/hub"'
+    script = 'mount -t tmpfs -o size=275m none "$1" && exec "$2" -c "$3" "$1/hub"'
     command = in_a_mount_of_its_own(["sh", "-c", script, "sh", str(mounted)])
     command += [sys.executable, FETCH_ON_A_SMALL_DISK]
     run = partial(subprocess.run, command, capture_output=True, text=True, timeout=120, check=False)

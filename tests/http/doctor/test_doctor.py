@@ -14,6 +14,7 @@ import pytest
 import trio
 from packaging.requirements import Requirement
 
+from greenroom.actors.store.database.database_file import default_path
 from greenroom.http.doctor.library_checks import check_versions
 from greenroom.http.doctor.machine_checks import check_descriptors, check_device
 from greenroom.schemas.machine_report import MachineReport
@@ -97,16 +98,24 @@ def test_a_port_in_use_by_another_program_is_wrong(answer: bytes) -> None:
     assert found == {"port": f"localhost:{port} is in use by another program: use --port"}
 
 
-@pytest.mark.parametrize("db", [":memory:", "/dev/null"])
-async def test_a_running_server_is_asked_for_its_problems(db: str) -> None:
-    async with serving_here(Settings(db=db, shutdown_timeout=20.0)) as served:
+@pytest.mark.parametrize("usable", [True, False])
+async def test_a_running_server_is_asked_for_its_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: bool
+) -> None:
+    for variable in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    if not usable:
+        default_path().parent.parent.mkdir(parents=True, exist_ok=True)
+        default_path().parent.touch()  # where a folder should be
+    settings = Settings(db=str(default_path()), shutdown_timeout=20.0)
+    async with serving_here(settings) as served:
         stored = await fetch(served.server, "POST", "/v1/conversations", {})
         place = "--host", "127.0.0.1", "--port", str(served.server.port)
         done = await trio.to_thread.run_sync(partial(run_greenroom, "doctor", *place, "--db", ":memory:"))
     assert f"port          127.0.0.1:{served.server.port} is in use by greenroom " in done.stdout
     found = wrong(done)
     assert found.keys() == (set() if stored.status == 200 else {"server"})
-    assert (stored.status == 200) is (db == ":memory:")
+    assert (stored.status == 200) is usable
 
 
 @pytest.mark.parametrize("secured", ["key", "tls", "socket", "supervised"])

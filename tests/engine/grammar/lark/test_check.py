@@ -53,7 +53,7 @@ def undeclared(levels: int) -> Any:
         "start: " + " ".join(["/" + r"\p{L}" * 700 + "/i"] * 60),
         f"start: /{'a' * (limits.MAX_PATTERN + 1)}/",
         f"start: %json {json.dumps({'oneOf': [undeclared(50), undeclared(50)]})}",
-        "start: %json " + json.dumps({"not": {}}),
+        "start: %json " + json.dumps({"not": {"type": "string"}}),
         f"start: {'a' * limits.MAX_GRAMMAR}",
     ],
 )
