@@ -35,7 +35,13 @@ from greenroom.tests.support.clients.web_socket_clients import (
 )
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, running, serving
 
-LOCAL = {"type": "response.create", "model": "qwen3", "store": False, "input": "one", "max_output_tokens": 4}
+LOCAL: dict[str, Any] = {
+    "type": "response.create",
+    "model": "qwen3",
+    "store": False,
+    "input": "one",
+    "max_output_tokens": 4,
+}
 
 
 async def refused(served: Served, **headers: str) -> RawResponse:
@@ -179,17 +185,10 @@ async def test_a_client_that_closes_is_answered(server_without_model: Served) ->
     await until_closed(server_without_model)
 
 
-class EveryRequest(set[str]):
-    """The ids of all requests, also of those to come."""
-
-    def __contains__(self, ident: object) -> bool:
-        return True
-
-
 @asynccontextmanager
 async def hanging(settings: Settings, tokens: int = 1000) -> AsyncIterator[tuple[Served, RawSocket, Faults]]:
     """Yield a socket whose answer hangs after its first tokens."""
-    faults = Faults(hang=EveryRequest())
+    faults = Faults(hang={LOCAL["input"]})
     async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         try:
             async with open_socket(served) as socket:
