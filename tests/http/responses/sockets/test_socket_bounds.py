@@ -35,13 +35,8 @@ from greenroom.tests.support.clients.web_socket_clients import (
 )
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, running, serving
 
-LOCAL: dict[str, Any] = {
-    "type": "response.create",
-    "model": "qwen3",
-    "store": False,
-    "input": "one",
-    "max_output_tokens": 4,
-}
+ASKED = "one"
+LOCAL = {"type": "response.create", "model": "qwen3", "store": False, "input": ASKED, "max_output_tokens": 4}
 
 
 async def refused(served: Served, **headers: str) -> RawResponse:
@@ -188,7 +183,7 @@ async def test_a_client_that_closes_is_answered(server_without_model: Served) ->
 @asynccontextmanager
 async def hanging(settings: Settings, tokens: int = 1000) -> AsyncIterator[tuple[Served, RawSocket, Faults]]:
     """Yield a socket whose answer hangs after its first tokens."""
-    faults = Faults(hang={LOCAL["input"]})
+    faults = Faults(hang={ASKED})
     async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         try:
             async with open_socket(served) as socket:
