@@ -46,6 +46,9 @@ def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], s
     elif kind.startswith("Unable to determine if regex"):
         why = "is too complex to be honoured beside the other keywords of its text"
         word = next((name for name in ("maxLength", "minLength", "pattern") if name in holder), "")
+    elif "regex parse error" in found:
+        why = "is no valid regular expression"
+        word = next((name for name in ("pattern", "patternProperties") if name in holder), "")
     else:
         reason = found.partition(": ")[2] or found
         why = "can be satisfied by no value" if kind == "Unsatisfiable schema" else "cannot be honoured"

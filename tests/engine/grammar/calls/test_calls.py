@@ -244,6 +244,7 @@ def test_a_loose_tool_keeps_all_of_its_schema_that_can_be_held(marked: Grammars,
         "properties": {
             "kind": {"enum": ["red", "green"]},
             "n": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9, "not": {"const": 1}},
+            "name": {"enum": ["Ann"], "pattern": "("},
         },
         "required": ["kind", "n"],
         "dependentRequired": {"kind": ["n"]},
@@ -253,7 +254,7 @@ def test_a_loose_tool_keeps_all_of_its_schema_that_can_be_held(marked: Grammars,
     matcher = marked.matcher(
         Constraint(calls=CallConstraint((loose,), REQUIRED, call_format, parallel=False))
     )
-    for unheld in ("properties.n.not", "dependentRequired", "patternProperties"):
+    for unheld in ("properties.n.not", "properties.name.pattern", "dependentRequired", "patternProperties"):
         assert f"tools[0].parameters.{unheld}" in matcher.constraint.notice
     for seed in range(3):
         written = marked.walk(matcher.clone(), seed, eager={END: 0.5})

@@ -94,6 +94,11 @@ _A, _B = ({"type": "object", "properties": {name: {}}, "required": [name]} for n
             "maxLength",
             "too complex",
         ),
+        *(
+            ({"type": "string", "pattern": wrong}, "pattern", "no valid regular expression")
+            for wrong in ("(", "*", "[z-a]", "a{2,1}", r"\p{Foo}")
+        ),
+        ({"patternProperties": {"(": {}}}, "patternProperties", "no valid regular expression"),
     ],
 )
 def test_what_cannot_be_compiled_is_named_with_its_path(
