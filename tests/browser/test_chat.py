@@ -69,8 +69,11 @@ def test_stop_ends_the_engine_s_work_too(page: Page, server: ServerProcess, tmp_
     page.answer()
     page.wait(lambda: asked(server, "/admin/requests")["requests"] == [])
     assert "Stopped" in page.texts(".answer p")
-    [row] = page.wait(lambda: asked(server, "/admin/audit?model=qwen3&limit=1")["requests"])
-    assert row["ending"] == "cancelled"
+
+    def endings() -> set[str]:  # rows are written a little later, and the question has one of its own
+        return {row["ending"] for row in asked(server, "/admin/audit?model=qwen3")["requests"]}
+
+    page.wait(lambda: "cancelled" in endings())
     page.picture("stopped", tmp_path)
 
 
