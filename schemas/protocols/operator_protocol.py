@@ -40,7 +40,7 @@ class ModelPinned:
 
 @attrs.frozen
 class PlanLoad:
-    """Ask about the effect of a request for a model, without any. Reply: LoadPlan, or Failed.
+    """Ask what a request for a model would load and unload, and load nothing. Reply: LoadPlan, or Failed.
 
     Args:
         need: Memory that a load needs, for a model whose files the pool has not opened yet; None if unknown.

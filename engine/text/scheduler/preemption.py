@@ -140,7 +140,7 @@ def displaced_by(
     own: int,
     size: Callable[[QueueEntry], int] = lambda entry: entry.choices,
 ) -> list[QueueEntry]:
-    """Return the entries that make way for a waiting one; none if its client would then hold more than they.
+    """Return the entries to preempt for a waiting one; none if its client would then hold more than theirs.
 
     Args:
         missing: Rows or bytes that it lacks.
