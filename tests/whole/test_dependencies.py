@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import sys
 import tomllib
@@ -31,6 +33,7 @@ REACHED = {
     "av": ("engine/media/audio/containers.py", "av._core.__file__).av_max_alloc"),
     "h11": ("http/transport/http11.py", "self.connection.our_state is h11.SEND_BODY"),
     "hypercorn": ("http/transport/http11.py", "class Http11(H11Protocol)"),
+    "jinja2": ("engine/tokenizer/rendering/bounded_environment.py", "def _parse("),
     "llguidance": ("engine/grammar/vocabulary/c_interface.py", "ctypes.Structure"),
     "mlx": ("engine/device/device_errors.py", r"\[METAL\]"),
     "mlx-audio": ("engine/sound/speech/preparing/architectures.py", ".tts.models."),
@@ -47,6 +50,25 @@ REACHED = {
     ),
 }
 """Packages that are patched, or whose internals are used, with one place of each."""
+
+OVERRIDDEN = {
+    ("BoundedCode", "_make_finalize"): "jinja2",
+    ("BoundedEnvironment", "_parse"): "jinja2",
+    ("BoundedTemplate", "_from_namespace"): "jinja2",
+    ("Http11", "_check_protocol"): "hypercorn",
+    ("Http11", "_close_stream"): "hypercorn",
+    ("Http11", "_create_stream"): "hypercorn",
+    ("Http11", "_maybe_recycle"): "hypercorn",
+    ("Http11", "_send_error_response"): "hypercorn",
+    ("Http11", "_send_h11_event"): "hypercorn",
+    ("RegionParser", "_accumulate"): "transformers",
+    ("RegionParser", "_close_current"): "transformers",
+    ("RegionParser", "_open_explicit"): "transformers",
+    ("RegionParser", "_scan"): "transformers",
+}
+"""Private methods of packages' classes that classes of ours override, with the package of each."""
+DOCUMENTED = {("_UnheardLogger", "_proxy_to_logger"): "structlog"}
+"""Overridden methods that the package documents as the way to write a class of one's own."""
 
 NEEDED_AFTER_ALL = {
     # Imported at the module's top. The error message names the command that installs it.
@@ -87,6 +109,10 @@ def package_of(module: str) -> str:
     return PACKAGES.get(top, top.replace("_", "-"))
 
 
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
 def test_every_package_that_is_imported_is_asked_for() -> None:
     names = {package_of(name) for path in SOURCES for name in imported(path)}
     assert names - requirements().keys() <= EXTRAS
@@ -108,13 +134,52 @@ def test_whoever_imports_a_private_name_or_reads_a_library_off_its_files_needs_a
         package_of(name)
         for path in SOURCES
         for name in imported(path)
-        if any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+        if any(map(is_private, name.split(".")))
     }
     by_name = re.compile(
         r'(?:models_of|exports_of|library_constant|library_folder|import_model_code)\(\s*f?"(\w+)'
     )
     read = {package_of(name) for path in SOURCES for name in by_name.findall(path.read_text())}
     assert {"av", "mlx-lm", "mlx-vlm", "mlx-audio"} <= private | read <= REACHED.keys()
+
+
+def classes_with_private_methods(path: Path) -> Iterator[type]:
+    """Yield a file's classes that have a base and a method that begins with an underscore."""
+    names = [
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.bases
+        if any(
+            isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and is_private(each.name)
+            for each in node.body
+        )
+    ]
+    if names:
+        module = importlib.import_module(
+            ".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts))
+        )
+        yield from (getattr(module, name) for name in names)
+
+
+def overridden(kind: type) -> Iterator[tuple[str, str]]:
+    """Yield the private methods of a class that exist on a package's base, each with the package."""
+    for name in (each for each, what in vars(kind).items() if is_private(each) and inspect.isroutine(what)):
+        for base in kind.__mro__[1:]:
+            top = base.__module__.partition(".")[0]
+            if name in vars(base) and top not in {*sys.stdlib_module_names, "greenroom"}:
+                yield name, package_of(top)
+                break
+
+
+def test_every_private_method_of_a_package_that_is_overridden_is_listed() -> None:
+    found = {
+        (kind.__name__, name): package
+        for path in SOURCES
+        for kind in classes_with_private_methods(path)
+        for name, package in overridden(kind)
+    }
+    assert found == OVERRIDDEN | DOCUMENTED
+    assert set(OVERRIDDEN.values()) <= REACHED.keys()
 
 
 def test_what_is_left_out_is_imported_by_nothing_that_is_served_but_where_it_is_known() -> None:
