@@ -7,7 +7,6 @@ import attrs
 from greenroom.actors.audit.audit_writer import AuditWriter
 from greenroom.actors.audit.token_meter import TokenMeter
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engines.copied_models import CopiedModels
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
@@ -25,7 +24,6 @@ class ActorRefs:
         responses: Actor that generates responses and stores them.
         downloads: Actor that fetches models from the hub.
         inspector: Inspector of the requests; None for none.
-        copies: Copies of models.
         audit: Writer of the audit; None for none.
         meter: Meter of the tokens of clients.
     """
@@ -35,6 +33,5 @@ class ActorRefs:
     responses: Ref[ResponsesMessage]
     downloads: Ref[DownloadMessage]
     inspector: Inspector | None = None
-    copies: CopiedModels = attrs.field(factory=CopiedModels)
     audit: AuditWriter | None = None
     meter: TokenMeter = attrs.field(factory=TokenMeter)

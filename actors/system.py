@@ -29,7 +29,7 @@ from greenroom.actors.requests.reloading import reload_models
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.database.check_database import check_database
 from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
-from greenroom.actors.store.read_capabilities import read_capabilities, read_copies, read_working_space
+from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
 from greenroom.actors.store.store import Store
 from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
@@ -75,7 +75,6 @@ class _Actors:
             self.responses.ref,
             self.downloads.ref,
             self.engines.inspector,
-            self.engines.copies,
             self.audit,
             self.engines.meter,
         )
@@ -188,7 +187,6 @@ def _open_engines(
     measured = _known_before(read_working_space, settings, database)
     if measured is not None:
         engines.residences.connect(measured, lambda working: store.keep(SaveWorkingSpace(working)))
-    engines.copies.connect(_known_before(read_copies, settings, database) or tuple)
     return engines
 
 
@@ -208,7 +206,7 @@ def _create_actors(
     engines.audit = None if audit is None else audit.book
     probing = Probing(engines, workers, store.ref)
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
-    downloads = Downloads(pool.ref, engines, store.ref)
+    downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
     return _Actors(store, pool, downloads, Responses(pool.ref, store.ref, engines.audit), engines, audit)
 

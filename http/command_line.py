@@ -204,7 +204,6 @@ class EngineModels:
         else:
             engines = Engines(settings, ProbedModels(partial(stored.read_capabilities, Path(database))))
             engines.residences.connect(partial(stored.read_working_space, Path(database)))
-            engines.copies.connect(partial(stored.read_copies, Path(database)))
         found = engines.describe(name)
         return [
             {

@@ -1,5 +1,4 @@
-"""The downloads actor: fetches, copies and deletes models; all clients that want a model share one
-transfer."""
+"""The downloads actor: fetches and deletes models; all clients that want a model share one transfer."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.downloads.copying import Copying
 from greenroom.actors.downloads.deleting import delete_model
 from greenroom.actors.downloads.download_reports import DeletionEnded, Ended, Progressed, ReplyClosed
 from greenroom.actors.downloads.probe_after_pull import PulledProbes
@@ -29,7 +27,6 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.protocols.download_protocol import (
     CancelPull,
-    CopyModel,
     DeleteModel,
     DownloadMessage,
     DownloadProgress,
@@ -43,21 +40,19 @@ from greenroom.schemas.protocols.download_protocol import (
     download_abandoned,
 )
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
-from greenroom.schemas.protocols.store_protocol import StoreMessage
 
 _AT_ONCE = 2
 """Number of models that are fetched at the same time; others wait for their turn."""
 
 
 class Downloads:
-    """The actor that fetches, copies and deletes models.
+    """The actor that fetches and deletes models.
 
     Args:
         pool: Pool that unloads a model before it is deleted, and probes one that was pulled.
-        store: Store of the copies.
     """
 
-    def __init__(self, pool: Ref[PoolMessage], engines: Engines, store: Ref[StoreMessage]) -> None:
+    def __init__(self, pool: Ref[PoolMessage], engines: Engines) -> None:
         self._inbox: Inbox[DownloadMessage] = Inbox()
         self.ref: Ref[DownloadMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
@@ -68,7 +63,6 @@ class Downloads:
         self._deleting: set[str] = set()
         self._attached: dict[str, trio.CancelScope] = {}
         self._lanes: dict[str, trio.Lock] = {}
-        self._copying = Copying(engines, store)
         self._probes = PulledProbes(pool)
         self._turns, self._room = trio.CapacityLimiter(_AT_ONCE), DiskRoom()
         self._log = get_logger().bind(actor="downloads")
@@ -137,8 +131,6 @@ class Downloads:
                 self._pulls.watch(reply)
             case SearchHub():
                 self._nursery.start_soon(answer_search, message, reply)
-            case CopyModel():
-                self._nursery.start_soon(self._answer, partial(self._copying.copy, message), reply)
             case DeleteModel(name):
                 self._delete(name, reply)
 
@@ -229,8 +221,7 @@ class Downloads:
 
     async def _run_deletion(self, name: str) -> ModelDeleted:
         try:
-            deleted = await self._copying.delete(name)
-            return deleted or await delete_model(name, self._pool, self._engines, self._probes)
+            return await delete_model(name, self._pool, self._engines, self._probes)
         finally:
             self._control.send(DeletionEnded(name.partition("@")[0]))
 

@@ -73,14 +73,6 @@ class ListedModels(NamedModels):
     def reload(self, settings: Settings) -> None:
         """Use changed settings of models, names and profiles from now on."""
         super().reload(settings)
-        self._forget()
-
-    def rename(self) -> None:
-        """Use changed copies of models from now on."""
-        super().rename()
-        self._forget()
-
-    def _forget(self) -> None:
         with self._lock:
             self._described, self._listed = {}, ()
 
@@ -132,7 +124,7 @@ class ListedModels(NamedModels):
 
         settings = self._settings
         known = describe(entry, settings.trust_remote_code, allow_vision=self._allows_vision(entry.id))
-        known = attrs.evolve(known, settings=settings_in_force(self._named, entry.id, entry.profile))
+        known = attrs.evolve(known, settings=settings_in_force(settings, entry.id, entry.profile))
         if known.record is None or entry.folder is None:
             return known
         record = self.record_of(entry.id, known.record, entry.folder)

@@ -7,14 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import attrs
-
-from greenroom.actors.engines.copied_models import CopiedModels
-from greenroom.schemas.models.model_copy import with_copies
 from greenroom.schemas.problems import Problem, load_failed
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.model_settings import given_values
-from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,18 +24,15 @@ _REFUSED_SECONDS = 30.0
 
 
 class NamedModels:
-    """The names of the catalog, the settings, and the copies. All methods read the disk.
+    """The names of the catalog and the settings. All methods read the disk.
 
     Attributes:
-        copies: Copies of models, which are names beside the profiles of the settings.
-        revision: Number of changes of the settings and the copies.
+        revision: Number of changes of the settings.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._named = settings  # with copies as profiles
         self.revision = 0
-        self.copies = CopiedModels()
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
         self._failed: dict[str, tuple[str, float]] = {}
@@ -54,14 +46,6 @@ class NamedModels:
         """Use changed settings of models, names and profiles from now on."""
         with self._lock:
             self._settings, self._catalog = settings, None
-            self.revision += 1
-
-    def rename(self) -> None:
-        """Use changed copies of models from now on."""
-        catalog = self._open_catalog()
-        with self._lock:
-            self._named = with_copies(self._settings, self.copies.known().values())
-            catalog.set_profiles(self._named.models_of_profiles)
             self.revision += 1
 
     @property
@@ -82,18 +66,6 @@ class NamedModels:
         """Return the catalog entry for a model name, or a 404 with similar names."""
         return self._open_catalog().find(name)
 
-    def is_taken(self, name: str) -> bool:
-        """Return whether a name, or it with `:latest`, is that of a model, an alias or a profile."""
-        from greenroom.engine.catalog.names import DEFAULT_ID, LATEST
-
-        taken = {each.removesuffix(LATEST) for each in self._open_catalog().names()}
-        return name in (*taken, DEFAULT_ID)
-
-    def profile_of(self, entry: CatalogEntry) -> Profile:
-        """Return the profile by which a model was found, or a new one for the model itself."""
-        found = None if entry.profile is None else self._named.all_profiles.get(entry.profile)
-        return Profile(model=entry.id) if found is None else attrs.evolve(found, model=entry.id)
-
     def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
         """Return the meaning of a model name, or a 404 with similar names.
 
@@ -110,7 +82,7 @@ class NamedModels:
         model, replaceable = left[0].id if left else entry.id, len(left) > 1
         if entry.profile is None:
             return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
-        profile = self._named.all_profiles.get(entry.profile)
+        profile = self._settings.all_profiles.get(entry.profile)
         defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
         defaults.pop("model", None)
         return ModelName(model, entry.profile, defaults, replaceable=replaceable)
@@ -135,8 +107,7 @@ class NamedModels:
 
         with self._lock:
             if self._catalog is None:
-                self._named = with_copies(self._settings, self.copies.known().values())
-                self._catalog = Catalog.of(self._named, self._has_failed)
+                self._catalog = Catalog.of(self._settings, self._has_failed)
             return self._catalog
 
 

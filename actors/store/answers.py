@@ -12,7 +12,6 @@ from greenroom.actors.store.tables.audit_table import AuditTable
 from greenroom.actors.store.tables.capabilities_table import CapabilitiesTable
 from greenroom.actors.store.tables.completions_table import CompletionsTable
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
-from greenroom.actors.store.tables.copies_table import CopiesTable
 from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.actors.store.tables.keys_table import KeysTable
@@ -56,7 +55,6 @@ from greenroom.schemas.protocols.conversation_store_protocol import (
     ListItems,
     UpdateConversation,
 )
-from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.key_store_protocol import (
     AddKey,
     KeyChange,
@@ -119,8 +117,6 @@ Writing = (
     | FindSecret
     | SaveCapabilities
     | SaveWorkingSpace
-    | SaveCopy
-    | DeleteCopy
     | AcquireLock
     | ReleaseLock
     | SaveAudit
@@ -164,7 +160,6 @@ class Answers:
         self._secrets = SecretsTable(connection)
         self._capabilities = CapabilitiesTable(connection)
         self._working_space = WorkingSpaceTable(connection)
-        self._copies = CopiesTable(connection)
         self.audit = AuditTable(connection, audit_days, audit_rows)
         self._keys = KeysTable(connection)
         self._servers = ServersTable(connection, boot)
@@ -246,9 +241,6 @@ class Answers:
                 self._capacity.check()
                 self.audit.save(rows)
                 return Committed()
-            case SaveCopy(copy):
-                self._copies.save(copy)
-                return Committed()
             case AcquireLock(owner, name):
                 self._locks.acquire(owner, name)
                 return Committed()
@@ -257,7 +249,7 @@ class Answers:
                 return Committed()
             case AddKey() | RevokeKey() | SwitchKeysOff():
                 return self._keys.change(message)
-            case DeleteResponse() | DeleteConversation() | DeleteCompletion() | DeleteCopy():
+            case DeleteResponse() | DeleteConversation() | DeleteCompletion():
                 self._delete(message)
                 return Deleted()
             case _:
@@ -269,7 +261,7 @@ class Answers:
                 self._add(message)
                 return Committed()
 
-    def _delete(self, message: DeleteResponse | DeleteConversation | DeleteCompletion | DeleteCopy) -> None:
+    def _delete(self, message: DeleteResponse | DeleteConversation | DeleteCompletion) -> None:
         match message:
             case DeleteResponse(name, owner):
                 self._responses.delete(name, owner)
@@ -277,8 +269,6 @@ class Answers:
                 self._responses.delete_conversation(name, owner, responses=responses)
             case DeleteCompletion(name, owner):
                 self._completions.delete(name, owner)
-            case DeleteCopy(name):
-                self._copies.delete(name)
 
     def _add(self, message: Adding) -> None:
         match message:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from greenroom.actors.store.database.connection import Row
-from greenroom.actors.store.tables import capabilities_table, copies_table, working_space_table
+from greenroom.actors.store.tables import capabilities_table, working_space_table
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import ProbedCapabilities
-from greenroom.schemas.models.model_copy import ModelCopy
 from greenroom.schemas.models.working_space import WorkingSpace
 
 log = get_logger()
@@ -38,12 +37,6 @@ def read_working_space(database: Path | sqlite3.Connection) -> tuple[WorkingSpac
     """Return the measured working space of models in a database, as `read_capabilities` does."""
     table = working_space_table
     return _read(database, table.TABLE, table.FIELDS, table.working_space_of)
-
-
-def read_copies(database: Path | sqlite3.Connection) -> tuple[ModelCopy, ...]:
-    """Return the copies of models in a database, as `read_capabilities` does."""
-    table = copies_table
-    return _read(database, table.TABLE, table.FIELDS, table.copy_of)
 
 
 def _read(

@@ -77,8 +77,7 @@ class Catalog:
         self._named = self._named_entries(models) if models else fallback
         of_folders = {entry.folder: entry.id for entry in self._named if entry.hub_id is None}
         self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
-        self._aliases = aliases
-        self.set_profiles(profiles or {})
+        self._names = Names(self._entry, self._of_default, aliases, profiles or {}, self._written)
         self._found: dict[str, CatalogEntry] = {}
         self._scanned, self._stale = float("-inf"), False
         self._lock = threading.Lock()
@@ -96,14 +95,6 @@ class Catalog:
             allow_downloads=settings.allow_downloads,
             failed=failed,
         )
-
-    def set_profiles(self, profiles: Mapping[str, str]) -> None:
-        """Put other profiles in force.
-
-        Args:
-            profiles: Models by name of profile.
-        """
-        self._names = Names(self._entry, self._of_default, self._aliases, profiles, self._written)
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         """Return every model, the named ones first; the same objects while no file has changed."""

@@ -21,10 +21,15 @@ from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 API_VERSION = "0.13.0"
 """Version of Ollama whose API is implemented; clients refuse old ones."""
 
+_FIXED = "models come from the hub, and stay as they are"
 NOT_SERVED = {
-    "/api/push": "POST",
-    "/api/create": "POST",
+    "/api/push": _FIXED,
+    "/api/create": _FIXED,
+    "/api/copy": (
+        "a further name of a model is an `alias` or a profile (`[profiles.NAME]`) in the server's settings"
+    ),
 }
+"""Routes of POST that are refused, and why."""
 
 
 def model_routes(services: RouteServices) -> Blueprint:
@@ -60,12 +65,11 @@ def model_routes(services: RouteServices) -> Blueprint:
 
     @described("Refuse to change the models", status=None, problems=(501,))
     async def refuse() -> Response:
-        why = "models come from the hub, and stay as they are"
-        detail = f"`{request.path}` is not served here: {why}."
+        detail = f"`{request.path}` is not served here: {NOT_SERVED[request.path]}."
         raise ProblemError(Problem(501, "not_implemented", detail))
 
-    for path, method in NOT_SERVED.items():
-        routes.add_url_rule(path, path.removeprefix("/api/"), refuse, methods=[method])
+    for path in NOT_SERVED:
+        routes.add_url_rule(path, path.removeprefix("/api/"), refuse, methods=["POST"])
     return routes
 
 

@@ -1,6 +1,6 @@
-"""Routes of Ollama's protocol that fetch, copy and delete models; programs of the server's machine use them.
+"""Routes of Ollama's protocol that fetch and delete models; programs of the server's machine use them.
 
-Source: docs/api.md of Ollama, August 2026 ("Pull a Model", "Copy a Model", "Delete a Model").
+Source: docs/api.md of Ollama, August 2026 ("Pull a Model", "Delete a Model").
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import empty_response, json_response
-from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, JSON, LINES, STORED, described
+from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, JSON, LINES, described
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.answering.streaming.progress_stream import progress_response
 from greenroom.http.encoding.json_encoding import json_ascii
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.ollama.converter import OLLAMA
-from greenroom.schemas.ollama.requests import CopyRequest, DeleteRequest, PullRequest
+from greenroom.schemas.ollama.requests import DeleteRequest, PullRequest
 from greenroom.schemas.problems import missing
 from greenroom.schemas.protocols.download_protocol import (
-    CopyModel,
     DeleteModel,
-    ModelCopied,
     ModelDeleted,
     Pulled,
     PullModel,
@@ -37,7 +35,7 @@ _STAGES = {"resolving": "pulling manifest", "waiting": "pulling manifest"}
 
 
 def pull_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that fetch, copy and delete models."""
+    """Return the blueprint of the routes that fetch and delete models."""
     routes = loopback_blueprint("ollama pulls")
     downloads = services.refs.downloads
 
@@ -58,22 +56,9 @@ def pull_routes(services: RouteServices) -> Blueprint:
             return json_response({"status": "success"})
         return await progress_response(downloads, message, _line, LINES)
 
-    @routes.post("/api/copy")
-    @described(
-        "Give a model a further name",
-        body=CopyRequest,
-        converter=OLLAMA,
-        media=(),
-        problems=(*FOR_OPERATORS, *STORED),
-    )
-    async def copy() -> Response:
-        wire = await services.read_body(CopyRequest, OLLAMA)
-        await ask_actor(downloads, CopyModel(_bare(wire.source), _bare(wire.destination)), ModelCopied)
-        return empty_response()
-
     @routes.delete("/api/delete")
     @described(
-        "Delete a copy, or a model's files after it was unloaded",
+        "Delete a model's files after it was unloaded",
         body=DeleteRequest,
         converter=OLLAMA,
         media=(),
@@ -92,10 +77,6 @@ def _name(wire: PullRequest | DeleteRequest) -> str:
     name = wire.model or wire.name
     if not name:
         raise missing("model")
-    return _bare(name)
-
-
-def _bare(name: str) -> str:
     prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
     return name.removeprefix(prefix).removesuffix(":latest")
 

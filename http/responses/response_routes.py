@@ -52,7 +52,6 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
             answer_id=answer_id("resp_"),
             identity=(request_id(), request_client()),
             settings=services.settings_now,
-            copied=services.refs.copies.find,
             on_socket=socket is not None,
         )
         look = None if socket is None else socket.read

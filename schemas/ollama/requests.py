@@ -116,14 +116,6 @@ class PullRequest:
 
 
 @attrs.frozen
-class CopyRequest:
-    """The body of `POST /api/copy`."""
-
-    source: str
-    destination: str
-
-
-@attrs.frozen
 class DeleteRequest:
     """The body of `DELETE /api/delete`; old clients send the model as `name`."""
 

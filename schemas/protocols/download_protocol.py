@@ -1,4 +1,4 @@
-"""The messages to and from the downloads actor, which searches, fetches, copies and deletes models."""
+"""The messages to and from the downloads actor, which searches, fetches and deletes models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Literal
 
 import attrs
 
-from greenroom.schemas.models.model_copy import ModelCopy
 from greenroom.schemas.problems import Problem
 
 DownloadStage = Literal["resolving", "waiting", "downloading"]
@@ -210,32 +209,11 @@ class FoundModels:
 
 
 @attrs.frozen
-class CopyModel:
-    """Give a model, or a profile with its defaults, a further name. Reply: ModelCopied, or Failed.
-
-    Args:
-        source: Name of the model as in requests.
-        name: New name.
-    """
-
-    source: str
-    name: str
-
-
-@attrs.frozen
-class ModelCopied:
-    """Confirmation that a model has a further name, which is stored."""
-
-    copy: ModelCopy
-
-
-@attrs.frozen
 class DeleteModel:
     """Unload a model that no request uses, and delete its files. Reply: ModelDeleted, or Failed.
 
     Args:
-        name: The model's own id; with `@REVISION`, only that revision of a model of the hub. Or the name of a
-            copy, which alone is deleted.
+        name: The model's own id; with `@REVISION`, only that revision of a model of the hub.
     """
 
     name: str
@@ -253,7 +231,7 @@ class ModelDeleted:
     freed: int
 
 
-DownloadMessage = PullModel | ListPulls | CancelPull | WatchPulls | SearchHub | CopyModel | DeleteModel
+DownloadMessage = PullModel | ListPulls | CancelPull | WatchPulls | SearchHub | DeleteModel
 
 
 def size_text(nbytes: int) -> str:

@@ -35,7 +35,6 @@ from greenroom.schemas.protocols.conversation_store_protocol import (
     ListItems,
     UpdateConversation,
 )
-from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.key_store_protocol import AddKey, ListKeys, RevokeKey, SwitchKeysOff
 from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
@@ -222,8 +221,6 @@ StoreMessage = (
     | FindSecret
     | SaveCapabilities
     | SaveWorkingSpace
-    | SaveCopy
-    | DeleteCopy
     | ListCapabilities
     | AddKey
     | RevokeKey

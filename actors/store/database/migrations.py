@@ -83,12 +83,6 @@ def create_working_space(database: Database) -> None:
     database.table("greenroom_working_space").create(columns, pk="model_id", not_null=("nbytes", "stamp"))
 
 
-def create_copies(database: Database) -> None:
-    """Create the table of the copies of models: their names, and their profiles as JSON."""
-    columns = {"name": str, "profile": str}
-    database.table("greenroom_copies").create(columns, pk="name", not_null=("profile",))
-
-
 def create_audit(database: Database) -> None:
     """Create the tables of the audit, and of its sums by day and key."""
     database.execute(
@@ -164,6 +158,15 @@ def limit_concurrent_requests(database: Database) -> None:
     database.execute("alter table greenroom_keys add column concurrent integer")
 
 
+def leave_out(database: Database) -> None:
+    """Create nothing: a later migration drops what this one created."""
+
+
+def drop_copies(database: Database) -> None:
+    """Drop the copies of models that Ollama's protocol made; profiles of the settings replace them."""
+    database.execute("drop table if exists greenroom_copies")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -171,7 +174,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "keep_system_prompts": keep_system_prompts,
     "create_capabilities": create_capabilities,
     "create_working_space": create_working_space,
-    "create_copies": create_copies,
+    "create_copies": leave_out,
     "create_audit": create_audit,
     "create_keys": create_keys,
     "find_conversations_by_owner": find_conversations_by_owner,
@@ -179,6 +182,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "add_metrics_keys": add_metrics_keys,
     "add_downloads": add_downloads,
     "limit_concurrent_requests": limit_concurrent_requests,
+    "drop_copies": drop_copies,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

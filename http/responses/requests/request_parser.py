@@ -27,7 +27,6 @@ from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.responses.items import Item
 from greenroom.schemas.responses.requests import PromptRequest, ReasoningParam, ResponseRequest
-from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
 
 _NO_EFFORT = "none"
@@ -56,7 +55,6 @@ def parse_response_request(
     answer_id: str,
     identity: tuple[str, str],
     settings: Settings,
-    copied: Callable[[str], Profile | None] = lambda _: None,
     on_socket: bool = False,
 ) -> ParsedResponseRequest:
     """Return a parsed request for a response.
@@ -66,7 +64,6 @@ def parse_response_request(
         answer_id: The response's id, `resp_…`.
         identity: The request's id, and its client.
         settings: The server's settings, with its defaults.
-        copied: Function that returns the profile of a copy of a model by its name.
         on_socket: True if it came over a WebSocket, where requests may continue unstored responses.
 
     Raises:
@@ -75,7 +72,7 @@ def parse_response_request(
     stored = _is_stored(wire, settings.store_responses)
 
     def new_formatter(parameters: Overrides, text_format: JsonObject) -> ResponseFormatter:
-        used = {**_sampling_defaults(settings, copied, wire.model or ""), **parameters}
+        used = {**_sampling_defaults(settings, wire.model or ""), **parameters}
         return ResponseFormatter(make_echo(wire, used, text_format, stored=stored), answer_id)
 
     return _parse(wire, body, *identity, new_formatter, keeps_input=stored or on_socket)
@@ -148,9 +145,9 @@ def _is_stored(wire: ResponseRequest, storing: bool) -> bool:
     return stored
 
 
-def _sampling_defaults(settings: Settings, copied: Callable[[str], Profile | None], name: str) -> Overrides:
+def _sampling_defaults(settings: Settings, name: str) -> Overrides:
     """Return the operator's sampling defaults for a requested name, until the model tells what it uses."""
-    profile = settings.all_profiles.get(name) or copied(name)
+    profile = settings.all_profiles.get(name)
     model = dict(settings.aliases).get(name, name) if profile is None else profile.model
     sources = (profile, settings.applied_to(model))
     values = {

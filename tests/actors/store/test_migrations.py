@@ -15,8 +15,7 @@ from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase
 from greenroom.actors.store.database.migrations import SET, check_version, load_migrations, share_storage
 from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
-from greenroom.actors.store.read_capabilities import read_copies, read_working_space
-from greenroom.schemas.models.model_copy import ModelCopy
+from greenroom.actors.store.read_capabilities import read_working_space
 from greenroom.schemas.models.working_space import WorkingSpace
 from greenroom.schemas.protocols.capability_store_protocol import SaveCapabilities, SaveWorkingSpace
 from greenroom.schemas.protocols.completion_store_protocol import SaveCompletion, UpdateCompletion
@@ -27,7 +26,6 @@ from greenroom.schemas.protocols.conversation_store_protocol import (
     DeleteItem,
     UpdateConversation,
 )
-from greenroom.schemas.protocols.copy_store_protocol import DeleteCopy, SaveCopy
 from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CommitResponse,
@@ -36,7 +34,6 @@ from greenroom.schemas.protocols.store_protocol import (
     History,
     Turns,
 )
-from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.stored_records import PROBED, completion, conversation, item, response
 
@@ -55,6 +52,7 @@ WRITTEN = (
     "add_metrics_keys",
     "add_downloads",
     "limit_concurrent_requests",
+    "drop_copies",
 )
 """Names that databases hold already; new ones are appended."""
 
@@ -116,6 +114,8 @@ def test_a_database_of_each_earlier_schema_opens_and_ends_with_the_newest(tmp_pa
     following = WRITTEN[count] if count < len(WRITTEN) else None
     with closing(import_sqlite_utils().Database(path)) as database:
         load_migrations().apply(database, stop_before=following)
+        if {"create_copies", "drop_copies"} & {*WRITTEN[:count]} == {"create_copies"}:
+            database["greenroom_copies"].insert({"name": "mine", "profile": "{}"}, pk="name")
         owned = {"owner": "", "created": 1.5, "used": time.time()}
         number = database["greenroom_conversations"].insert({"id": "c", "metadata": "{}", **owned}).last_pk
         kept = {"model": "m", "status": "completed", "background": 0, "raw": "raw", "body": "{}", "length": 1}
@@ -144,15 +144,10 @@ def test_tables_that_were_created_without_row_numbers_are_written_as_well(
 ) -> None:
     for name, columns in {
         "working_space": "model_id text primary key, nbytes integer not null, stamp text not null",
-        "copies": "name text primary key, profile text not null",
     }.items():
         connection.write(f"drop table greenroom_{name}")
         connection.write(f"create table greenroom_{name} ({columns}) without rowid")
     for nbytes in (1, 2):
         answers.answer(SaveWorkingSpace(WorkingSpace("m", nbytes, "x")))
-        answers.answer(SaveCopy(ModelCopy("mine", Profile(model="m", top_k=nbytes))))
     database = connection._database.conn
     assert read_working_space(database) == (WorkingSpace("m", 2, "x"),)
-    assert read_copies(database) == (ModelCopy("mine", Profile(model="m", top_k=2)),)
-    answers.answer(DeleteCopy("mine"))
-    assert read_copies(database) == ()

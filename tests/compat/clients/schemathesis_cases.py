@@ -55,7 +55,7 @@ def post(path, status=200, **body):
     return call("POST", path, status, body=body, media_type="application/json")
 
 
-def test_a_model_is_found_pulled_copied_and_deleted():
+def test_a_model_is_found_pulled_and_deleted():
     found = call("GET", "/admin/search", query={"q": "chat"}).json()["models"]
     assert [each["id"] for each in found] == ["org/chat"]
     assert '"completed"' in post("/admin/pull", model="org/chat", probe=False).text
@@ -63,11 +63,6 @@ def test_a_model_is_found_pulled_copied_and_deleted():
     assert post("/api/pull", model="org/chat", stream=False).json() == {"status": "success"}
     assert "has no model of that name" in post("/admin/pull", model="org/nothing").text
     post("/api/pull", 404, model="org/nothing", stream=False)
-    post("/api/copy", source="org/chat", destination="copy")
-    post("/api/copy", 404, source="org/nothing", destination="other")
-    post("/api/copy", 400, source="org/chat", destination="../other")
-    call("DELETE", "/api/delete", body={"model": "copy"}, media_type="application/json")
-    call("DELETE", "/api/delete", 404, body={"model": "copy"}, media_type="application/json")
     assert post("/admin/models/delete", model="org/chat").json()["freed_bytes"] > 0
     post("/admin/models/delete", 404, model="org/chat")
 

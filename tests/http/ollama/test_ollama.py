@@ -169,7 +169,8 @@ async def test_errors_have_ollamas_shape(settings: Settings) -> None:
             ),
             ("/api/generate", {"model": "llama", "prompt": "a", "options": {"mirostat": 1}}, 400, "mirostat"),
             ("/api/show", {}, 400, "model"),
-            ("/api/copy", {"source": "llama"}, 400, "destination"),
+            ("/api/copy", {"source": "llama", "destination": "mine"}, 501, "[profiles.NAME]"),
+            ("/api/push", {"model": "llama"}, 501, "come from the hub"),
             ("/api/pull", {"model": "llama"}, 400, "OWNER/NAME"),
             ("/api/embed", {"model": "llama", "input": "a"}, 400, "texts to embed"),
         ):
