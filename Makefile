@@ -18,8 +18,8 @@ PARSER_CASES :=
 # How long `make attack` goes on.
 SECONDS := 1800
 BIN := $(VENV)/bin
-# mlx-embeddings is the extra `embeddings`, since it is GPL-3.0: `EXTRAS=` leaves it out.
-EXTRAS := --extra embeddings
+# mlx-embeddings is the extra `embeddings`, since it is GPL-3.0: `EXTRAS=--extra mcp` leaves it out.
+EXTRAS := --extra embeddings --extra mcp
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
 .PHONY: bench run develop test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean

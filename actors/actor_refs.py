@@ -12,6 +12,7 @@ from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
+from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 
 
 @attrs.frozen
@@ -23,6 +24,7 @@ class ActorRefs:
         store: Store of everything that outlives its request.
         responses: Actor that generates responses and stores them.
         downloads: Actor that fetches models from the hub.
+        tools: Actor that calls tools of MCP servers.
         inspector: Inspector of the requests; None for none.
         audit: Writer of the audit; None for none.
         meter: Meter of the tokens of clients.
@@ -32,6 +34,7 @@ class ActorRefs:
     store: Ref[StoreMessage]
     responses: Ref[ResponsesMessage]
     downloads: Ref[DownloadMessage]
+    tools: Ref[ToolsMessage]
     inspector: Inspector | None = None
     audit: AuditWriter | None = None
     meter: TokenMeter = attrs.field(factory=TokenMeter)

@@ -31,6 +31,7 @@ from greenroom.actors.store.database.check_database import check_database
 from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
 from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
 from greenroom.actors.store.store import Store
+from greenroom.actors.tools.tools import Tools
 from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import device_lost
@@ -63,6 +64,7 @@ class _Actors:
     pool: Pool
     downloads: Downloads
     responses: Responses
+    tools: Tools
     engines: Engines
     audit: AuditWriter | None
 
@@ -74,6 +76,7 @@ class _Actors:
             self.store.ref,
             self.responses.ref,
             self.downloads.ref,
+            self.tools.ref,
             self.engines.inspector,
             self.audit,
             self.engines.meter,
@@ -208,7 +211,9 @@ def _create_actors(
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
     downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
-    return _Actors(store, pool, downloads, Responses(pool.ref, store.ref, engines.audit), engines, audit)
+    tools = Tools(settings, engines.audit)
+    responses = Responses(pool.ref, store.ref, engines.audit)
+    return _Actors(store, pool, downloads, responses, tools, engines, audit)
 
 
 @asynccontextmanager
@@ -307,6 +312,7 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
                     models.start_soon(actors.audit.run)
                 models.start_soon(actors.pool.run)
                 models.start_soon(actors.downloads.run)
+                models.start_soon(actors.tools.run)
                 async with trio.open_nursery() as runs:
                     runs.start_soon(actors.responses.run)
                     async with trio.open_nursery() as children:

@@ -20,6 +20,7 @@ COMMANDS = {
     "audit": "List the requests that a server has answered, refused or lost.",
     "usage": "Sum up the requests and tokens of each key and day.",
     "keys": "Make, list and revoke API keys, without which nobody gets in.",
+    "mcp": "List the MCP servers of the settings with their tools, or try one.",
     "launch": "Start a client, such as Claude Code or Codex, on a server of this machine.",
     "connect": "Print the lines that connect a program to a server.",
     "models": "List the models that requests can name.",

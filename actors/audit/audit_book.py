@@ -168,6 +168,20 @@ class AuditBook:
         texts = "", protocol, _bounded(path), ""
         self._add(AuditRow(request_id, self._clock(), *texts, status, "refused", 0.0, error=_bounded(error)))
 
+    def add_call(self, request_id: str, call_id: str, tool: str, seconds: float, error: str) -> None:
+        """Record a call that a request has made of a tool of this server.
+
+        Args:
+            tool: Name of the tool, after that of its server and `/`.
+            error: Code of what went wrong; empty if nothing did.
+        """
+        owner = "" if (found := self._find(request_id)) is None else found.row.owner
+        began = self._clock() - seconds
+        ident = f"{request_id.partition('-')[0]}-{call_id}"
+        ending: Ending = "failed" if error else "answered"
+        texts = owner, "mcp", _bounded(f"CALL {tool}"), ""
+        self._add(AuditRow(_bounded(ident), began, *texts, None, ending, seconds, error=error))
+
     def take(self, count: int) -> tuple[AuditRow, ...]:
         """Remove and return the oldest complete rows."""
         taken = tuple(self._waiting.popleft() for _ in range(min(count, len(self._waiting))))

@@ -25,6 +25,7 @@ from greenroom.http.settings.tables import (
     TABLES,
     BadTableError,
     Tables,
+    servers_of_client,
     tables_of_entries,
     tables_of_file,
 )
@@ -102,7 +103,14 @@ def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     )
     origins = {name: source for values, source in sources for name in values}
     values = {**of_file, **of_environment, **flags, **tables}
-    return Settings(**values, origins=tuple(origins.items()))
+    try:
+        if (client_file := values.get("mcp_config")) is not None:
+            values["mcp"] += servers_of_client(Path(client_file).expanduser())
+        settings = Settings(**values, origins=tuple(origins.items()))
+        _ = settings.tool_servers  # refuses one without a program and an address
+    except ValueError as problem:
+        raise BadSettingError(str(problem)) from problem
+    return settings
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:

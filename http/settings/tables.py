@@ -1,4 +1,4 @@
-"""Settings that are tables of tables: those of single models, as `[model."org/name"]`.
+"""Settings that are tables of tables: those of single models and MCP servers, as `[model."org/name"]`.
 
 In a variable or a flag an entry is `NAME:SETTING=VALUE`.
 """
@@ -6,8 +6,10 @@ In a variable or a flag an entry is `NAME:SETTING=VALUE`.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,6 +18,7 @@ from greenroom.http.settings.check_value import FIELDS, check_value, is_list
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.name_patterns import is_pattern
 from greenroom.schemas.settings.profiles import Profile
+from greenroom.schemas.settings.tool_servers import SERVER_NAME, ToolServer
 
 Tables = tuple[tuple[str, Any], ...]
 
@@ -28,7 +31,9 @@ IN_FILE = {"model_settings": "model"}
 """Names of such settings in the settings file."""
 
 FORM = "NAME:SETTING=VALUE"
-_NOUNS: dict[type, str] = {ModelSettings: "model", Profile: "profile"}
+_NOUNS: dict[type, str] = {ModelSettings: "a model", Profile: "a profile", ToolServer: "an MCP server"}
+_OF_CLIENTS = ("command", "args", "env", "url", "headers")
+"""Members of a server in other clients' files that mean the same here."""
 _ENTRY = re.compile(r"(.+?):([a-z][a-z_-]*)=(.*)", re.DOTALL)
 
 
@@ -44,7 +49,7 @@ def tables_of_file(setting: str, value: Any) -> Tables:
     """
     written = IN_FILE.get(setting, setting)
     if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
-        example = f'[{written}."org/name"]'
+        example = "[mcp.files]" if setting == "mcp" else f'[{written}."org/name"]'
         raise BadTableError(f"{written} must be tables with a name, such as {example}")
     return tuple(
         (name, _table(TABLES[setting], name, inner, f'{written}."{name}"')) for name, inner in value.items()
@@ -71,8 +76,36 @@ def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
     return tuple(tables)
 
 
+def servers_of_client(path: Path) -> Tables:
+    """Return the MCP servers in the file of another client; what is not about starting them is left out.
+
+    Raises:
+        BadTableError: It cannot be read, or a server is invalid.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        servers = found.get("mcpServers", found.get("servers"))  # the latter is VS Code's
+        usable = {
+            name: {key: value for key, value in server.items() if key in _OF_CLIENTS}
+            for name, server in servers.items()
+            if not server.get("disabled")
+        }
+    except (OSError, ValueError, AttributeError) as problem:
+        why = getattr(problem, "strerror", None) or "it must be JSON with an object `mcpServers` of objects"
+        raise BadTableError(f"mcp_config = {str(path)!r}: {why}") from problem
+    return tuple(
+        (re.sub(r"[^A-Za-z0-9_-]", "_", name), _table(ToolServer, name, server, f"{path}: {name}"))
+        for name, server in usable.items()
+    )
+
+
 def _example(setting: str) -> str:
-    return {"model_settings": "kv_bits=8", "profiles": "model=org/other"}[setting]
+    examples = {
+        "model_settings": "kv_bits=8",
+        "profiles": "model=org/other",
+        "mcp": "url=https://mcp.example",
+    }
+    return examples[setting]
 
 
 def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
@@ -90,16 +123,22 @@ def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
         if setting not in known:
             near = difflib.get_close_matches(setting, known, n=1)
             hint = f" (did you mean '{near[0]}'?)" if near else ""
-            raise BadTableError(f"{place}: there is no setting '{setting}' of a {_NOUNS[kind]}{hint}")
+            raise BadTableError(f"{place}: there is no setting '{setting}' of {_NOUNS[kind]}{hint}")
         try:
             values[setting] = check_value(setting, _listed(setting, value, kind), kind)
         except ValueError as problem:
-            raise BadTableError(f"{place}: {setting} = {value!r}: {problem}") from problem
+            shown = "" if known[setting].metadata["secret"] else f" = {value!r}"
+            raise BadTableError(f"{place}: {setting}{shown}: {problem}") from problem
     if kind is Profile and is_pattern(name):
         raise BadTableError(f"{place}: a profile has one name, without `*`")
     if kind is ModelSettings:
         _check_name(name, values, place)
-    return kind(**values)
+    if kind is ToolServer and place.startswith("mcp.") and not SERVER_NAME.fullmatch(name):
+        raise BadTableError(f"{place}: a server's name has letters, digits, `-` and `_`, at most 64")
+    try:
+        return kind(**values)
+    except ValueError as problem:
+        raise BadTableError(f"{place}: {problem}") from problem
 
 
 def _check_name(name: str, values: Mapping[str, Any], place: str) -> None:
@@ -111,6 +150,8 @@ def _check_name(name: str, values: Mapping[str, Any], place: str) -> None:
 
 
 def _listed(setting: str, value: Any, kind: type) -> Any:
+    if isinstance(value, dict) and is_list(setting, kind) and all(isinstance(v, str) for v in value.values()):
+        return [f"{name}={text}" for name, text in value.items()]
     return [value] if isinstance(value, str) and is_list(setting, kind) else value
 
 

@@ -22,6 +22,7 @@ from greenroom.schemas.settings.served_models import ServedModels
 from greenroom.schemas.settings.setting_fields import setting_table
 from greenroom.schemas.settings.speed import Speed
 from greenroom.schemas.settings.storage import Storage
+from greenroom.schemas.settings.tool_servers import ToolServer, ToolServers, merge_servers
 
 Source = Literal["file", "environment", "flag"]
 
@@ -47,7 +48,17 @@ class SingleModels:
 
 @attrs.frozen
 class Settings(
-    Logs, Audit, GenerationDefaults, Storage, Images, Speed, Memory, Network, SingleModels, ServedModels
+    Logs,
+    Audit,
+    GenerationDefaults,
+    Storage,
+    ToolServers,
+    Images,
+    Speed,
+    Memory,
+    Network,
+    SingleModels,
+    ServedModels,
 ):
     """The settings of a Greenroom server.
 
@@ -80,6 +91,11 @@ class Settings(
         return merge_profiles(self.profiles)
 
     @property
+    def tool_servers(self) -> dict[str, ToolServer]:
+        """The MCP servers by name, each setting from the first table that has it."""
+        return merge_servers(self.mcp)
+
+    @property
     def models_of_profiles(self) -> dict[str, str]:
         """The names of models by name of profile."""
         return {name: profile.model for name, profile in self.all_profiles.items()}
@@ -100,6 +116,7 @@ GROUPS: dict[str, tuple[type, ...]] = {
     "Memory and caches": (Memory,),
     "Speed": (Speed,),
     "Images": (Images,),
+    "Tools": (ToolServers,),
     "Storage": (Storage,),
     "Audit": (Audit,),
     "Defaults of answers": (GenerationDefaults,),

@@ -36,7 +36,7 @@ PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md
 
 NOT_RUN = {
     "make test": "runs all tests, this one too",
-    "make run EXTRAS=": "installs packages from the network",
+    'make run EXTRAS="--extra mcp"': "installs packages from the network",
     "make run ACCELERATOR=cuda13": "installs packages from the network",
     "uv tool install .": "installs packages from the network",
     "uv tool install '.[cpu]'": "installs packages from the network",

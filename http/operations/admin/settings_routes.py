@@ -54,6 +54,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     if attrs.has(type(value)):
-        fields = {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
+        shown = (field for field in attrs.fields(type(value)) if not field.metadata.get("secret"))
+        fields = {field.name: getattr(value, field.name) for field in shown}
         return {name: _plain(each) for name, each in fields.items() if each not in (None, ())}
     return value

@@ -26,6 +26,7 @@ from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
+from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.setting_fields import range_of
 from greenroom.schemas.settings.settings import Settings
@@ -73,6 +74,7 @@ def _served() -> dict[str, tuple[set[str], str]]:
         Inbox[StoreMessage]().ref,
         Inbox[ResponsesMessage]().ref,
         Inbox[DownloadMessage]().ref,
+        Inbox[ToolsMessage]().ref,
     )
     services = RouteServices(refs, Settings())
     app = create_app_with(services)

@@ -20,6 +20,7 @@ from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.store_protocol import StoreMessage
+from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch
 
@@ -30,6 +31,7 @@ def _app() -> QuartTrio:
         Inbox[StoreMessage]().ref,
         Inbox[ResponsesMessage]().ref,
         Inbox[DownloadMessage]().ref,
+        Inbox[ToolsMessage]().ref,
     )
     return create_app_with(RouteServices(refs, Settings()))
 

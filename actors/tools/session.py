@@ -1,0 +1,309 @@
+"""A session with one MCP server: opened at the first need, ended after idling, lost when the server ends."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.messages import AudioPart, ContentPart, ImagePart, TextPart, Tool
+from greenroom.schemas.protocols.tools_protocol import SessionState, SessionStatus, ToolSource
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client._transport import TransportStreams
+
+IDLE_SECONDS = 300.0
+"""Seconds without a call after which a session ends."""
+LIST_SECONDS = 60.0
+"""Seconds after which a list of tools is asked for again."""
+MAX_TOOLS = 512
+"""Most tools of one server."""
+_MAX_PAGES = 20
+_MAX_DESCRIPTION = 10_000
+_MAX_ERROR = 300
+
+log = get_logger(actor="tools")
+
+
+class SessionFailed(Exception):
+    """An error of a server in words for clients: it cannot be reached, was lost, or did not answer."""
+
+
+CallAnswer = tuple[tuple[ContentPart, ...], bool, Any]
+"""The content of a call's result, whether it failed, and its structured content."""
+
+
+@attrs.define
+class Figures:
+    """Figures of all sessions with a server, one after another."""
+
+    calls: int = 0
+    failed: int = 0
+    sessions: int = 0
+    error: str = ""
+    failures: RestartIntensity = attrs.field(factory=RestartIntensity)
+
+
+class Session:
+    """A session with one server, which many requests share; a lost one is not opened again.
+
+    Args:
+        figures: Figures of the sessions before it.
+
+    Attributes:
+        running: Number of calls that wait for their results.
+        is_open: False once it ends, or is lost.
+
+    Raises:
+        SessionFailed: The server failed too often within a minute.
+    """
+
+    def __init__(
+        self, source: ToolSource, figures: Figures, clock: Callable[[], float] = trio.current_time
+    ) -> None:
+        if (seconds := figures.failures.seconds_left(clock())) > 0:
+            raise SessionFailed(
+                f"it failed repeatedly; in {seconds:.0f} s it is tried again ({figures.error})"
+            )
+        self.source = source
+        self.figures = figures
+        self.running = 0
+        self.is_open = True
+        self.last_used = clock()
+        self._clock = clock
+        self._client: Client | None = None
+        self._state: SessionState = "starting"
+        self._opened = trio.Event()
+        self._ended = trio.Event()
+        self._tools: tuple[Tool, ...] | None = None
+        self._listed_at = 0.0
+        self._error = ""
+        self._listing = trio.Lock()
+
+    @property
+    def status(self) -> SessionStatus:
+        """The session's state and figures."""
+        names = tuple(tool.name for tool in self._tools or ())
+        own, kind = self.figures, self.source.server.kind
+        figures = own.calls, own.failed, self.running, own.sessions - 1, self._error
+        return SessionStatus(self.source.label, kind, self._state, names, *figures)
+
+    def end(self) -> None:
+        """End the session in its own task, soon."""
+        self.is_open = False
+        self._ended.set()
+
+    async def run(self) -> None:
+        """Open the session, and close it after idling or when the server is lost. Never raises its errors."""
+        started = self._clock()
+        self.figures.sessions += 1
+        try:
+            with trio.move_on_after(self.source.server.timeout) as opening:
+                async with self._connected() as client:
+                    opening.deadline = float("inf")
+                    self._client, self._state = client, "ready"
+                    self._opened.set()
+                    log.info("tool server started", server=self.source.label, seconds=self._since(started))
+                    await self._ended.wait()
+            if opening.cancelled_caught:
+                self._lose(f"it did not start within {self.source.server.timeout:g} s")
+        except Exception as error:  # whatever the SDK and a hostile server make of each other
+            self._lose(_reason(error))
+        finally:
+            self._client, self._tools = None, None
+            self.is_open = False
+            if self._error:
+                self._state = "failed"
+                log.warning("tool server lost", server=self.source.label, reason=self._error)
+            else:
+                self._state = "idle"
+                log.info("tool server ended", server=self.source.label)
+            self._opened.set()
+
+    async def list_tools(self) -> tuple[Tool, ...]:
+        """Return all tools of the server, from its list or from that of less than a minute ago.
+
+        Raises:
+            SessionFailed: There is no list.
+        """
+        async with self._listing:
+            if self._tools is None or self._clock() - self._listed_at > LIST_SECONDS:
+                client = await self._ready()
+                try:
+                    self._tools = await self._bounded(self._all_tools(client))
+                except SessionFailed as error:
+                    log.warning("tool list lost", server=self.source.label, reason=str(error))
+                    raise
+                self._listed_at = self._clock()
+            return self._tools
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallAnswer:
+        """Return the result of a call.
+
+        Raises:
+            SessionFailed: There is no result.
+        """
+        self.running += 1
+        self.figures.calls += 1
+        try:
+            client = await self._ready()
+            result = await self._bounded(client.call_tool(name, dict(arguments)))
+        except SessionFailed:
+            self.figures.failed += 1
+            raise
+        finally:
+            self.running -= 1
+            self.last_used = self._clock()
+        self.figures.failed += result.is_error
+        parts = tuple(_content_part(block) for block in result.content)
+        return parts, bool(result.is_error), result.structured_content
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Client]:
+        # The import takes a second, in which other requests go on.
+        roads = await trio.to_thread.run_sync(importlib.import_module, "greenroom.actors.tools.transports")
+        from mcp import Client
+        from mcp_types import Implementation
+
+        # It logs each fault of a server with a traceback; ours are named events.
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)
+        program = roads.Program(self.source.server, self._lose)
+        road: Any = roads.open_address(self.source) if self.source.server.kind == "http" else program.open()
+        info = Implementation(name="greenroom", version="1")
+        client = Client(_Road(road), client_info=info, message_handler=self._hear, cache=None)
+        try:
+            async with client, trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow_changes, client)
+                yield client
+                nursery.cancel_scope.cancel("the session ends")
+        except Exception as error:
+            said = program.errors.strip().splitlines()
+            raise SessionFailed(f"{_reason(error)}{f': {said[-1][:_MAX_ERROR]}' if said else ''}") from error
+
+    async def _ready(self) -> Client:
+        self.last_used = self._clock()
+        await self._opened.wait()
+        if self._client is None:
+            raise SessionFailed(self._error or "it is closed")
+        return self._client
+
+    async def _bounded(self, answer: Any) -> Any:
+        """Return an answer of the server, within its time limit and with errors in our words."""
+        seconds = self.source.server.timeout
+        try:
+            with trio.fail_after(seconds):
+                return await answer
+        except trio.TooSlowError:
+            raise SessionFailed(f"it did not answer within {seconds:g} s") from None
+        except Exception as error:
+            # A lost session fails its calls before its own task knows why.
+            await trio.lowlevel.checkpoint()
+            raise SessionFailed(self._error or _reason(error)) from None
+
+    async def _all_tools(self, client: Client) -> tuple[Tool, ...]:
+        found: dict[str, Tool] = {}
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools[: MAX_TOOLS - len(found)]:
+                param = f"mcp.{self.source.label}.{tool.name}"
+                schema = dict(tool.input_schema or {})
+                described = (tool.description or "")[:_MAX_DESCRIPTION]
+                found.setdefault(tool.name, Tool(tool.name, described, schema, param=param))
+            if (cursor := page.next_cursor) is None or len(found) >= MAX_TOOLS:
+                break
+        return tuple(found.values())
+
+    async def _hear(self, message: Any) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._forget_list()
+        await trio.lowlevel.checkpoint()
+
+    async def _follow_changes(self, client: Client) -> None:
+        """Hear of changed lists from servers of the newer protocol, which tell only those who listen."""
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+        from mcp.shared.exceptions import MCPError
+
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._forget_list()
+        except (ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
+            pass  # lists are asked for again after a minute
+
+    def _forget_list(self) -> None:
+        if self._tools is not None:
+            log.info("tool list changed", server=self.source.label)
+            self._tools = None
+
+    def _lose(self, reason: str) -> None:
+        if self.is_open:
+            self._error = self.figures.error = reason
+            self.figures.failures.record_failure(self._clock())
+            self.end()
+
+    def _since(self, started: float) -> float:
+        return round(self._clock() - started, 3)
+
+
+class _Road:
+    """A context manager of streams, as the SDK takes it."""
+
+    def __init__(self, road: Any) -> None:
+        self._road = road
+
+    async def __aenter__(self) -> TransportStreams:
+        streams: TransportStreams = await self._road.__aenter__()
+        return streams
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return bool(await self._road.__aexit__(*error))
+
+
+def _content_part(block: Any) -> ContentPart:
+    """Return a block of a result; what models cannot take becomes a sentence."""
+    match block.type:
+        case "text":
+            return TextPart(block.text)
+        case "image" | "audio" as kind:
+            try:
+                data = base64.b64decode(block.data, validate=True)
+            except (binascii.Error, ValueError):
+                return TextPart(f"[{kind} that could not be decoded]")
+            return ImagePart(data) if kind == "image" else AudioPart(data)
+        case "resource":
+            resource = block.resource
+            return TextPart(getattr(resource, "text", None) or f"[resource {resource.uri}]")
+        case "resource_link":
+            return TextPart(f"[resource {block.uri}: {block.name}]")
+    return TextPart(f"[content of the type {block.type}]")
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost error of a group in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, SessionFailed):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"it could not be started or reached ({error.strerror})"
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:_MAX_ERROR]
+
+
+def elapsed(since: float) -> float:
+    """Return the seconds since a time of `time.monotonic`, rounded."""
+    return round(time.monotonic() - since, 4)

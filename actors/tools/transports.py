@@ -1,0 +1,194 @@
+"""Roads to MCP servers, within limits: programs on their standard streams, and addresses.
+
+The SDK's own road to programs reads lines of any length, and waits up to 4 s for a deaf one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+import httpcore2
+import httpx2
+import trio
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from greenroom.schemas.protocols.tools_protocol import ToolSource
+from greenroom.schemas.settings.tool_servers import ToolServer, pairs
+
+MAX_MESSAGE = 8 * 1024 * 1024
+"""Longest message of a server, in bytes."""
+MAX_UNASKED = 64 * 1024 * 1024
+"""Most bytes that a program may write without having been asked something."""
+_EXIT_SECONDS = 1.0
+_KEPT_ERRORS = 2_000
+_INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
+
+Streams = tuple[Any, Any]
+"""The streams of messages from and to a server, as the SDK takes them."""
+
+
+class Flooded(Exception):
+    """An error for a server that sends more than it may."""
+
+
+@asynccontextmanager
+async def open_address(source: ToolSource) -> AsyncIterator[Streams]:
+    """Open the streams of a server with an address; connections go through the source's network."""
+    context = await trio.to_thread.run_sync(httpx2.create_ssl_context)
+    transport = _BoundedTransport(verify=context)
+    if source.network is not None:
+        await transport.aclose()
+        transport._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=source.network)
+    url, headers = source.server.url or "", pairs(source.server.headers)
+    timeout = httpx2.Timeout(source.server.timeout, read=None)
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+    ):
+        yield streams
+
+
+class _BoundedTransport(httpx2.AsyncHTTPTransport):
+    """A transport whose complete answers are bounded; the SDK bounds those that are events."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _BoundedStream(response.stream)
+        return response
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async with aclosing(aiter(self._stream)) as parts:
+            async for part in parts:
+                size += len(part)
+                if size > MAX_MESSAGE:
+                    raise httpx2.StreamError(f"the answer has more than {MAX_MESSAGE:,} bytes")
+                yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Program:
+    """A program that speaks MCP on its standard streams, with a folder and a process group of its own.
+
+    Args:
+        lost: Function that is called once when the program ends its output, with the reason.
+
+    Attributes:
+        errors: The end of what it has written to its standard error.
+    """
+
+    def __init__(self, server: ToolServer, lost: Callable[[str], None]) -> None:
+        self._server = server
+        self._lost = lost
+        self._unasked = 0
+        self._line = bytearray()
+        self.errors = ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Streams]:
+        """Start the program, and kill it and its children at the end, after a second to leave.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        with tempfile.TemporaryDirectory(prefix="greenroom-mcp-", ignore_cleanup_errors=True) as folder:
+            process = await trio.lowlevel.open_process(
+                [self._server.command or "", *self._server.args],
+                env={**environment, **pairs(self._server.env)},
+                cwd=folder,
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            arriving, arrived = anyio.create_memory_object_stream[Any](0)
+            leaving, left = anyio.create_memory_object_stream[Any](0)
+            async with arriving, arrived, leaving, left, trio.open_nursery() as nursery:
+                nursery.start_soon(self._read, process, arriving)
+                nursery.start_soon(self._write, process, left)
+                nursery.start_soon(self._read_errors, process)
+                try:
+                    yield arrived, leaving
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await _end(process)
+                    nursery.cancel_scope.cancel("the session ends")
+
+    async def _read(self, process: trio.Process, into: Any) -> None:
+        assert process.stdout is not None
+        why = "it ended its output"
+        try:
+            async with into:
+                while chunk := await process.stdout.receive_some(65_536):
+                    for line in self._split(chunk):
+                        # What is no message is somebody's `print`.
+                        if line.lstrip().startswith(b"{"):
+                            with suppress(ValueError):
+                                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                                await into.send(SessionMessage(message))
+        except Flooded as error:
+            why = str(error)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # the session has ended
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        self._lost(why)
+
+    def _split(self, chunk: bytes | bytearray) -> list[bytes]:
+        """Return the lines that end in a chunk, and keep the rest."""
+        self._unasked += len(chunk)
+        self._line += chunk  # copies the chunk alone
+        ended = bytes(self._line).split(b"\n") if b"\n" in chunk else []
+        if ended:
+            self._line = bytearray(ended.pop())
+        if len(self._line) > MAX_MESSAGE:
+            raise Flooded(f"it sent a message of more than {MAX_MESSAGE:,} bytes")
+        if self._unasked > MAX_UNASKED:
+            raise Flooded(f"it sent more than {MAX_UNASKED:,} bytes without having been asked")
+        return ended
+
+    async def _write(self, process: trio.Process, messages: Any) -> None:
+        assert process.stdin is not None
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for message in messages:
+                self._unasked = 0
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.stdin.send_all(text.encode() + b"\n")
+
+    async def _read_errors(self, process: trio.Process) -> None:
+        assert process.stderr is not None
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while chunk := await process.stderr.receive_some(65_536):
+                self.errors = (self.errors + chunk.decode("utf-8", "replace"))[-_KEPT_ERRORS:]
+
+
+async def _end(process: trio.Process) -> None:
+    """End a program and its children: first by the end of its input, then by force."""
+    assert process.stdin is not None
+    await process.stdin.aclose()
+    with trio.move_on_after(_EXIT_SECONDS):
+        await process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            await stream.aclose()

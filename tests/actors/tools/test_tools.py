@@ -1,0 +1,215 @@
+"""The tools actor with real MCP servers: lists, calls, limits, losses and restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.tools.tools import Tools
+from greenroom.schemas.messages.messages import ImagePart, TextPart
+from greenroom.schemas.protocols.tools_protocol import (
+    CallTool,
+    DescribeSessions,
+    ListTools,
+    Sessions,
+    SessionStatus,
+    ToolResult,
+    ToolsListed,
+    ToolsMessage,
+    ToolSource,
+)
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.tool_servers import ToolServer
+
+pytest.importorskip("mcp")
+
+PROGRAMS = Path(__file__).parents[2] / "support/tools"
+START_SECONDS = 60.0
+
+
+def toy(timeout: float = START_SECONDS, **more: object) -> ToolSource:
+    arguments = (str(PROGRAMS / "toy_server.py"),)
+    return ToolSource("toy", ToolServer(sys.executable, arguments, timeout=timeout, **more), "toy")  # type: ignore[arg-type]
+
+
+def hostile(fault: str, timeout: float = START_SECONDS) -> ToolSource:
+    arguments = (str(PROGRAMS / "hostile_server.py"), fault)
+    return ToolSource(fault, ToolServer(sys.executable, arguments, timeout=timeout), fault)
+
+
+@asynccontextmanager
+async def running(idle_seconds: float = 300.0) -> AsyncIterator[Ref[ToolsMessage]]:
+    async with trio.open_nursery() as nursery:
+        actor = Tools(Settings(), idle_seconds=idle_seconds)
+        nursery.start_soon(actor.run)
+        yield actor.ref
+        nursery.cancel_scope.cancel()
+
+
+async def listed(tools: Ref[ToolsMessage], source: ToolSource) -> ToolsListed:
+    answer = await tools.ask(ListTools(source), ToolsListed)
+    assert isinstance(answer, ToolsListed)
+    return answer
+
+
+async def called(tools: Ref[ToolsMessage], source: ToolSource, name: str, **arguments: object) -> ToolResult:
+    answer = await tools.ask(CallTool("call_1", source, name, arguments), ToolResult)
+    assert isinstance(answer, ToolResult)
+    return answer
+
+
+def text_of(result: ToolResult) -> str:
+    return "".join(part.text for part in result.content if isinstance(part, TextPart))
+
+
+async def status(tools: Ref[ToolsMessage]) -> SessionStatus:
+    answer = await tools.ask(DescribeSessions(), Sessions)
+    assert isinstance(answer, Sessions)
+    return answer.sessions[-1]
+
+
+async def test_tools_of_a_program_are_listed_and_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREENROOM_SECRET", "not for it")
+    source = toy(env=("GIVEN=yes",))
+    async with running() as tools:
+        names = [tool.name for tool in (await listed(tools, source)).tools]
+        assert names[:2] == ["add", "surroundings"]
+        sum_ = await called(tools, source, "add", a=1, b=2)
+        assert (text_of(sum_), sum_.failed) == ("3", False)
+        wrong = await called(tools, source, "add", a="many", b=2)
+        assert wrong.failed
+        assert "valid integer" in text_of(wrong)
+        (picture,) = (await called(tools, source, "picture")).content
+        assert isinstance(picture, ImagePart)
+        assert picture.data.startswith(b"\x89PNG")
+        found = json.loads(text_of(await called(tools, source, "surroundings")))
+        assert found["environment"]["GIVEN"] == "yes"
+        assert "GREENROOM_SECRET" not in found["environment"]
+        assert (found["files"], found["folder"] != os.getcwd()) == ([], True)
+    assert not await trio.Path(found["folder"]).exists()
+
+
+async def test_a_request_sees_the_tools_that_it_may_use() -> None:
+    source = toy(allowed_tools=("add", "re*"))
+    async with running() as tools:
+        assert [tool.name for tool in (await listed(tools, source)).tools] == ["add", "repeat"]
+
+
+@pytest.mark.parametrize(
+    ("source", "tool", "added"), [(toy(), "grow", "grown"), (hostile("change"), "strike", "struck")]
+)
+async def test_a_changed_list_is_asked_for_again(source: ToolSource, tool: str, added: str) -> None:
+    async with running() as tools:
+        before = {tool.name for tool in (await listed(tools, source)).tools}
+        await called(tools, source, tool)
+        with trio.fail_after(30):
+            while {each.name for each in (await listed(tools, source)).tools} - before != {added}:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_a_program_that_dies_fails_its_call_and_is_started_again() -> None:
+    async with running() as tools:
+        other = await listed(tools, hostile("none"))
+        died = await called(tools, toy(), "die")
+        assert died.failed
+        assert "ended" in text_of(died)
+        assert text_of(await called(tools, toy(), "add", a=2, b=2)) == "4"
+        assert (await status(tools)).restarts == 1
+        assert not other.error
+
+
+async def test_a_program_that_always_dies_is_left_alone_for_a_while() -> None:
+    async with running() as tools:
+        for _ in range(3):
+            assert (await called(tools, toy(), "die")).failed
+        assert "failed repeatedly" in text_of(await called(tools, toy(), "add", a=1, b=1))
+
+
+async def test_a_call_may_hang_or_be_given_up_while_others_go_on() -> None:
+    async with running() as tools:
+        await listed(tools, toy())
+        with trio.move_on_after(0.2) as given_up:
+            await called(tools, toy(), "hang")
+        assert given_up.cancelled_caught
+        quick = ToolSource("quick", toy().server, "quick")
+        assert text_of(await called(tools, quick, "add", a=1, b=1)) == "2"
+        assert text_of(await called(tools, toy(), "add", a=1, b=1)) == "2"
+        assert (await status(tools)).running == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("line", "8,388,608 bytes"),
+        ("lines", "67,108,864 bytes"),
+        ("id", "did not answer within"),
+        ("json", "did not answer within"),
+        ("shape", "validation error"),
+    ],
+)
+async def test_a_hostile_program_costs_its_call_only(fault: str, said: str) -> None:
+    async with running() as tools:
+        await listed(tools, toy())
+        source = hostile(fault, timeout=START_SECONDS if fault in ("line", "lines") else 4.0)
+        await listed(tools, source)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        struck = await called(tools, source, "strike")
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        assert struck.failed
+        assert said in text_of(struck)
+        assert grown < 64 * 1024 * 1024
+        assert text_of(await called(tools, toy(), "add", a=1, b=1)) == "2"
+
+
+async def test_what_a_server_asks_for_is_refused() -> None:
+    async with running() as tools:
+        refused = json.loads(text_of(await called(tools, hostile("asks"), "strike")))
+    assert [text.split()[-2:] for text in refused] == [["not", "supported"]] * 3
+
+
+async def test_a_lost_list_and_a_missing_program_are_told() -> None:
+    nowhere = ToolSource("gone", ToolServer("/no/such/program"), "gone")
+    closed = ToolSource("closed", ToolServer(url="http://127.0.0.1:9/mcp"), "closed")
+    async with running() as tools:
+        errors = [(await listed(tools, source)).error for source in (hostile("list"), nowhere, closed)]
+    assert "the list is lost" in errors[0]
+    assert "'list'" in errors[0]
+    assert "No such file" in errors[1]
+    assert "connect" in errors[2]
+
+
+async def test_an_idle_session_ends_and_a_deaf_program_is_killed() -> None:
+    async with running(idle_seconds=0.1) as tools:
+        await listed(tools, hostile("deaf"))
+        with trio.fail_after(30):
+            while (await status(tools)).state != "idle":
+                await trio.testing.wait_all_tasks_blocked(0.05)
+
+
+async def test_functions_of_a_program_are_tools() -> None:
+    async def waits(text: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return text.upper()
+
+    def fails(values: Sequence[int]) -> None:
+        raise KeyError("no such value")
+
+    async with running() as tools:
+        calls = [
+            CallTool("1", waits, "waits", {"text": "a"}),
+            CallTool("2", lambda n: {"n": n}, "plain", {"n": 1}),
+            CallTool("3", fails, "fails", {"values": []}),
+        ]
+        results = [await tools.ask(call, ToolResult) for call in calls]
+    told = [(text_of(each), each.failed) for each in results if isinstance(each, ToolResult)]
+    assert told == [("A", False), ('{"n": 1}', False), ("KeyError: 'no such value'", True)]
