@@ -5,10 +5,12 @@ VENV := .venv
 ACCELERATOR ?= cpu
 # Those that `make test-all` looks for.
 VERSIONS := 3.11 3.12 3.13 3.14
-# Those whose types are checked, each with the packages that uv.lock has for it.
-TYPED := $(VERSIONS)
-# Processes that share the tests, file by file; 0 runs all in one.
+# Pythons whose types are checked, each with the packages that uv.lock has for it, and systems: all are "$(VERSIONS) darwin".
+TYPED := 3.11
+# Processes that share the tests; 0 runs all in one.
 JOBS := 2
+# One that runs out of work takes half of what is left to another.
+SHARED := --numprocesses=$(JOBS) --dist=worksteal
 # What `make test-slow` makes of the machine: COSTS=0.2 and 5, CORES=0.5, BUSY=2.
 COSTS := 1
 CORES := 0
@@ -18,11 +20,13 @@ PARSER_CASES :=
 # How long `make attack` goes on.
 SECONDS := 1800
 BIN := $(VENV)/bin
+# What is compiled once need not be by every process of the tests: half of what a command takes, where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 # mlx-embeddings is the extra `embeddings`, since it is GPL-3.0: `EXTRAS=--extra mcp` leaves it out.
 EXTRAS := --extra embeddings --extra mcp
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: bench run develop test announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: bench run develop test deep announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -31,10 +35,10 @@ run: $(VENV)/installed-$(ACCELERATOR)
 develop: $(VENV)/developing-$(ACCELERATOR)
 
 test: announce lint types $(VENV)/developing-$(ACCELERATOR)
-	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
+	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest $(SHARED)
 
 announce:
-	@echo "Lint, types and tests: about fifteen minutes on two cores; JOBS=4 shares the tests among four processes."
+	@echo "Lint, types and tests: about eight minutes on two cores; JOBS=4 shares the tests among four processes."
 
 # On every Python from 3.11 up that is found, each with a virtual environment of its own.
 test-all:
@@ -52,7 +56,11 @@ test-all:
 test-slow: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.slow.run_slowly \
 	    --costs $(COSTS) --cores $(CORES) --busy $(BUSY) \
-	    -- $(BIN)/pytest -o faulthandler_timeout=0 --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
+	    -- $(BIN)/pytest -o faulthandler_timeout=0 $(SHARED) $(ARGS)
+
+# The dearest tests, which `make test` leaves out: before a merge.
+deep: $(VENV)/developing-$(ACCELERATOR)
+	$(BIN)/pytest -m deep $(SHARED)
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak -o faulthandler_timeout=3600

@@ -15,6 +15,8 @@ FOREIGN = {
     # With these pytest compares whatever differs line by line, which takes for ever for large values.
     *("CI", "BUILD_NUMBER"),
     *("PYTHONDEVMODE", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONWARNINGS"),
+    # Every process would compile the libraries anew, which takes longer than most commands.
+    "PYTHONDONTWRITEBYTECODE",
 }
 FOREIGN_PREFIXES = ("GREENROOM_", "HF_", "HUGGINGFACE_", "MLX_", "OPENAI_", "TOKENIZERS_", "TRANSFORMERS_")
 

@@ -39,12 +39,14 @@ TEXTS = [b"", b"{}", BODY, b"x" * (PIECE - 1), b"x" * PIECE, b"x" * (PIECE + 1),
 
 def zstd_frame(content: int, *, window_log: int = 20) -> bytes:
     """Return a frame of `content` blanks in run-length blocks, 4 bytes for each 131,072."""
-    frame = b"\x28\xb5\x2f\xfd" + bytes([0, window_log - 10 << 3])
-    blocks = -(-content // 131_072) or 1
-    for index in range(blocks):
-        size = min(131_072, content - index * 131_072)
-        frame += (size << 3 | 1 << 1 | (index == blocks - 1)).to_bytes(3, "little") + b" "
-    return frame
+    head = b"\x28\xb5\x2f\xfd" + bytes([0, window_log - 10 << 3])
+    whole, rest = divmod(max(content - 1, 0), 131_072)
+    last = rest + (content > 0)
+    return head + _blanks(131_072) * whole + _blanks(last, last=True)
+
+
+def _blanks(size: int, *, last: bool = False) -> bytes:
+    return (size << 3 | 1 << 1 | last).to_bytes(3, "little") + b" "
 
 
 def decoder(coding: str) -> BodyDecoder:

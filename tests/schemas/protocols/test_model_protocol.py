@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
-import pytest
 
 from greenroom.schemas.events import events
 from greenroom.schemas.protocols import model_protocol, pool_protocol
@@ -55,9 +54,8 @@ def impurities(kind: Any, path: str, seen: set[Any]) -> list[str]:
     return [found for name in fields for found in impurities(hints[name], f"{kind.__name__}.{name}", seen)]
 
 
-@pytest.mark.parametrize("kind", sorted(CONTRACT, key=str))
-def test_the_contract_is_frozen_plain_data(kind: type) -> None:
-    assert not impurities(kind, kind.__name__, set())
+def test_the_contract_is_frozen_plain_data() -> None:
+    assert [found for kind in CONTRACT for found in impurities(kind, kind.__name__, set())] == []
 
 
 @attrs.frozen

@@ -49,7 +49,10 @@ class Locked:
 async def locked(tiny_model: TinyModel, tmp_path: Path) -> AsyncIterator[Locked]:
     settings = Settings(
         models=(str(tiny_model("qwen3")), str(tiny_model("llama"))),
-        model_settings=(("llama", ModelSettings(alias=("small",))),),
+        model_settings=(
+            ("llama", ModelSettings(alias=("small",))),
+            ("qwen3", ModelSettings(max_context=1_024)),  # so its summaries are short
+        ),
         db=str(tmp_path / "db"),
         shutdown_timeout=60.0,
     )
@@ -117,7 +120,10 @@ DECLARED: dict[str, tuple[Any, str]] = {
     "/v1/messages/count_tokens": ({"model": "llama", "messages": MESSAGES}, "anthropic"),
     "/v1/responses": ({"model": "llama", "input": "a", "max_output_tokens": 2}, "flat"),
     "/v1/responses/input_tokens": ({"model": "llama", "input": "a"}, "flat"),
-    "/api/chat": ({"model": "llama", "messages": MESSAGES, "stream": False}, "chat"),
+    "/api/chat": (
+        {"model": "llama", "messages": MESSAGES, "stream": False, "options": {"num_predict": 3}},
+        "chat",
+    ),
 }
 
 
@@ -286,7 +292,7 @@ async def test_a_compaction_opens_for_its_own_key_only_and_one_from_before_keys_
     locked: Locked,
 ) -> None:
     alice, bob = await locked.key("alice"), await locked.key("bob")
-    turn = {"input": [{"role": "user", "content": "Hi"}], "model": "llama"}
+    turn = {"input": [{"role": "user", "content": "Hi"}], "model": "qwen3"}
 
     async def item(key: str) -> Any:
         made = await locked.ask("POST", "/v1/responses/compact", key, turn)

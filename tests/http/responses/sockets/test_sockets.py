@@ -122,7 +122,8 @@ async def test_a_failed_turn_forgets_what_it_went_on_from(settings: Settings) ->
 
 async def test_a_compacted_conversation_begins_a_new_chain(settings: Settings) -> None:
     said = [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]
-    async with serving(settings) as served, open_socket(served) as socket:
+    short = attrs.evolve(settings, max_context=1_024)  # so is the summary
+    async with serving(short) as served, open_socket(served) as socket:
         answer = await fetch(
             served.server, "POST", "/v1/responses/compact", {"model": "qwen3", "input": said}
         )
