@@ -60,7 +60,7 @@ test-slow: $(VENV)/developing-$(ACCELERATOR)
 
 # The dearest tests, which `make test` leaves out: before a merge.
 deep: $(VENV)/developing-$(ACCELERATOR)
-	$(BIN)/pytest -m deep $(SHARED)
+	$(BIN)/pytest -m "deep and not soak" $(SHARED)
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak -o faulthandler_timeout=3600

@@ -217,6 +217,7 @@ def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.deep
 def test_the_command_prints_a_table_or_json() -> None:
     plan = ("--concurrency", "1,3", "--repeats", "2", "--tokens", "5")
     with scripted_server(stream_answer) as (address, _):
@@ -233,6 +234,7 @@ def test_the_command_prints_a_table_or_json() -> None:
     assert results[0]["prompt_tokens"] == 5
 
 
+@pytest.mark.deep
 def test_the_command_compares_two_servers() -> None:
     plan = ("--concurrency", "2", "--repeats", "2", "--tokens", "5")
     with scripted_server(stream_answer) as (mine, _), scripted_server(stream_answer) as (theirs, _):
@@ -247,6 +249,7 @@ def test_the_command_compares_two_servers() -> None:
     assert ratios == [first / second for first, second in zip(*speeds, strict=True)]
 
 
+@pytest.mark.deep
 def test_the_command_says_in_one_line_what_is_wrong() -> None:
     for arguments, status in [
         (("http://127.0.0.1:1",), 1),
@@ -259,6 +262,7 @@ def test_the_command_says_in_one_line_what_is_wrong() -> None:
         assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, ""), done.stderr
 
 
+@pytest.mark.deep
 def test_bench_measures_a_model_against_the_bare_loops(tiny_model: TinyModel) -> None:
     plan = ("--concurrency", "2", "--tokens", "6", "--prompt-words", "4", "--repeats", "2", "--json")
     done = run_bench(str(tiny_model("qwen3")), *plan)
@@ -273,6 +277,7 @@ def test_bench_measures_a_model_against_the_bare_loops(tiny_model: TinyModel) ->
     assert {"cpu_beyond_batch_generator", "cpu_beyond_bare_loop"} <= set(figures)
 
 
+@pytest.mark.deep
 def test_bench_says_why_a_model_cannot_be_served() -> None:
     done = run_bench("./nowhere")
     assert done.returncode == 1

@@ -19,6 +19,7 @@ from greenroom.tests.support.engines.schedules import (
     OVERLAPPING,
     EngineSetup,
     ScheduledRequest,
+    deep_only,
     engine_setups,
     run_and_check,
     run_schedule,
@@ -32,7 +33,7 @@ from greenroom.tests.support.models.tiny_models import FAMILIES
 ALL_KINDS = (*FAMILIES, "ministral", "granite", "lfm2")
 """Model kinds, including interleaved sliding windows and a hybrid of convolutions and attention."""
 
-UNUSUAL_KINDS = ("qwen3_5", "llama4", "gemma2")
+UNUSUAL_KINDS = ("qwen3_5", *deep_only("llama4", "gemma2"))
 """Further kinds that every run tests."""
 
 FEW_KINDS = ("qwen3", "gemma3", "lfm2")
@@ -88,7 +89,7 @@ def test_unusual_layers_answer_as_mlx_lm_does(tiny_model: Callable[..., Path], k
     run_and_check(folder, OVERLAPPING, EngineSetup(16, 2, 1.0, 0.3, 0.5, 1e-6, 5, 1 << 28))
 
 
-@pytest.mark.parametrize("kind", ["gemma3n", "recurrent_gemma", *soak_only(*RECURRENT)])
+@pytest.mark.parametrize("kind", ["recurrent_gemma", *deep_only("gemma3n"), *soak_only(*RECURRENT)])
 def test_prompts_of_unequal_length_that_come_together(tiny_model: Callable[..., Path], kind: str) -> None:
     """The prompts share a padded prefill chunk; the second time, they continue from its cached prefixes."""
     folder = tiny_model(kind)

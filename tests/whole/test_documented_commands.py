@@ -220,6 +220,7 @@ def test_no_command_escapes_and_no_reason_is_left_over() -> None:
     assert len(NOT_RUN) <= 20
 
 
+@pytest.mark.deep
 def test_every_documented_server_starts(machine: Machine) -> None:
     assert len(STARTED) >= 6
     with machine.serving(*STARTED) as servers:
@@ -227,6 +228,7 @@ def test_every_documented_server_starts(machine: Machine) -> None:
             assert httpx2.get(f"{server.address}/livez", timeout=600).status_code == 200
 
 
+@pytest.mark.deep
 def test_everything_else_on_the_pages_runs(machine: Machine) -> None:
     models = "my/embedder my/reranker my/voice my/whisper"
     with machine.serving(f"greenroom serve ~/models/Qwen3-4B-4bit {models}") as [server]:

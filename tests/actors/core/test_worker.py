@@ -327,6 +327,7 @@ def test_workers_have_stacks_on_which_native_code_may_recurse() -> None:
     assert others_are_as_before == "True"
 
 
+@pytest.mark.deep
 async def test_loads_and_unloads_make_no_new_threads(models: list[str]) -> None:
     counts: list[int] = []
     async with open_system(

@@ -92,6 +92,7 @@ def test_text_is_what_the_tokens_spell(tiny_model: TinyModel, kind: str) -> None
         assert text_of(events) == whole
 
 
+@pytest.mark.deep
 def test_a_short_prompt_overtakes_a_long_one(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=32, max_chunk=32))
     driver.submit([100 + i % 1000 for i in range(2000)], 3)

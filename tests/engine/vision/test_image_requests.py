@@ -22,6 +22,7 @@ from greenroom.schemas.events.events import Failed, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedImage
 from greenroom.schemas.messages.response_format import Constraint, RegexFormat
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import GREEDY, finished, text_of
 from greenroom.tests.support.engines.vision_engines import (
     Parts,
@@ -47,7 +48,7 @@ SETTINGS = (
     GenerationParameters(temperature=0.8, seed=7, n=2),
 )
 # One kind with grid positions, one with DeepStack features, one with sliding windows.
-KINDS = ("qwen2_vl", "qwen3_vl", "gemma3")
+KINDS = ("qwen2_vl", *deep_only("qwen3_vl", "gemma3"))
 
 
 @pytest.mark.parametrize("kv_bits", [None, 8])

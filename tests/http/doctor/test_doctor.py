@@ -19,6 +19,7 @@ from greenroom.http.doctor.library_checks import check_versions
 from greenroom.http.doctor.machine_checks import check_descriptors, check_device
 from greenroom.schemas.machine_report import MachineReport
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import fetch
 from greenroom.tests.support.servers.http_servers import serving as serving_here
@@ -47,7 +48,7 @@ def test_this_machine_is_well(tiny_model: TinyModel) -> None:
     assert done.stdout.endswith("\nAll is well.\n")
 
 
-@pytest.mark.parametrize("broken", ["file", "below a file", "dangling link"])
+@pytest.mark.parametrize("broken", ["file", *deep_only("below a file", "dangling link")])
 def test_a_broken_cache_folder_is_wrong(broken: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     if broken == "dangling link":
@@ -118,7 +119,7 @@ async def test_a_running_server_is_asked_for_its_problems(
     assert (stored.status == 200) is usable
 
 
-@pytest.mark.parametrize("secured", ["key", "tls", "socket", "supervised"])
+@pytest.mark.parametrize("secured", ["key", *deep_only("tls", "socket", "supervised")])
 def test_the_own_server_is_known_however_it_is_secured(
     secured: str, tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -185,3 +185,8 @@ OVERLAPPING = [
 def soak_only(*kinds: object) -> list[Any]:
     """Return parameters that only the soak run tests."""
     return [pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]
+
+
+def deep_only(*kinds: object) -> list[Any]:
+    """Return parameters that take seconds more than they find, which `make deep` tests."""
+    return [pytest.param(kind, marks=pytest.mark.deep) for kind in kinds]

@@ -223,6 +223,7 @@ def test_other_code_or_sizes_are_proved_again(tiny_model: TinyModel, tmp_path: P
     assert loaded(folder)[1]
 
 
+@pytest.mark.deep
 def test_a_file_of_proofs_that_is_not_ours_is_passed_over(
     tiny_model: TinyModel, tmp_path: Path, file: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_voices_differ_and_a_voice_is_read_once(engine: SpeechEngine, tiny_pocke
     assert len(heard[0]) == len(heard[2])
 
 
+@pytest.mark.deep
 def test_requests_take_turns_piece_by_piece(engine: SpeechEngine, tiny_pocket: Path) -> None:
     submit(engine, tiny_pocket, "long", SENTENCES, client="a")
     submit(engine, tiny_pocket, "also long", SENTENCES, client="a")
@@ -110,6 +111,7 @@ def test_a_short_text_that_comes_late_is_spoken_behind_the_piece_under_way(
     engine.close()
 
 
+@pytest.mark.deep
 def test_a_text_is_spoken_on_by_the_next_engine_from_the_piece_that_follows(
     tiny_pocket: Path,
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_short_recording_reads_as_mlx_audio_has_it(
     assert theirs.language == "de"
 
 
+@pytest.mark.deep
 def test_a_long_recording_without_pauses_reads_as_mlx_audio_has_it(tmp_path: Path) -> None:
     folder = make_tiny_whisper(tmp_path / "model", script=PAIRS)
     path = write_recording(tmp_path / "recording.wav", noise(36))

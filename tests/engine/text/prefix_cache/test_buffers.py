@@ -143,6 +143,7 @@ def test_scales_and_biases_of_like_layers_are_one_array() -> None:
     assert [array.shape for array in pack([wider] * 30)] == [(1, 120, 7, 2), (1, 120, 7, 1)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kv_bits", [None, 4])
 def test_a_device_with_few_buffers_costs_cached_prefixes_only(
     tiny_model: TinyModel, kv_bits: int | None
@@ -169,6 +170,7 @@ def test_a_device_with_few_buffers_costs_cached_prefixes_only(
     assert account.statistics().cached_buffers == 0
 
 
+@pytest.mark.deep
 def test_two_models_share_the_buffers(tiny_model: TinyModel) -> None:
     folder, account = tiny_model("qwen3"), MemoryAccount(buffer_limit=DEVICE_LIMIT)
     held = [PrefixCache(GENEROUS) for _ in range(2)]
@@ -197,6 +199,7 @@ def test_two_models_share_the_buffers(tiny_model: TinyModel) -> None:
     later.engine.close()
 
 
+@pytest.mark.deep
 def test_running_caches_are_counted_and_leave_less_to_prefixes(tiny_model: TinyModel) -> None:
     folder, account = tiny_model("qwen3"), MemoryAccount(buffer_limit=100)
     driver = Driver(folder, prefix_cache=PrefixCache(GENEROUS), account=account)

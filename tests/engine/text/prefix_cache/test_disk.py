@@ -177,6 +177,7 @@ def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert cached == len(system)  # what all of them begin with was used last
 
 
+@pytest.mark.deep
 def test_two_engines_share_a_folder(tiny_model: TinyModel, tmp_path: Path) -> None:
     """Both write equal and different files, and each evicts files that the other reads."""
     folder = tiny_model("lfm2")
@@ -261,6 +262,7 @@ def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tm
     assert statistics.skipped > 0
 
 
+@pytest.mark.deep
 def test_what_memory_evicts_before_it_is_written_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("gemma3")
     prefixes = PrefixCache(1 << 20)

@@ -12,12 +12,13 @@ from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sequences.prefix_key import PrefixKey
 from greenroom.schemas.events.events import Finished, PromptProgress
 from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 
-KINDS = ("qwen3", "gemma3", "lfm2")
-HYBRIDS = (*KINDS, "qwen3_5")
+KINDS = ("qwen3", *deep_only("gemma3", "lfm2"))
+HYBRIDS = (*KINDS, *deep_only("qwen3_5"))
 KEY = PrefixKey()
 
 
@@ -177,6 +178,7 @@ def test_a_prompt_larger_than_the_budget_changes_nothing_else(tiny_model: TinyMo
     assert ask(engine, words(400, 1)) == (answer, 0)
 
 
+@pytest.mark.deep
 def test_shared_prefixes_outlive_their_ends(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     cache = PrefixCache(1 << 20)

@@ -88,6 +88,7 @@ def test_log_probabilities_are_the_models_own_whatever_is_sampled(tiny_model: Ti
     check_scores(folder, PROMPT, driver, 0, 3)
 
 
+@pytest.mark.deep
 def test_a_prompt_in_a_batch_of_sixteen_settings_gets_the_tokens_it_gets_alone(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     prompts = [tuple(range(100 + 9 * i, 120 + 11 * i)) for i in range(16)]

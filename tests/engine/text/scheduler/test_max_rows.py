@@ -79,6 +79,7 @@ def test_a_request_is_cancelled_with_the_choices_that_have_not_begun(tiny_model:
     assert len(driver.tokens[-1]) == 12
 
 
+@pytest.mark.deep
 def test_rows_that_are_preempted_for_memory_count_when_they_resume(tiny_model: TinyModel) -> None:
     unbounded = Driver(tiny_model("qwen3"))
     tight = Driver(tiny_model("qwen3"), account=MemoryAccount(kv_limit=2_500_000), max_rows=ROWS)
@@ -123,6 +124,7 @@ def test_who_took_all_rows_shares_them_at_the_next_step(
     assert all(not any(isinstance(each, Finished) for each in driver.events[str(i)]) for i in range(requests))
 
 
+@pytest.mark.deep
 def test_answers_that_made_way_are_the_same_afterwards(tiny_model: TinyModel) -> None:
     unbounded, shared = Driver(tiny_model("qwen3")), Driver(tiny_model("qwen3"), max_rows=8)
     for driver in (unbounded, shared):
@@ -150,6 +152,7 @@ def test_each_of_three_clients_gets_its_third_and_nobody_makes_way_for_who_holds
     assert driver.engine.statistics().admission.preempted == before
 
 
+@pytest.mark.deep
 def test_a_prompt_that_lacks_memory_gets_it_from_who_holds_the_most(tiny_model: TinyModel) -> None:
     account = MemoryAccount(kv_limit=4_000_000)
     driver = Driver(tiny_model("qwen3"), account=account)

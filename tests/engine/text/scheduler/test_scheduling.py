@@ -15,6 +15,7 @@ from greenroom.engine.text.scheduler.costs.step_timer import StepTimer
 from greenroom.engine.text.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
 from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.sequences import sequence
 from greenroom.tests.support.engines.text_engines import loaded
 
@@ -106,7 +107,7 @@ def p99(ordered: Sequence[float]) -> float:
     return ordered[-(-len(ordered) * 99 // 100) - 1]
 
 
-@pytest.mark.parametrize("slowness", [0.01, 1.0, 20.0])
+@pytest.mark.parametrize("slowness", [1.0, *deep_only(0.01, 20.0)])
 def test_streams_keep_their_pace_and_the_prompt_gets_the_rest(folder: Path, slowness: float) -> None:
     machine = Machine(slowness=slowness, weights=0.2)
     clock, gaps = Beside(folder, machine, PrefillPolicy(step_ms=0)).prefill()
@@ -114,7 +115,7 @@ def test_streams_keep_their_pace_and_the_prompt_gets_the_rest(folder: Path, slow
     assert clock <= 1.6 * alone(machine)
 
 
-@pytest.mark.parametrize("noise", [0.2, 0.4])
+@pytest.mark.parametrize("noise", [0.4, *deep_only(0.2)])
 def test_streams_keep_their_pace_on_a_machine_that_has_other_things_to_do(folder: Path, noise: float) -> None:
     machine = Machine(noise=noise, weights=0.2)
     clock, gaps = Beside(folder, machine, PrefillPolicy(step_ms=0)).prefill()
@@ -161,6 +162,7 @@ def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> No
     assert policy.budget(0.1) == policy.budget(6)
 
 
+@pytest.mark.deep
 def test_both_ends_can_be_moved(folder: Path) -> None:
     policies = [PrefillPolicy(max_stall=stall, min_chunk=1) for stall in (1, 2, 4, 16)]
     seen = [Beside(folder, Machine(weights=0.5), policy).prefill() for policy in policies]
