@@ -125,6 +125,11 @@ class RequestOutputs:
         elif sequence.is_progress_due:
             batch.report_progress(sequence)
 
+    def has_begun(self, sequence: Sequence) -> bool:
+        """Return whether any choice of a sequence's request has begun, so that none is refused now."""
+        first = self.sequences[sequence.request_id]
+        return any(each.metrics.started_at is not None for each in (first, *first.parallel_samples))
+
     def finish_at_length(self, sequence: Sequence) -> None:
         """Finish a sequence for `length`: it needs more memory than it can ever get."""
         self.emit(sequence, sequence.finish("length"))

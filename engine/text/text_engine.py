@@ -240,7 +240,7 @@ class TextEngine:
     def _admit_waiting(self) -> None:
         """Admit waiting sequences to prefill as memory allows; finish or fail those that can never fit."""
         for sequence in self.admission.admit_waiting():
-            if sequence.preempted:
+            if self._outputs.has_begun(sequence):
                 for choice in (sequence, *parallel_samples_of(sequence)):
                     self._outputs.finish_at_length(choice)
             else:

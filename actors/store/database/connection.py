@@ -106,8 +106,15 @@ class Connection:
             cursor.close()
 
     def table(self, name: str) -> Table:
-        """Return a table of sqlite-utils, to change inside a transaction; slower than a statement."""
-        return self._database.table(name)
+        """Return a table of sqlite-utils, to change inside a transaction; slower than a statement.
+
+        Raises:
+            sqlite3.OperationalError: The table is gone; sqlite-utils would create it, without its indexes.
+        """
+        table = self._database.table(name)
+        if not table.exists():
+            raise sqlite3.OperationalError(f"no such table: {name}")
+        return table
 
     def write(self, statement: str, parameters: Parameters = ()) -> int:
         """Execute a statement inside a transaction, and return the number of changed rows."""

@@ -74,14 +74,11 @@ def test_commands_join_a_server_that_listens_on_a_unix_socket_only(
             joined = run_bytes(*embed, "--url", address)
             assert len(answered(server)) == 1
             assert joined == check_joined(server, *embed)
-            for operator in (
-                ("ps",),
-                ("ps", "--url", address),
-                ("audit",),
-                ("keys", "list", "--url", address),
-            ):
+            for operator in (("ps",), ("ps", "--url", address), ("audit",)):
                 told = run_greenroom(*operator)
                 assert (told.returncode, told.stderr) == (0, ""), operator
+            told = run_greenroom("keys", "list", "--url", address)
+            assert (told.returncode, told.stderr) == (0, "There are no keys: no request needs one.\n")
             assert "qwen3" in run_greenroom("ps", "--url", address).stdout
             for command in (("launch", "--print", "llm"), ("launch", "--print", "--url", address, "llm")):
                 refused = run_greenroom(*command)

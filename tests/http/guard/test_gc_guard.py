@@ -79,10 +79,10 @@ def test_they_are_not_put_off_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_bodies_full_of_objects_are_decoded_without_a_full_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(decoded_object_budget, "MAX_HELD", 1_000_000)
     app, bodies = QuartTrio(__name__), RequestBodies(8 * MEGABYTE)
     app.asgi_http_class = RequestConnection
     app.config["MAX_CONTENT_LENGTH"] = 8 * MEGABYTE
-    monkeypatch.setattr(decoded_object_budget, "MAX_HELD", 1_000_000)
     arrived, requests, go_on = count(1), 20, trio.Event()
     usual = gc.get_threshold()
 

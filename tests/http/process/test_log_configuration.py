@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -165,8 +166,12 @@ def test_a_reader_that_stops_stops_nobody_and_hears_of_what_it_missed() -> None:
     process = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe)
     with bounded(process):
         assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.read(5) == b"alive"
-        _, told = process.communicate(b"\n", timeout=120)
+        os.set_blocking(process.stderr.fileno(), False)
+        told = process.stderr.read()  # all that the pipe holds, before a further line finds room in it
+        os.set_blocking(process.stderr.fileno(), True)
+        told += process.communicate(b"\n", timeout=120)[1]
     *before, lost, again = told.decode().splitlines()
     whole = [json.loads(line) for line in before if line.endswith("}")]
     assert len(before) - len(whole) <= 1, "a line that was cut stands alone"
