@@ -10,6 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.chat import chat, generate
+from greenroom.actors.conversation import (
+    ConversationOptions,
+    ConversationResult,
+    converse,
+    run_conversation,
+)
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import (
@@ -25,6 +31,7 @@ from greenroom.schemas.events.events import (
     Usage,
 )
 from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.messages.parameters import Parameters, parameters
@@ -42,6 +49,7 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus, PoolStatus
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.tool_servers import ToolServer
 
 if TYPE_CHECKING:
     from greenroom.http.app import create_app
@@ -57,8 +65,11 @@ else:
 
 __all__ = [
     "Admitted",
+    "ApprovalWanted",
     "AudioChunk",
     "ChatInput",
+    "ConversationOptions",
+    "ConversationResult",
     "DescribePool",
     "EmbeddingInput",
     "Failed",
@@ -83,6 +94,7 @@ __all__ = [
     "Score",
     "ScoreInput",
     "Segment",
+    "ServerCall",
     "Settings",
     "SpeechInput",
     "System",
@@ -92,13 +104,18 @@ __all__ = [
     "ToolCall",
     "ToolCallDelta",
     "ToolChoice",
+    "ToolResult",
+    "ToolServer",
+    "ToolsListed",
     "TranscriptionInput",
     "Usage",
     "Vector",
     "chat",
+    "converse",
     "create_app",
     "generate",
     "open_system",
     "parameters",
+    "run_conversation",
     "serve",
 ]

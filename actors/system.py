@@ -211,7 +211,7 @@ def _create_actors(
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
     downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
-    tools = Tools(settings, engines.audit)
+    tools = Tools(settings, engines.audit, engines.inspector)
     responses = Responses(pool.ref, store.ref, engines.audit)
     return _Actors(store, pool, downloads, responses, tools, engines, audit)
 

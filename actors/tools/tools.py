@@ -14,7 +14,9 @@ import trio
 from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.core.ref import Control, Inbox, Ref
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.tools.session import IDLE_SECONDS, Figures, Session, SessionFailed, elapsed
+from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import ContentPart, TextPart
 from greenroom.schemas.problems import draining
@@ -25,8 +27,6 @@ from greenroom.schemas.protocols.tools_protocol import (
     PythonTool,
     Sessions,
     SessionStatus,
-    ToolResult,
-    ToolsListed,
     ToolsMessage,
     ToolSource,
 )
@@ -45,17 +45,24 @@ class Tools:
     Args:
         settings: Settings with the servers that are always listed.
         audit: Book of the audit, with a row for each call; None for none.
+        inspector: Inspector of the requests, which keeps their calls; None for none.
         idle_seconds: Seconds without a call after which a session ends.
     """
 
     def __init__(
-        self, settings: Settings, audit: AuditBook | None = None, *, idle_seconds: float = IDLE_SECONDS
+        self,
+        settings: Settings,
+        audit: AuditBook | None = None,
+        inspector: Inspector | None = None,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._inbox: Inbox[ToolsMessage] = Inbox()
         self.ref: Ref[ToolsMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._settings = settings
         self._audit = audit
+        self._inspector = inspector
         self._idle_seconds = idle_seconds
         self._sessions: dict[str, Session] = {}
         self._nursery: trio.Nursery
@@ -101,12 +108,9 @@ class Tools:
     async def _call(self, message: CallTool) -> ToolResult:
         began, target, error = time.monotonic(), message.target, ""
         content: tuple[ContentPart, ...]
-        structured: Any = None
         try:
             if isinstance(target, ToolSource):
-                content, failed, structured = await self._session(target).call(
-                    message.name, message.arguments
-                )
+                content, failed = await self._session(target).call(message.name, message.arguments)
             else:
                 content, failed = await _call_function(target, message.arguments)
         except SessionFailed as lost:
@@ -116,10 +120,15 @@ class Tools:
         seconds = elapsed(began)
         fields = {"server": server, "tool": message.name, "failed": failed, "request_id": message.request_id}
         log.info("tool called", seconds=seconds, **fields)
+        result = ToolResult(message.id, content, failed, seconds)
+        if self._inspector is not None:
+            arguments = json.dumps(message.arguments, ensure_ascii=False)
+            self._inspector.event(message.request_id, ServerCall(message.id, server, message.name, arguments))
+            self._inspector.event(message.request_id, result)
         if self._audit is not None:
             error = error or ("tool_failed" if failed else "")
             self._audit.add_call(message.request_id, message.id, f"{server}/{message.name}", seconds, error)
-        return ToolResult(message.id, content, failed, seconds, structured)
+        return result
 
     def _session(self, source: ToolSource) -> Session:
         """Return the open session with a server, which may have to be started.

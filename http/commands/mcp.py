@@ -12,12 +12,11 @@ import trio
 
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.standard_streams import for_line, for_terminal
+from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, TextPart
 from greenroom.schemas.protocols.tools_protocol import (
     CallTool,
     ListTools,
-    ToolResult,
-    ToolsListed,
     ToolsMessage,
     ToolSource,
 )

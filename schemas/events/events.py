@@ -5,7 +5,8 @@
 
 There is one Finished per choice, or one Failed in place of the remaining events. The events in parentheses
 are those of text generation. Other model types send `Vector*`, `Score*`, `AudioChunk*`, or
-`Recording+ Segment*` instead. Every event is plain data.
+`Recording+ Segment*` instead. Between the turns of a model whose tools the server calls, there are those of
+`tool_events`. Every event is plain data.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import attrs
 
 from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, Vector
+from greenroom.schemas.events.tool_events import ToolEvent
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import Problem
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+ToolLimit = Literal["", "max_turns", "max_tool_calls", "repeated_call"]
 
 
 @attrs.frozen
@@ -244,6 +247,7 @@ class Finished:
         raw: The model's unparsed output, including markers of reasoning and tool calls, for storage.
         tokens: Token ids of the output.
         explanation: Explanation of the choice's cost; None if none is given.
+        limit: Limit of the calls of tools that ended the answer early; empty if none did.
     """
 
     reason: FinishReason
@@ -254,6 +258,7 @@ class Finished:
     raw: str = attrs.field(default="", kw_only=True, eq=False, repr=False)
     tokens: tuple[int, ...] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
     explanation: Explanation | None = attrs.field(default=None, kw_only=True, eq=False, repr=False)
+    limit: ToolLimit = attrs.field(default="", kw_only=True)
 
 
 @attrs.frozen
@@ -285,6 +290,7 @@ InferenceEvent = (
     | AudioChunk
     | Recording
     | Segment
+    | ToolEvent
     | Finished
     | Failed
 )

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.messages.messages import ContentPart, JsonObject, Tool
+from greenroom.schemas.events.tool_events import ServerCall
+from greenroom.schemas.messages.messages import Tool
 from greenroom.schemas.settings.tool_servers import ALWAYS, NEVER, ToolServer
 
 SessionState = Literal["idle", "starting", "ready", "failed"]
@@ -57,23 +58,36 @@ PythonTool = Callable[..., Any]
 
 
 @attrs.frozen
+class ToolLoop:
+    """The tools that this server calls on behalf of one request, and their limits.
+
+    Args:
+        sources: Servers, in the order in which their tools are described.
+        functions: Functions of the program, with their descriptions.
+        max_turns: Most generations of the model.
+        max_calls: Most calls; None for no limit.
+        approved: Calls of an earlier response that the user has approved; they run first.
+        asks: True if the protocol can ask the user for approvals; else calls that need one are refused.
+        listed: Labels of servers whose lists the conversation shows already.
+        required: Label of the server of which a tool must be called at first; None for the choice of the
+            request.
+    """
+
+    sources: tuple[ToolSource, ...] = ()
+    functions: tuple[tuple[Tool, PythonTool], ...] = ()
+    max_turns: int = 10
+    max_calls: int | None = None
+    approved: tuple[ServerCall, ...] = ()
+    asks: bool = False
+    listed: frozenset[str] = frozenset()
+    required: str | None = None
+
+
+@attrs.frozen
 class ListTools:
     """List the tools of a server. Reply: ToolsListed, with an error instead of a problem."""
 
     source: ToolSource
-
-
-@attrs.frozen
-class ToolsListed:
-    """The tools of a server that a request may use.
-
-    Args:
-        error: Why there are none; empty if the list came.
-    """
-
-    server: str
-    tools: tuple[Tool, ...] = ()
-    error: str = ""
 
 
 @attrs.frozen
@@ -93,23 +107,6 @@ class CallTool:
     name: str
     arguments: Mapping[str, Any] = attrs.field(repr=False)
     request_id: str = ""
-
-
-@attrs.frozen
-class ToolResult:
-    """The result of a call.
-
-    Args:
-        content: Text and images.
-        failed: True if the tool says that it failed, or could not be asked; `content` says why.
-        seconds: Time that the call took.
-    """
-
-    id: str
-    content: tuple[ContentPart, ...] = attrs.field(repr=False)
-    failed: bool = False
-    seconds: float = 0.0
-    structured: JsonObject | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

@@ -16,6 +16,7 @@ import trio.testing
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.tools.tools import Tools
+from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ImagePart, TextPart
 from greenroom.schemas.protocols.tools_protocol import (
     CallTool,
@@ -23,8 +24,6 @@ from greenroom.schemas.protocols.tools_protocol import (
     ListTools,
     Sessions,
     SessionStatus,
-    ToolResult,
-    ToolsListed,
     ToolsMessage,
     ToolSource,
 )

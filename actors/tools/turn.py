@@ -1,0 +1,220 @@
+"""One turn of a model in a loop of tools: what it wrote, which calls are whose, and what they become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.schemas.events.events import Finished, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
+from greenroom.schemas.messages.messages import (
+    ContentPart,
+    ImagePart,
+    Message,
+    TextPart,
+    Tool,
+    ToolCall,
+)
+from greenroom.schemas.protocols.tools_protocol import PythonTool, ToolLoop, ToolSource
+
+RESULT_TOKENS = 8_000
+"""Most tokens of a call's result that a model reads, each counted as four bytes; fewer in short contexts."""
+_BYTES_PER_TOKEN = 4
+_SHORTEST = 200
+
+
+@attrs.frozen
+class OwnTool:
+    """A tool that this server calls.
+
+    Args:
+        tool: Tool as the model sees it; its name differs from `name` where two servers have one name.
+        name: Name of the tool on its server.
+    """
+
+    tool: Tool
+    name: str
+    target: ToolSource | PythonTool
+
+    @property
+    def server(self) -> str:
+        """The label of its server; empty for a function."""
+        return self.target.label if isinstance(self.target, ToolSource) else ""
+
+
+def join_tools(
+    declared: Sequence[Tool], loop: ToolLoop, lists: Mapping[str, ToolsListed]
+) -> dict[str, OwnTool]:
+    """Return the tools that this server calls by the name under which the model sees them.
+
+    Args:
+        declared: Tools that the client calls itself.
+        lists: Lists of the servers, by label.
+    """
+    taken = {tool.name for tool in declared}
+    joined: dict[str, OwnTool] = {}
+    for tool, function in loop.functions:
+        joined[tool.name] = OwnTool(tool, tool.name, function)
+    for source in loop.sources:
+        for tool in lists[source.label].tools if source.label in lists else ():
+            is_taken = tool.name in taken or tool.name in joined
+            name = f"{source.label}__{tool.name}" if is_taken else tool.name
+            joined[name] = OwnTool(attrs.evolve(tool, name=name), tool.name, source)
+    return joined
+
+
+class Turn:
+    """The output of one generation, collected while it streams.
+
+    Args:
+        own: Tools that this server calls.
+        first_call: Index of the next call of the client's tools.
+    """
+
+    def __init__(self, own: Mapping[str, OwnTool], first_call: int) -> None:
+        self._own = own
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, tuple[ToolCall, list[str]]] = {}
+        self._shown: dict[int, int] = {}
+        self._first_call = first_call
+
+    def add(self, event: TextDelta | ReasoningDelta | ToolCallDelta) -> ToolCallDelta | None:
+        """Collect a delta; of a call of the client's, return the delta that the client gets."""
+        match event:
+            case TextDelta(text):
+                self._texts.append(text)
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case ToolCallDelta(call, ident, name, arguments):
+                if ident is not None:
+                    self._calls[call] = ToolCall(ident, name or "", ""), []
+                    if name not in self._own:
+                        self._shown[call] = self._first_call + len(self._shown)
+                self._calls[call][1].append(arguments)
+                if call in self._shown:
+                    return attrs.evolve(event, call=self._shown[call])
+        return None
+
+    @property
+    def shown_calls(self) -> int:
+        """The number of calls that the client runs."""
+        return len(self._shown)
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """All calls, in order."""
+        return [attrs.evolve(call, arguments="".join(parts)) for call, parts in self._calls.values()]
+
+    @property
+    def own_calls(self) -> list[ToolCall]:
+        """The calls that this server runs, in order."""
+        return [call for call in self.calls if call.name in self._own]
+
+    def message(self) -> Message:
+        """Return the turn as a message of the history."""
+        text, reasoning = "".join(self._texts), "".join(self._reasoning)
+        content = (TextPart(text),) if text else ()
+        return Message("assistant", content, reasoning=reasoning or None, tool_calls=tuple(self.calls))
+
+
+def result_message(call: ToolCall, result: ToolResult, *, room: int, sees: bool) -> Message:
+    """Return a result as a message of the history.
+
+    Args:
+        room: Most tokens of its text.
+        sees: True if the model takes images.
+    """
+    parts: list[ContentPart] = []
+    left = room * _BYTES_PER_TOKEN
+    for part in result.content:
+        if isinstance(part, TextPart):
+            text = _cut(part.text, left)
+            left = max(_SHORTEST, left - len(text.encode("utf-8", "replace")))
+            parts.append(TextPart(text))
+        elif isinstance(part, ImagePart) and sees:
+            parts.append(part)
+        else:
+            parts.append(TextPart("[a file that this model cannot take]"))
+    if all(isinstance(part, TextPart) for part in parts):
+        parts = [TextPart("\n".join(part.text for part in parts if isinstance(part, TextPart)))]
+    return Message("tool", tuple(parts), tool_call_id=call.id, name=call.name)
+
+
+def _cut(text: str, room: int) -> str:
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= room:
+        return text
+    kept = encoded[:room].decode("utf-8", "ignore")
+    return f"{kept}\n[The result was cut here: {len(encoded) - room:,} of its {len(encoded):,} bytes follow.]"
+
+
+def answers_to(messages: Sequence[Message], added: Mapping[str, Message]) -> tuple[Message, ...]:
+    """Return a conversation with results right behind the calls that they answer.
+
+    Args:
+        added: Results by id of the call.
+    """
+    joined: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if message.role != "tool":
+            joined += waiting
+            waiting = []
+        joined.append(message)
+        waiting += [added[call.id] for call in message.tool_calls if call.id in added]
+    return (*joined, *waiting)
+
+
+def find_fault(arguments: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the arguments of a call, and what is wrong with them; empty if nothing is.
+
+    Patterns are left out: a hostile one could hold the process for ever. The server checks them itself.
+    """
+    try:
+        value = json.loads(arguments or "{}")
+    except ValueError as error:
+        return {}, f"The arguments are not JSON: {error}."
+    if not isinstance(value, dict):
+        return {}, "The arguments must be a JSON object."
+    try:
+        from jsonschema import Draft202012Validator, validators
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+    except ImportError:  # only functions are called without the extra
+        return value, ""
+    without = dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties"))
+    if "patternProperties" in json.dumps(schema, default=str):
+        without["additionalProperties"] = None
+    checker = validators.extend(Draft202012Validator, without)
+    try:
+        fault = next(iter(checker(dict(schema), registry=Registry()).iter_errors(value)), None)
+    except (Unresolvable, RecursionError, TypeError, ValueError, AttributeError, KeyError):
+        return value, ""  # the schema itself is at fault, and the server knows what it takes
+    return (
+        value,
+        "" if fault is None else f"The arguments do not match the tool's schema: {fault.message[:500]}",
+    )
+
+
+def join_ends(before: Finished | None, last: Finished) -> Finished:
+    """Return the end of an answer of several turns, with the sum of their usage."""
+    if before is None:
+        return last
+    timing = {
+        field.name: getattr(before.timing, field.name) + getattr(last.timing, field.name)
+        for field in attrs.fields(type(last.timing))
+    }
+    parts = before.explanation, last.explanation
+    explanation = parts[0].plus(parts[1]) if parts[0] is not None and parts[1] is not None else parts[1]
+    usage: Usage = before.usage.with_request(last.usage)
+    return attrs.evolve(
+        last,
+        usage=usage,
+        timing=attrs.evolve(last.timing, **timing),
+        raw=f"{before.raw}\n{last.raw}" if last.raw else before.raw,
+        explanation=explanation,
+    )

@@ -1,0 +1,256 @@
+"""Loops of the demo model with real tools: functions of the program, and those of an MCP server."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from greenroom.actors.conversation import describe_function
+from greenroom.actors.system import System, open_system
+from greenroom.actors.tools import conversation as loops
+from greenroom.actors.tools.conversation import ToolConversation
+from greenroom.actors.tools.turn import find_fault, result_message
+from greenroom.api import ConversationOptions, run_conversation
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, ToolCallDelta
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages.parameters import parameters
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.protocols.tools_protocol import DescribeSessions, Sessions, ToolLoop, ToolSource
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.tool_servers import ToolServer
+
+TOY = ToolServer(
+    sys.executable, (str(Path(__file__).parents[2] / "support/tools/toy_server.py"),), timeout=90.0
+)
+
+
+@pytest.fixture
+async def system() -> AsyncIterator[System]:
+    async with open_system(Settings(mcp=(("toy", TOY),))) as running:
+        yield running
+
+
+def weather(city: str, days: int = 1) -> str:
+    """Return the weather of a city."""
+    return f"Rain in {city}."
+
+
+async def calm() -> str:
+    """Return nothing, after a while."""
+    await trio.sleep_forever()
+    return ""
+
+
+def asked(text: str, **more: object) -> InferenceRequest:
+    chat = ChatInput((Message("user", (TextPart(text),)),), **more)  # type: ignore[arg-type]
+    return InferenceRequest("r1", ModelKey("default"), chat, parameters(temperature=0.0, max_tokens=60))
+
+
+def of_functions(*functions: object, **limits: object) -> ToolLoop:
+    described = tuple((describe_function(each), each) for each in functions)  # type: ignore[arg-type]
+    return ToolLoop(functions=described, **limits)  # type: ignore[arg-type]
+
+
+REQUIRED = {"tool_choice": ToolChoice("required")}
+RAIN = "What is the weather in Paris?"
+
+
+async def run(system: System, request: InferenceRequest, loop: ToolLoop) -> list[InferenceEvent]:
+    with ToolConversation(system.pool, system.refs.tools, request, loop) as events:
+        return [event async for event in events]
+
+
+def text_of(events: list[InferenceEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def one(events: list[InferenceEvent], kind: type) -> object:
+    [found] = [event for event in events if isinstance(event, kind)]
+    return found
+
+
+async def test_a_function_is_called_and_its_result_is_told(system: System) -> None:
+    options = ConversationOptions(functions=[weather], servers=(), parameters={"temperature": 0.0})
+    result = await run_conversation(system, RAIN, options)
+    [call] = result.tool_calls_executed
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Paris"})
+    assert "Rain in Paris" in result.final_message
+    assert result.turns_taken == 2
+
+
+async def test_the_second_turn_reads_the_first_from_the_cache(system: System) -> None:
+    events = await run(system, asked(RAIN, **REQUIRED), of_functions(weather))
+    finished = one(events, Finished)
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.limit) == ("stop", "")
+    first = next(event.prompt_tokens for event in events if hasattr(event, "prompt_tokens"))
+    assert finished.usage.cached >= 0.95 * first
+
+
+async def test_tools_of_a_server_are_called(system: System) -> None:
+    pytest.importorskip("mcp")
+    loop = ToolLoop((ToolSource("toy", TOY, "toy", allowed=("add",)),))
+    events = await run(system, asked("What is 2 plus 3?", **REQUIRED), loop)
+    listed, call, result = one(events, ToolsListed), one(events, ServerCall), one(events, ToolResult)
+    assert isinstance(listed, ToolsListed)
+    assert isinstance(call, ServerCall)
+    assert isinstance(result, ToolResult)
+    assert [tool.name for tool in listed.tools] == ["add"]
+    numbers = json.loads(call.arguments)
+    assert (call.server, call.name) == ("toy", "add")
+    assert result.text == str(numbers["a"] + numbers["b"])
+    assert events.index(call) < events.index(result)
+    assert isinstance(events[-1], Finished)
+
+
+async def test_a_server_that_cannot_be_reached_is_told_and_stops_no_other_tool(system: System) -> None:
+    pytest.importorskip("mcp")
+    loop = attrs.evolve(
+        of_functions(weather), sources=(ToolSource("gone", ToolServer("/no/such/program"), "gone"),)
+    )
+    events = await run(system, asked(RAIN, **REQUIRED), loop)
+    listed = one(events, ToolsListed)
+    assert isinstance(listed, ToolsListed)
+    assert "No such file" in listed.error
+    assert "Rain in Paris" in text_of(events)
+
+
+async def test_an_approval_ends_the_answer_and_a_later_one_begins_with_the_call(system: System) -> None:
+    pytest.importorskip("mcp")
+    source = ToolSource("toy", TOY, "toy", allowed=("add",), approval=("always",))
+    question = asked("What is 2 plus 3?", **REQUIRED)
+    events = await run(system, question, ToolLoop((source,), asks=True))
+    wanted = one(events, ApprovalWanted)
+    assert isinstance(wanted, ApprovalWanted)
+    assert not [event for event in events if isinstance(event, ServerCall)]
+    assert isinstance(events[-1], Finished)
+    chat = question.input
+    assert isinstance(chat, ChatInput)
+    call = ToolCall(wanted.id, wanted.name, wanted.arguments)
+    history = (*chat.messages, Message("assistant", tool_calls=(call,)))
+    again = attrs.evolve(question, input=attrs.evolve(chat, messages=history, tool_choice=ToolChoice()))
+    approved = ServerCall(wanted.id, "toy", wanted.name, wanted.arguments, wanted.id)
+    loop = ToolLoop((source,), asks=True, approved=(approved,), listed=frozenset({"toy"}))
+    events = await run(system, again, loop)
+    assert one(events, ServerCall) == approved
+    numbers = json.loads(wanted.arguments)
+    assert str(numbers["a"] + numbers["b"]) in text_of(events)
+    events = await run(system, question, ToolLoop((source,)))
+    refused = one(events, ToolResult)
+    assert isinstance(refused, ToolResult)
+    assert "approval" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("limits", "repeated", "limit", "calls"),
+    [({"max_turns": 1}, 3, "max_turns", 0), ({}, 1, "repeated_call", 0), ({"max_calls": 0}, 3, "", 0)],
+)
+async def test_a_loop_has_limits(
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, int],
+    repeated: int,
+    limit: str,
+    calls: int,
+) -> None:
+    monkeypatch.setattr(loops, "MOST_REPEATED", repeated)
+    made: list[str] = []
+    loop = of_functions(weather, **limits)
+    loop = attrs.evolve(loop, functions=((loop.functions[0][0], lambda city, days=1: made.append(city)),))
+    events = await run(system, asked(RAIN, **REQUIRED), loop)
+    finished = one(events, Finished)
+    assert isinstance(finished, Finished)
+    assert (finished.limit, len(made)) == (limit, calls)
+
+
+async def test_calls_of_the_client_end_the_answer(system: System) -> None:
+    own = Tool("weather", "Return the weather of a city.", describe_function(weather).parameters)
+    events = await run(system, asked(RAIN, tools=(own,), **REQUIRED), of_functions(calm))
+    deltas = [event for event in events if isinstance(event, ToolCallDelta)]
+    assert (deltas[0].name, deltas[0].call) == ("weather", 0)
+    finished = one(events, Finished)
+    assert isinstance(finished, Finished)
+    assert finished.reason == "tool_calls"
+
+
+async def test_a_problem_before_the_first_answer_is_the_whole_answer(system: System) -> None:
+    request = attrs.evolve(asked(RAIN), key=ModelKey("no-such-model"))
+    [failed] = await run(system, request, of_functions(weather))
+    assert isinstance(failed, Failed)
+    assert failed.problem.status == 404
+
+
+async def test_loops_that_are_cancelled_at_random_leave_nothing(system: System) -> None:
+    chance = random.Random(7)
+    await run(system, asked(RAIN, **REQUIRED), of_functions(weather))
+
+    async def one_of_many(index: int) -> None:
+        with trio.move_on_after(chance.random() * 3):
+            tool = calm if index % 3 == 0 else weather
+            request = attrs.evolve(asked(RAIN, **REQUIRED), id=f"r{index}")
+            await run(system, request, of_functions(tool))
+
+    async with trio.open_nursery() as nursery:
+        for index in range(10):
+            nursery.start_soon(one_of_many, index)
+    with trio.fail_after(60):
+        while True:
+            pool = await system.pool.ask(DescribePool(), PoolStatus)
+            assert isinstance(pool, PoolStatus)
+            if all(model.leases == model.waiting == 0 for model in pool.models):
+                break
+            await trio.testing.wait_all_tasks_blocked(0.05)
+    sessions = await system.refs.tools.ask(DescribeSessions(), Sessions)
+    assert isinstance(sessions, Sessions)
+    assert not any(session.running for session in sessions.sessions)
+
+
+def test_long_results_are_cut_and_images_need_eyes() -> None:
+    result = ToolResult("1", (TextPart("ä" * 1_000), ImagePart(b"png")))
+    blind = result_message(ToolCall("1", "f", ""), result, room=100, sees=False)
+    assert blind.text.startswith("ä" * 200 + "\n[The result was cut here: 1,600 of its 2,000 bytes follow.]")
+    assert "cannot take" in blind.text
+    seeing = result_message(ToolCall("1", "f", ""), result, room=100, sees=True)
+    assert seeing.images == (ImagePart(b"png"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"city": "Paris"}', ""),
+        ('{"city": 3}', "not match"),
+        ('{"town": "Paris"}', "not match"),
+        ("[1]", "must be a JSON object"),
+        ("{", "not JSON"),
+    ],
+)
+def test_arguments_are_checked_again(arguments: str, said: str) -> None:
+    pytest.importorskip("jsonschema")
+    assert said in find_fault(arguments, describe_function(weather).parameters)[1]
+    evil = {"properties": {"city": {"type": "string", "pattern": "(a*)*$"}}, "$ref": "http://127.0.0.1:9/x"}
+    assert find_fault(json.dumps({"city": "a" * 40 + "b"}), evil)[1] == ""
+
+
+def test_a_schema_is_made_of_annotations() -> None:
+    tool = describe_function(weather)
+    assert (tool.name, tool.description) == ("weather", "Return the weather of a city.")
+    assert tool.parameters["properties"] == {
+        "city": {"type": "string"},
+        "days": {"type": "integer", "default": 1},
+    }
+    assert tool.parameters["required"] == ["city"]
+
+    def many(*values: int) -> None: ...
+
+    with pytest.raises(ValueError, match="cannot be given by its name"):
+        describe_function(many)
