@@ -31,7 +31,7 @@ from greenroom.schemas.events.events import (
     Usage,
 )
 from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.messages.parameters import Parameters, parameters
@@ -65,7 +65,6 @@ else:
 
 __all__ = [
     "Admitted",
-    "ApprovalWanted",
     "AudioChunk",
     "ChatInput",
     "ConversationOptions",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import trio
@@ -30,7 +31,40 @@ _AWAITED: dict[str, Awaited] = {
 """Causes of waiting by the status that the pool reports."""
 
 
-class Generation:
+class RequestEvents(ABC):
+    """The events of a request: iterate over it for them, and leave its context to end it."""
+
+    @abstractmethod
+    async def receive(self) -> InferenceEvent:
+        """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
+
+        Raises:
+            trio.EndOfChannel: The request has ended, with Finished or Failed.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the request in any phase."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> InferenceEvent:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+class Generation(RequestEvents):
     """A request that acquires a model, is prepared, waits for a slot, and generates.
 
     No task runs it: the request advances while its owner calls `receive`. The model generates meanwhile, and
@@ -169,20 +203,3 @@ class Generation:
                 self._replies.sender.end()
         answer: InferenceEvent = event
         return answer
-
-    def __enter__(self) -> Generation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __aiter__(self) -> Generation:
-        return self
-
-    async def __anext__(self) -> InferenceEvent:
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter, deque
-from types import TracebackType
+from collections import deque
 from typing import Any
 
 import attrs
@@ -12,13 +10,13 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.generation import Generation, RequestEvents
 from greenroom.actors.tools.turn import (
     RESULT_TOKENS,
+    LoopRules,
     OwnTool,
     Turn,
     answers_to,
-    find_fault,
     join_ends,
     join_tools,
     result_message,
@@ -32,7 +30,6 @@ from greenroom.schemas.events.events import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
-    ToolLimit,
 )
 from greenroom.schemas.events.tool_events import (
     ApprovalWanted,
@@ -41,7 +38,7 @@ from greenroom.schemas.events.tool_events import (
     ToolResult,
     ToolsListed,
 )
-from greenroom.schemas.messages.messages import Message, TextPart, ToolCall, ToolChoice
+from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import draining
@@ -54,15 +51,12 @@ from greenroom.schemas.protocols.tools_protocol import (
     ToolSource,
 )
 
-MOST_REPEATED = 3
-"""Number of equal calls, by name and arguments, at which a loop ends."""
 _CONTEXT_SHARE = 4
 """Fraction of the context that one result may take."""
 _NOT_APPROVED = "The call needs the user's approval, which this protocol cannot ask for."
-_TOO_MANY = "The call was not made: this answer may make no more. Answer without tools."
 
 
-class ToolConversation:
+class ToolConversation(RequestEvents):
     """A request whose model calls tools of this server, driven by its owner as a `Generation` is.
 
     No lease is held while tools run: each turn is a generation of its own, whose prompt begins with that of
@@ -101,8 +95,8 @@ class ToolConversation:
         self._turn = Turn({}, 0)
         self._results: dict[str, tuple[ToolCall, ToolResult]] = {}
         self._running: dict[str, ToolCall] = {}
-        self._made: Counter[tuple[str, str]] = Counter()
-        self._calls = self._shown = 0
+        self._rules = LoopRules(request.input.tool_choice, loop)
+        self._shown = 0
         self._asked = self._ended = self._was_admitted = False
         self._room: int | None = None
         self._sees = False
@@ -208,22 +202,16 @@ class ToolConversation:
         self._messages, self._results = answers_to(self._messages, results), {}
         self.turns += 1
         tools = (*self._chat.tools, *(own.tool for own in self._own.values()))
-        chat = attrs.evolve(self._chat, messages=self._messages, tools=tools, tool_choice=self._choice())
+        chat = attrs.evolve(
+            self._chat,
+            messages=self._messages,
+            tools=tools,
+            tool_choice=self._rules.choice(self.turns, self._own),
+        )
         ident = self.request.id if self.turns == 1 else f"{self.request.id}-{self.turns}"
         request = attrs.evolve(self.request, id=ident, key=self.key, input=chat)
         self._turn = Turn(self._own, self._shown)
         self._generation = Generation(self._pool, request, limited=self._limited and self.turns == 1)
-
-    def _choice(self) -> ToolChoice:
-        choice, required = self._chat.tool_choice, self._loop.required
-        if self._loop.max_calls is not None and self._calls >= self._loop.max_calls and self.turns > 1:
-            return ToolChoice("none")
-        if self.turns > 1:
-            return choice if choice.mode in ("auto", "none") else ToolChoice(allowed=choice.allowed)
-        if required is not None:
-            names = tuple(name for name, own in self._own.items() if own.server == required)
-            return ToolChoice("required", allowed=names) if names else choice
-        return choice
 
     def _take(self, event: InferenceEvent) -> None:
         """Take an event of the model's turn."""
@@ -259,7 +247,7 @@ class ToolConversation:
         self._generation = None
         self._end = join_ends(self._end, finished)
         own = self._turn.own_calls if finished.reason == "tool_calls" else []
-        limit = self._limit(own)
+        limit = self._rules.limit(own, self.turns)
         if not own or limit:
             self._finish(attrs.evolve(self._end, reason="length", limit=limit) if limit else self._end)
             return
@@ -281,24 +269,16 @@ class ToolConversation:
         if not self._awaited:
             self._go_on()
 
-    def _limit(self, calls: list[ToolCall]) -> ToolLimit:
-        self._made.update((call.name, _canonical(call.arguments)) for call in calls)
-        if any(self._made[call.name, _canonical(call.arguments)] >= MOST_REPEATED for call in calls):
-            return "repeated_call"
-        return "max_turns" if calls and self.turns >= self._loop.max_turns else ""
-
     def _start(self, call: ToolCall, *, approved: bool = False) -> None:
         """Send a call, or refuse it at once."""
         tool = self._own.get(call.name)
         if tool is None:
             self._take_result(call, _refusal(call, "The tool is not offered any more."))
             return
-        arguments, fault = find_fault(call.arguments, tool.tool.parameters)
-        most = self._loop.max_calls
-        if fault or (most is not None and self._calls >= most and not approved):
-            self._take_result(call, _refusal(call, fault or _TOO_MANY))
+        arguments, fault = self._rules.take(call, tool, approved=approved)
+        if fault:
+            self._take_result(call, _refusal(call, fault))
             return
-        self._calls += 1
         self._running[call.id] = call
         if self._room is None:
             self._room = RESULT_TOKENS
@@ -324,23 +304,6 @@ class ToolConversation:
         self._ended = True
         self.close()
 
-    def __enter__(self) -> ToolConversation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __aiter__(self) -> ToolConversation:
-        return self
-
-    async def __anext__(self) -> InferenceEvent:
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
-
 
 def start_generation(
     pool: Ref[PoolMessage],
@@ -362,10 +325,3 @@ def _place(call: ServerCall) -> tuple[str, str]:
 
 def _refusal(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call.id, (TextPart(why),), failed=True)
-
-
-def _canonical(arguments: str) -> str:
-    try:
-        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    except ValueError:
-        return arguments

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from greenroom.schemas.events.events import Finished, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from greenroom.schemas.events.events import (
+    Finished,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolLimit,
+    Usage,
+)
 from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import (
     ContentPart,
@@ -17,11 +25,14 @@ from greenroom.schemas.messages.messages import (
     TextPart,
     Tool,
     ToolCall,
+    ToolChoice,
 )
 from greenroom.schemas.protocols.tools_protocol import PythonTool, ToolLoop, ToolSource
 
 RESULT_TOKENS = 8_000
 """Most tokens of a call's result that a model reads, each counted as four bytes; fewer in short contexts."""
+MOST_REPEATED = 3
+"""Number of equal calls, by name and arguments, at which a loop ends."""
 _BYTES_PER_TOKEN = 4
 _SHORTEST = 200
 
@@ -64,6 +75,52 @@ def join_tools(
             name = f"{source.label}__{tool.name}" if is_taken else tool.name
             joined[name] = OwnTool(attrs.evolve(tool, name=name), tool.name, source)
     return joined
+
+
+class LoopRules:
+    """The limits of a loop: decides about calls, and makes none.
+
+    Args:
+        choice: The request's choice of tools.
+    """
+
+    def __init__(self, choice: ToolChoice, loop: ToolLoop) -> None:
+        self._asked_choice = choice
+        self._loop = loop
+        self._made: Counter[tuple[str, str]] = Counter()
+        self._calls = 0
+
+    @property
+    def _is_used_up(self) -> bool:
+        return self._loop.max_calls is not None and self._calls >= self._loop.max_calls
+
+    def choice(self, turn: int, own: Mapping[str, OwnTool]) -> ToolChoice:
+        """Return the choice of tools for a turn: what must be called, must be called once."""
+        choice = self._asked_choice
+        if turn == 1 and self._loop.required is not None:
+            names = tuple(name for name, tool in own.items() if tool.server == self._loop.required)
+            return ToolChoice("required", allowed=names) if names else choice
+        if turn > 1 and self._is_used_up:
+            return ToolChoice("none")
+        if turn == 1 or choice.mode in ("auto", "none"):
+            return choice
+        return ToolChoice(allowed=choice.allowed)
+
+    def limit(self, calls: Sequence[ToolCall], turn: int) -> ToolLimit:
+        """Return the limit at which a turn with these calls ends the answer; empty if none."""
+        made = [(call.name, _canonical(call.arguments)) for call in calls]
+        self._made.update(made)
+        if any(self._made[each] >= MOST_REPEATED for each in made):
+            return "repeated_call"
+        return "max_turns" if calls and turn >= self._loop.max_turns else ""
+
+    def take(self, call: ToolCall, tool: OwnTool, *, approved: bool) -> tuple[dict[str, Any], str]:
+        """Count a call, and return its arguments; with the reason if it must not be made."""
+        if self._is_used_up and not approved:
+            return {}, "The call was not made: this answer may make no more. Answer without tools."
+        arguments, fault = find_fault(call.arguments, tool.tool.parameters)
+        self._calls += not fault
+        return arguments, fault
 
 
 class Turn:
@@ -218,3 +275,10 @@ def join_ends(before: Finished | None, last: Finished) -> Finished:
         raw=f"{before.raw}\n{last.raw}" if last.raw else before.raw,
         explanation=explanation,
     )
+
+
+def _canonical(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+    except ValueError:
+        return arguments

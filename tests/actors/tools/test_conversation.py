@@ -14,7 +14,7 @@ import trio
 
 from greenroom.actors.conversation import describe_function
 from greenroom.actors.system import System, open_system
-from greenroom.actors.tools import conversation as loops
+from greenroom.actors.tools import turn as loops
 from greenroom.actors.tools.conversation import ToolConversation
 from greenroom.actors.tools.turn import find_fault, result_message
 from greenroom.api import ConversationOptions, run_conversation
